@@ -27,10 +27,9 @@ def region_of(eqn: Equation) -> Region:
     return eqn.op.region(eqn)
 
 
-def trips_of(eqn: Equation) -> int:
-    """How often the programs of a region run, as far as is known."""
-    trips = region_of(eqn).trips
-    return UNKNOWN_TRIPS if trips is None else trips
+def trips_of(region: Region) -> int:
+    """How often its programs run, as far as is known."""
+    return UNKNOWN_TRIPS if region.trips is None else region.trips
 
 
 def with_programs(params: dict, programs: dict[tuple[str, int], Program]) -> dict:

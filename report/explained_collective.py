@@ -137,8 +137,7 @@ class ExplainedCollective:
             "kind": self.kind, "mesh_axes": list(map(str, self.mesh_axes)),
             "group_size": self.group_size, "received_bytes": self.received_bytes,
             "count": self.count, "time": self.time, "lower_bound": self.lower_bound,
-            "source": {"file": self.source.file, "line": self.source.line,
-                       "column": self.source.column + 1, "text": self.source.source_line().strip()},
+            "source": self.source.to_dict(),
             "reason": self.reason, "reason_kind": self.reason_kind, "verdict": self.verdict,
             "alternative": None if self.alternative is None else self.alternative.to_dict(),
             "asked_by": None if self.asked_by is None else {

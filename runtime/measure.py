@@ -67,7 +67,7 @@ def measure(compiled: Any, *args: Any, **kwargs: Any) -> list[Measured]:
 
 
 def measured(run: Any) -> list[Measured]:
-    """What the latest run of a per-device program exchanged."""
+    """The traffic of the latest run of a per-device program, by collective."""
     received, nothing = run.meter.sums(), np.zeros(len(run.coordinates), np.int64)
     runs = Counter([eqn for eqn, _ in run.meter.traffic])
     return [Measured(e.kind, received.get(e.equation, nothing), runs[e.equation],
@@ -76,7 +76,7 @@ def measured(run: Any) -> list[Measured]:
 
 
 def stored_values(program: Program, values: Sequence[Any]) -> list[Stored]:
-    """Whole values of a LOCAL program's parameters, as executors take them."""
+    """Whole values of a LOCAL program's parameters, in stored form."""
     types = program.global_in or program.in_avals
     if len(values) != len(types):
         raise TypeError(f"the program takes {len(types)} arguments, and {len(values)} were given")

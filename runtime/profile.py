@@ -63,7 +63,7 @@ class Row:
 
     @property
     def _values(self) -> tuple[Any, ...]:
-        """What rows are compared by: all but the last two, which arrays and equations are."""
+        """All fields but the last two, which cannot be compared with `==`."""
         return (self.op, self.name, self.type, self.source, self.runs, self.seconds, self.share,
                 self.kind, self.received)
 
@@ -71,10 +71,7 @@ class Row:
         found: dict[str, Any] = {
             "op": self.op, "name": self.name, "type": self.type, "runs": self.runs,
             "seconds": self.seconds, "share": self.share, "kind": self.kind,
-            "received_bytes": self.received,
-            "source": {"file": self.source.file, "line": self.source.line,
-                       "column": self.source.column + 1,
-                       "text": self.source.source_line().strip()}}
+            "received_bytes": self.received, "source": self.source.to_dict()}
         if self.devices is not None:
             found["received_by_device"] = self.devices.tolist()
         return found
@@ -82,7 +79,8 @@ class Row:
 
 @immutable
 class Span:
-    """One run of an equation: seconds from the beginning, and how long. depth: in how many loops.
+    """One run of an equation. start: seconds from the beginning. depth: the number of loops around
+    it.
     """
     equation: Equation
     start: float
@@ -104,8 +102,10 @@ class Recorder:
 
     @contextlib.contextmanager
     def call(self, eqns: Sequence[Equation], anew: Sequence[bool] = (True,)) -> Iterator[None]:
-        """Around a call; what runs within counts for itself. eqns: those that it computes, several
-        where they are fused. anew: for each whether this is not a further call of the same run."""
+        """Times a call; calls within it are subtracted. eqns: the equations that it computes
+        (several if they are fused). anew: for each, False if this is a further call of the same
+        run.
+        """
         self._inside.append(0.0)
         start = time.perf_counter()
         try:
@@ -134,7 +134,7 @@ class Recorder:
 
 
 def _weight(eqn: Equation) -> float:
-    """What part of a fused call an equation counts for: the elements that it makes."""
+    """The weight of an equation in a fused call: the elements that it makes."""
     return float(sum(v.aval.size for v in eqn.outvars)) or 1.0
 
 
@@ -166,7 +166,8 @@ class Profile:
         self.other = max(0.0, seconds - sum(r.seconds for r in self.rows))
 
     def _row(self, eqn: Equation, recorder: Recorder, exchange: Any, exchanges: bool) -> Row:
-        """exchanges: whether the equation is an exchange of the program, if its op is one."""
+        """exchanges: whether an equation with a collective op counts as an exchange of the program.
+        """
         key = id(eqn)
         seconds, runs = recorder.seconds.get(key, 0.0), recorder.runs.get(key, 0)
         if exchange is not None and not exchange.conditional:
@@ -219,7 +220,7 @@ class Profile:
         return found
 
     def _cells(self, count: int) -> list[tuple[str, ...]]:
-        """What a table shows of the `count` longest equations."""
+        """The cells of a table of the `count` longest equations."""
         return [(duration(r.seconds), f"{r.share:.1%}", str(r.runs), r.op, r.type, _bytes(r),
                  str(r.source) if r.source.line else "", r.source.text()[:40])
                 for r in self.dearest[:count]]
@@ -237,8 +238,8 @@ class Profile:
         return lines
 
     def table(self, count: int = 20, width: int = 100) -> Any:
-        """A rich table of the `count` longest equations; in a narrow one columns are left out."""
-        def plain(text: str) -> Any:        # no mark-up, whatever names it has
+        """A rich table of the `count` longest equations; columns that do not fit are left out."""
+        def plain(text: str) -> Any:        # names are no mark-up
             return _text.Text(visible(text))
 
         closing = self._closing()
@@ -254,7 +255,7 @@ class Profile:
         return out
 
     def text(self, width: int = 100) -> str:
-        """The 20 longest equations as text; in a narrow one columns are left out."""
+        """The 20 longest equations as text; columns that do not fit are left out."""
         rows = [_COLUMNS, *self._cells(20)]
         return _prose.wrapped("\n".join([
             self._heading(), _prose.plain_table(rows, width, _DROPPED, _RIGHT),
@@ -291,7 +292,7 @@ class Profile:
 
 
 _COLUMNS = ("time", "share", "runs", "op", "local type", "received", "source", "expression")
-_DROPPED = (7, 1, 2, 4, 6)          # where there is little room, in this order
+_DROPPED = (7, 1, 2, 4, 6)          # columns to leave out, in this order
 _RIGHT = (0, 1, 2, 5)               # numbers
 
 

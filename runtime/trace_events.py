@@ -12,11 +12,13 @@ from typing import Any
 from ..ir.ops.communication.collective_kinds import equation_kind, received_bytes
 from ..ir.program import Equation
 
-Slice = tuple[str, Equation, float, float]      # stream, equation, start and length in seconds
+Slice = tuple[str, Equation, float, float]      # (stream, equation, start, length), in seconds
 
 
 def process_events(pid: int, name: str, slices: Iterable[Slice]) -> list[dict[str, Any]]:
-    """The events of one process: names of it and its tracks, then a complete event a slice."""
+    """The events of one process: its name and those of its tracks, then a complete event for each
+    slice.
+    """
     tracks: dict[str, int] = {}
     made: list[dict[str, Any]] = []
     for stream, eqn, start, seconds in slices:
@@ -24,7 +26,7 @@ def process_events(pid: int, name: str, slices: Iterable[Slice]) -> list[dict[st
         made.append({"ph": "X", "name": _name(eqn), "cat": equation_kind(eqn) or "computation",
                      "pid": pid, "tid": tid, "ts": start * 1e6, "dur": seconds * 1e6,
                      "args": _details(eqn)})
-    # a slice that holds others stands before them
+    # a slice comes before those inside it
     made.sort(key=lambda e: (e["tid"], e["ts"], -e["dur"]))
     head: list[dict[str, Any]] = [
         _meta(pid, 0, "process_name", name), _meta(pid, 0, "process_sort_index", pid, "sort_index")]

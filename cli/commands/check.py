@@ -24,7 +24,6 @@ from ..problems import FINDING, Problem
 from ..select import several
 from ..targets import Found, is_python, parts_of
 from .explain import different, explained
-from .programs import place
 
 LIMITS = ("max_bytes", "max_peak_bytes", "kinds", "axis", "exact")
 
@@ -166,4 +165,4 @@ def _location(problem: AssertionError | None) -> dict[str, Any] | None:
     diagnostic = getattr(problem, "diagnostic", None)
     if not isinstance(diagnostic, Diagnostic) or not diagnostic.location.line:
         return None
-    return place(diagnostic.location)
+    return diagnostic.location.to_dict()

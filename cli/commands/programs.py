@@ -151,12 +151,6 @@ def _record(r: CollectiveRecord) -> dict[str, Any]:
     return {"kind": r.kind, "op": r.op, "mesh_axes": list(map(str, r.mesh_axes)),
             "group_size": r.group_size, "operand_bytes": r.operand_bytes,
             "received_bytes": r.received_bytes, "count": r.count, "conditional": r.conditional,
-            "source": place(r.source), "reason": r.reason,
+            "source": r.source.to_dict(), "reason": r.reason,
             "reason_kind": r.reason_kind,
             "alternative": None if r.alternative is None else r.alternative.to_dict()}
-
-
-def place(where: Any) -> dict[str, Any]:
-    """A location as data: lines and columns from 1."""
-    return {"file": where.file, "line": where.line, "column": where.column + 1,
-            "text": where.source_line().strip()}

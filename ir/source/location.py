@@ -17,7 +17,7 @@ import stat
 import sys
 import threading
 from types import CodeType
-from typing import Self
+from typing import Any, Self
 
 from ..support.caches import cached, module_table
 
@@ -168,6 +168,11 @@ class Location:
         if self.line != self.end_line:
             return ""
         return self.source_line()[self.column:self.end_column]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, with the text of the line; lines and columns count from 1."""
+        return {"file": self.file, "line": self.line, "column": self.column + 1,
+                "text": self.source_line().strip()}
 
     def __str__(self) -> str:
         return f"{self.short_file}:{self.line}:{self.column + 1}"

@@ -35,16 +35,28 @@ def block_elements(mesh: AbstractMesh, shape: Shape, entries: Entries) -> int:
 PriceOf = Callable[[str, Axes], Price]       # of a collective of a kind, over axes
 
 
-def compute_cost(price: PriceOf, prices: Prices, info: RuleInfo, shapes: Sequence[Shape],
-                 itemsizes: Sequence[int], axes_of: Mapping[int, Axes], parts: Mapping[int, int],
-                 blocks: Sequence[int], finish: Sequence[tuple[str, Axes]]) -> tuple[int, int]:
-    """(cost of running an equation with its factors over these axes, without reshards; bytes that
-    its blocks exchange).
+class Split(NamedTuple):
+    """A rule split over mesh axes, for values of certain kinds.
 
-    parts: the number of blocks of each factor. blocks: elements of each tensor's block. finish:
-    (monoid, axes) of reductions finished at once. Counts exchanges between blocks (totals of scans,
-    halos, partial maxima) and local work.
+    shapes, itemsizes: of the tensors. axes_of: mesh axes of each factor. parts: the number of
+    blocks of each factor. blocks: elements of each tensor's block.
     """
+    info: RuleInfo
+    shapes: Sequence[Shape]
+    itemsizes: Sequence[int]
+    axes_of: Mapping[int, Axes]
+    parts: Mapping[int, int]
+    blocks: Sequence[int]
+
+
+def compute_cost(price: PriceOf, prices: Prices, split: Split, finish: Sequence[tuple[str, Axes]]
+                 ) -> tuple[int, int]:
+    """(cost of running an equation split so, without reshards; bytes that its blocks exchange).
+
+    finish: (monoid, axes) of reductions finished at once. Counts exchanges between blocks (totals
+    of scans, halos, partial maxima) and local work.
+    """
+    info, shapes, itemsizes, axes_of, parts, blocks = split
     received = cost = 0
     told: dict[int, int] = {}
     if info.has_halos and info.operands:           # other operands with the factor are bases

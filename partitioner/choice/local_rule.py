@@ -129,9 +129,17 @@ def _product(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
     order = [axes for part in reversed(parts) for axes in part.values()]
     for f, axes in found.items():                             # in an order that some array has
         found[f] = next((o for o in order if {*o} == {*axes}), axes)
-    for f, axes in [(f, axes) for f, axes in found.items() if info.factors[f].leaves_sum]:
-        split = [part.get(f, ()) for part in parts[:info.operands]]
-        for a in axes if {*axes}.issuperset(sum(split, ())) else ():
+    operands = parts[:info.operands]
+    for f in [f for f in found if info.factors[f].leaves_sum]:
+        split = [part.get(f, ()) for part in operands]
+        for t, part in enumerate(operands):
+            lost = [a for a in split[t] if a not in found[f]]
+            if lost and not _may_regroup(part, lost, mesh):
+                split[t] = tuple([a for a in found[f] if a in split[t] and any(
+                    a in other.get(f, ()) for other in operands if other is not part)])
+        kept = tuple([a for a in found[f] if any(a in axes for axes in split)])
+        found[f] = kept
+        for a in kept if {*kept}.issuperset(sum(split, ())) else ():
             having = [t for t, own in enumerate(split) if a in own]
             fewer = {**found, f: tuple([b for b in found[f] if b != a])}
             if len(having) == 1 and _elements(info, having[0], fewer, mesh) <= _elements(
@@ -140,17 +148,25 @@ def _product(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
     return {f: axes for f, axes in found.items() if axes}
 
 
+def _may_regroup(part: AxesOf, lost: Sequence[str], mesh: BaseMesh) -> bool:
+    """Has an array as many copies as groups of devices that need one? Else it is gathered."""
+    copies = mesh.size // math.prod([parts_of(mesh, axes) for axes in part.values()])
+    return copies % parts_of(mesh, tuple(lost)) == 0
+
+
 def _use_idle_axes(info: RuleInfo, axes_of: AxesOf, parts: list[AxesOf], mesh: BaseMesh) -> None:
     """Let what is summed over, and was split along an axis that another factor has now, be split
     along one that no array has, or a part of it.
     """
     used = {a for part in parts for axes in part.values() for a in axes}
+    taken = {a for axes in axes_of.values() for a in axes}
     for part in parts:
         for f, axes in part.items():
             n = parts_of(mesh, axes)
             idle = next((a for a in mesh.axis_names if a not in used
                          and mesh.axis_size(a) % n == 0), None)
-            if f not in axes_of and info.factors[f].leaves_sum and idle is not None:
+            if (f not in axes_of and info.factors[f].leaves_sum and idle is not None
+                    and not taken.isdisjoint(axes)):
                 axes_of[f] = (idle if n == mesh.axis_size(idle) else format_sub_axis(idle, 1, n),)
                 used.add(idle)
 

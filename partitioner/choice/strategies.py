@@ -15,7 +15,7 @@ from ...ir.types import Entries
 from ..factors import Axes, RuleInfo, tensor_entries
 from ..redistribution.joint_axes import JointAxes
 from .candidates import Candidate, candidates_of
-from .costs import TIE, Pending, can_split_into, compute_cost, parts_of
+from .costs import TIE, Pending, Split, can_split_into, compute_cost, parts_of
 from .layouts import LayoutIds, LayoutTable
 
 _EMPTY: Pending = frozenset()
@@ -248,6 +248,6 @@ def legal_strategy(table: StrategyTable, axes_of: dict[int, Axes], sums: tuple[P
             pending = pending.union(axes_of[f])
         elif factor.reducer:
             finish.append((factor.reducer, axes_of[f]))
-    cost = compute_cost(layouts.price, layouts.prices, info, shapes, itemsizes, axes_of, parts,
-                        blocks, finish)
+    cost = compute_cost(layouts.price, layouts.prices, Split(
+        info, shapes, itemsizes, axes_of, parts, blocks), finish)
     return StrategySpec(axes_of, tuple(tensors), sums, pending, tuple(finish), *cost)

@@ -18,7 +18,7 @@ from ...ir.types import ArrayType, Entries
 from ..choice.comparisons import Alternative, spelled
 from ..cost.prices import Prices
 from ..propagation.resolved_types import reshard_equation, typed
-from ..regions import has_region, region_of, trips_of, with_programs
+from ..regions import has_region, is_loop, region_of, trips_of, with_programs
 from .folding import fold_reshards
 from .loop_values import stacks_between_loops
 
@@ -66,8 +66,8 @@ def _cheapest_slices(maker: Equation, made: Slot, reader: Equation, slot: Slot, 
     costs: dict[Entries, tuple[int, int]] = {}
     for entries in dict.fromkeys(t.entries for t in (param.aval, *sources, *reads)):
         held = typed(param.aval, param.aval.mesh, entries)
-        cost = trips_of(maker) * min(prices.between(t, held) for t in sources) + trips_of(
-            reader) * sum(prices.between(held, t) for t in reads)
+        cost = trips_of(region_of(maker)) * min(prices.between(t, held) for t in sources)
+        cost += trips_of(region_of(reader)) * sum(prices.between(held, t) for t in reads)
         costs[entries] = cost, held.local_size
     first, *others = sorted(costs, key=costs.__getitem__)
     if costs[first] >= costs[param.aval.entries]:
@@ -175,7 +175,8 @@ class _Held:
 
 def _better(eqn: Equation, around: _Around, prices: Prices) -> _Better:
     """The values of a loop or conditional for which another layout is cheaper."""
-    region, trips, branches = region_of(eqn), trips_of(eqn), eqn.op.name == "cond"
+    region, branches = region_of(eqn), not is_loop(eqn)
+    trips = trips_of(region)
     if not around.made and not any([reshard_p in p.ops for _, _, p in region.programs]):
         return {}                           # nothing is resharded
     inside = [_Around(p, p.invars) for _, _, p in region.programs]
@@ -227,7 +228,7 @@ def _rewritten(eqn: Equation, better: _Better, around: _Around,
 
 
 def _reason(eqn: Equation, second: Alternative) -> str:
-    inside = "branches need" if eqn.op.name == "cond" else "body needs"
+    inside = "body needs" if is_loop(eqn) else "branches need"
     return f"`{eqn.op.name}` holds this value as its {inside} it, {second}"
 
 

@@ -94,9 +94,10 @@ def body_traffic(program: Program, prices: Prices, constant: frozenset[int]) -> 
             else:
                 each += price
         elif is_loop(eqn):
-            region, trips = region_of(eqn), trips_of(eqn)
+            region = region_of(eqn)
             for p, (_, _, nested) in enumerate(region.programs):
-                each += _scaled(body_traffic(nested, prices, _constants(region, p)), trips)
+                each += _scaled(body_traffic(nested, prices, _constants(region, p)),
+                                trips_of(region))
         elif eqn.op.subprograms:
             for _, nested in eqn.subprograms():
                 each += traffic(nested, prices)
@@ -114,8 +115,8 @@ def _constants(region: Region, p: int) -> frozenset[int]:
 
 def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
     """The loop with sums carried unfinished where that pays, with equations before and after it."""
-    trips = trips_of(eqn)
     region = region_of(eqn)
+    trips = trips_of(region)
     at = len(region.programs) - 1                        # the last program is the body
     body = region.programs[at][2]
     if trips < 2 or reshard_p not in body.ops:

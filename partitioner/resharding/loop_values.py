@@ -9,14 +9,14 @@ from ...ir.program import Atom, Equation, Program, Var
 from ...ir.region import Region, Slot
 from ...ir.support.named_tuple import NamedTuple
 from ..choice.lookahead import carried_sums
-from ..regions import region_of, trips_of
+from ..regions import is_loop, region_of, trips_of
 
 
-def carried_of(region: Region, eqn: Equation, p: int) -> dict[int, int]:
+def carried_of(region: Region, p: int) -> dict[int, int]:
     """The results of program p of a loop that may stay partial sums until the loop ends, with the
     number of its iterations.
     """
-    trips = trips_of(eqn)
+    trips = trips_of(region)
     if trips < 2:
         return {}
     carries = {s.outputs[0][1]: s.inputs[0][1] for s in region.slots
@@ -29,7 +29,7 @@ def constants_of(region: Region, eqn: Equation, repeats: Mapping[Any, int]) -> d
     """For each parameter that a loop does not change, how often it is read in all iterations.
     repeats: the same for values around the loop.
     """
-    trips = trips_of(eqn)
+    trips = trips_of(region)
     if trips < 2:
         return {}
     return {region.programs[p][2].invars[i]: trips * repeats.get(eqn.invars[slot.operand], 1)
@@ -47,7 +47,7 @@ class Stack(NamedTuple):
 
 def stacks_between_loops(program: Program) -> dict[Atom, Stack]:
     """The arrays that loops of a program stack for another loop alone."""
-    loops = [eqn for eqn in program.eqns if eqn.op.name == "scan"]
+    loops = list(filter(is_loop, program.eqns))
     if len(loops) < 2:
         return {}
     made: dict[Atom, tuple[Equation, Slot]] = {}

@@ -303,7 +303,7 @@ class _Chooser:
                 free = {k for k, v in enumerate(results) if v in stacks}
                 region = region_of(_with_slices(eqn, region, operands))
             programs = {(name, place): self.nested(
-                p, repeats, functools.partial(carried_of, region, eqn, n), free)
+                p, repeats, functools.partial(carried_of, region, n), free)
                 for n, (name, place, p) in enumerate(region.programs)}
             for k in free:
                 made, stack = programs["jaxpr", -1].outvars[k].aval, results[k]

@@ -44,7 +44,7 @@ class Argument:
         return replace(self, index=index, name=name)
 
     def text_for(self, name: str) -> str:
-        """The change in words, of what is called so."""
+        """The change in words, for an argument of this name."""
         now = f" instead of {self.was}" if self.was else ""
         return f"pass {name} as {spec_text(self.spec)}{now}"
 
@@ -66,7 +66,7 @@ class Result:
         return replace(self, index=index, name=name)
 
     def text_for(self, name: str) -> str:
-        """The change in words, of what is called so."""
+        """The change in words, for a result of this name."""
         if self.was == spec_text(self.spec):
             return f"keep {name} as {self.was} by out_shardings"
         now = f" instead of {self.was}" if self.was else ""
@@ -75,7 +75,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Constrain:
-    """Insert a constraint (over Explicit axes: a `reshard`) behind the equation of a value, at each
+    """Insert a constraint (over Explicit axes: a `reshard`) after the equation of a value, at each
     of its places.
     """
     places: tuple[Place, ...]
@@ -89,7 +89,7 @@ class Constrain:
         return self.text_for(f"`{self.name}`")
 
     def text_for(self, name: str) -> str:
-        """The change in words, of what is called so."""
+        """The change in words, for a value of this name."""
         word = "reshard" if self.explicit else "with_sharding_constraint"
         at = f" behind line {self.location.line}" if self.location.line else ""
         return f"bring {name} to {spec_text(self.spec)}{at}, with {word}"
@@ -97,8 +97,8 @@ class Constrain:
 
 @dataclass(frozen=True)
 class Respec:
-    """Give the constraint, `reshard` or `out_sharding=` of a line another spec, or (None) take it
-    out, at each of its places.
+    """Give the constraint, `reshard` or `out_sharding=` of a line another spec, or (None) remove
+    it, at each of its places.
     """
     places: tuple[Place, ...]
     spec: PartitionSpec | None
@@ -118,9 +118,9 @@ class Respec:
 
 @dataclass(frozen=True)
 class Prioritize:
-    """Let the axes of an argument, or of a constraint, spread in the turn `priority` (0 is first).
+    """Let the axes of an argument, or of a constraint, spread in turn `priority` (0 is first).
 
-    spec: how the value is laid out anyway.
+    spec: the layout that the value has already.
     """
     place: Place
     priority: int
@@ -145,9 +145,10 @@ Change = Argument | Result | Inside
 
 
 def row_of(name: str) -> str:
-    """What the names of one row of a table of specs have in common: `ws[*]['o']` of `ws[0]['o']`.
+    """The row of a table of specs to which a name belongs: `ws[*]['o']` for `ws[0]['o']`.
 
-    The number of an argument (`w1`), or of a result in a tuple (`[1]`), is a name like others.
+    The number of an argument (`w1`), or of a result in a tuple (`[1]`), is part of a name like any
+    other.
     """
     base, bracket, steps = name.partition("[")
     nested = base or "[" in steps or "." in steps
@@ -155,8 +156,8 @@ def row_of(name: str) -> str:
 
 
 def rows(changes: Iterable[Change]) -> list[list[Change]]:
-    """The changes as a person would write them: arguments, or results, of one row, and of which the
-    same is said, together; likewise constraints behind one line, and one change of several lines.
+    """The changes as a person would write them: equal ones of arguments or results in one row
+    together, likewise constraints after one line, and one change of several lines.
     """
     found: dict[Any, list[Change]] = {}
     for i, c in enumerate(changes):
@@ -172,7 +173,7 @@ def rows(changes: Iterable[Change]) -> list[list[Change]]:
 
 
 def pattern_of(names: Sequence[str]) -> str:
-    """`ws[*]['o']` for names of one row: numbers in which they differ are left out."""
+    """`ws[*]['o']` for names of one row: the numbers in which they differ are left out."""
     columns = zip(*[_DIGITS.split(name) for name in names], strict=True)
     numbers = zip(*[_DIGITS.findall(name) for name in names], strict=True)
     between = [n[0] if len(set(n)) == 1 else "*" for n in numbers]
@@ -180,7 +181,7 @@ def pattern_of(names: Sequence[str]) -> str:
 
 
 def text_of(changes: Iterable[Change]) -> str:
-    """The changes in words, a row of like ones once."""
+    """The changes in words, those of a row once."""
     texts = []
     for first, *others in rows(changes):
         if others and isinstance(first, Argument | Result):
@@ -199,12 +200,12 @@ def text_of(changes: Iterable[Change]) -> str:
 
 
 def edited(program: Program, changes: Sequence[Change], mesh: AbstractMesh) -> Program:
-    """The inlined program with the changes that stand inside of it made.
+    """The inlined program with the changes made that are inside of it.
 
-    mesh: that of the computation. Over Explicit axes types behind a change are stale afterwards.
+    mesh: of the computation. Over Explicit axes, types after a change are stale.
     """
     found = [(place, c) for c in changes if isinstance(c, Placed) for place in c.places]
-    # from the last equation to the first, so that the places of the others hold
+    # from the last equation to the first, so that places stay valid
     for place, change in sorted(found, key=lambda f: (f[0].path, f[0].equation), reverse=True):
         program = rewritten(program, place.path,
                             lambda p, at=place, c=change: _made(p, at, c, mesh))
@@ -253,7 +254,7 @@ def _constraint(var: Var, new: Var, sharding: NamedSharding, location: Location,
 
 def _renamed(program: Program, head: Sequence[Equation], tail: Sequence[Equation], same: dict
              ) -> Program:
-    """The program with these equations, `same` taking effect behind `head`."""
+    """The program with these equations; `same` takes effect after `head`."""
     behind = substituted(program.replace(eqns=tail), same)
     return _with(program, [*head, *behind.eqns], behind.outvars)
 
@@ -266,10 +267,10 @@ def _with(program: Program, eqns: Sequence[Equation], outvars: Sequence) -> Prog
 
 
 def arg_specs(changes: Iterable[Change]) -> dict[int, PartitionSpec]:
-    """What the changes say of arguments, by position."""
+    """The specs that the changes give arguments, by position."""
     return {c.index: c.spec for c in changes if isinstance(c, Argument)}
 
 
 def result_specs(changes: Iterable[Change]) -> dict[int, PartitionSpec]:
-    """What the changes say of results, by position."""
+    """The specs that the changes give results, by position."""
     return {c.index: c.spec for c in changes if isinstance(c, Result)}

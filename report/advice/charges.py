@@ -14,13 +14,13 @@ from ...partitioner.choice.comparisons import NEEDED
 from ...partitioner.collectives import CollectiveRecord
 from ..reasons.causes import Cause
 
-_NEEDED = 0.5        # of the time of a collective that no way of running its operation does without
-_BETWEEN = 0.25      # of it, for a value that only hands an axis on
+_NEEDED = 0.5        # weight of a collective that no way of running its operation avoids
+_BETWEEN = 0.25      # weight of a value that only passes an axis on
 
 
 class Charges:
-    """Seconds by value, as propagation numbers them, and mesh axis. annotated: of a place and a
-    value there the value that is given its layout there.
+    """Seconds charged to (value, as numbered in propagation; mesh axis). annotated: (place, value
+    there) to the annotated value that its layout comes from.
     """
 
     def __init__(self, explained: Iterable[tuple[CollectiveRecord, Cause, float]],
@@ -44,5 +44,5 @@ class Charges:
                 self.seconds[key] = self.seconds.get(key, 0.0) + share * part
 
     def of(self, tensors: Sequence[int], axes: Sequence[str]) -> float:
-        """What values are charged with for collectives over these axes."""
+        """The charges of these values for collectives over these axes."""
         return sum(self.seconds.get((t, axis), 0.0) for t in tensors for axis in axes)

@@ -19,18 +19,19 @@ from ...partitioner.propagation.graph import Graph
 from ...partitioner.propagation.origins import origins_of
 from .other_layouts import is_layout, merged, moved_to
 
-_MOST = 0.5         # of the arguments that have a freedom: what splits so many should split all
+_MOST = 0.5         # share of a freedom's arguments: an axis that splits as many should split all
 
 
 class Given(NamedTuple):
-    """An argument: its tensor, as propagation numbers it, and its layout."""
+    """An argument: its tensor, as numbered in propagation, and its layout."""
     tensor: int
     shape: tuple[int, ...]
     entries: Entries
 
 
 class Freedoms:
-    """The freedoms that arguments of a program have, but for those that an argument has twice.
+    """The freedoms of a program's arguments, without those that an argument has twice.
+
     given: the arguments, by position.
     """
 
@@ -39,15 +40,14 @@ class Freedoms:
         of_tensor: dict[int, list[int]] = {}
         for i, one in given.items():
             of_tensor.setdefault(one.tensor, []).append(i)
-        self.places: list[list[tuple[int, int]]] = []       # of each, as position and dimension
+        self.places: list[list[tuple[int, int]]] = []       # (position, dimension) pairs
         for places in together(graph):
             count = Counter([t for t, _ in places])
             own = [(i, d) for t, d in places if count[t] == 1 for i in of_tensor.get(t, ())]
             self.places += [own] if own else []
 
     def along(self, axis: str) -> Iterator[dict[int, Entries]]:
-        """For each freedom the arguments that an axis does not split along it, with layouts in
-        which it does, and nothing else of them.
+        """For each freedom, new layouts for the arguments that an axis does not yet split along it.
         """
         for places in self.places:
             found = {i: moved_to(self.mesh, self.given[i].shape, self.given[i].entries, axis, d)
@@ -55,10 +55,12 @@ class Freedoms:
             yield {i: new for i, new in found.items() if new is not None}
 
     def consensus(self) -> Iterator[dict[int, Entries]]:
-        """All arguments that are laid out unlike most, as these: split over the axes that split at
-        least half of those which have one of their freedoms; where none do so, over their own axes,
-        each along that of their freedoms along which it splits the largest part of the others.
-        Where two are as good, along the first, or the last.
+        """Twice, layouts for the arguments that are laid out unlike most others.
+
+        An argument is split over the axes that split at least half of the arguments in one of its
+        freedoms; without any, over its own axes, each along the freedom in which it splits the
+        largest share of the others. Of equally good dimensions the first is taken the first time,
+        the last the second time.
         """
         for turn in (1, -1):
             found: dict[int, Entries] = {}
@@ -77,7 +79,7 @@ class Freedoms:
 
     @functools.cached_property
     def parts(self) -> dict[tuple[int, int], dict[str, float]]:
-        """By position and dimension, by axis: the part of the arguments with that freedom which it
+        """(position, dimension) -> axis -> the share of the arguments of that freedom which it
         splits along it.
         """
         found: dict[tuple[int, int], dict[str, float]] = {}
@@ -88,8 +90,8 @@ class Freedoms:
 
     @functools.cached_property
     def unlike(self) -> frozenset[int]:
-        """The arguments that an axis splits along a freedom along which it splits few others, or
-        fewer than along another of theirs.
+        """The arguments that an axis splits along a freedom in which it splits few others, or fewer
+        than in another of their freedoms.
         """
         return frozenset([
             i for (i, d), parts in self.parts.items() for a in self.given[i].entries[d]
@@ -98,13 +100,17 @@ class Freedoms:
 
 
 def _largest(place: tuple[float, bool, int, int]) -> tuple[float, bool, int]:
-    """Of places for an axis the best is the largest: where most have it, or where it is."""
+    """A sort key for dimensions to put an axis on: where most arguments have it, or where it is
+    already.
+    """
     part, own, turn, _ = place
     return part, own and part < _MOST, turn
 
 
 def freedoms_of(partitioned: Partitioned) -> Freedoms | None:
-    """Those of a program's arguments; None if it has not several, or is not from propagation."""
+    """The freedoms of a program's arguments; None if it has not several, or did not come from
+    propagation.
+    """
     origins, mesh = origins_of(partitioned.resolved), partitioned.mesh
     if origins is None or len(partitioned.resolved.invars) < 2:
         return None
@@ -114,8 +120,8 @@ def freedoms_of(partitioned: Partitioned) -> Freedoms | None:
 
 
 def together(graph: Graph) -> list[list[tuple[int, int]]]:
-    """The dimensions of tensors that share a factor along which sharding flows, those of size one
-    left out. Of a dimension of several factors the first is what splits it.
+    """The dimensions of tensors that share a factor along which sharding flows, without those of
+    size 1. For a dimension of several factors the first one counts, which is what splits it.
     """
     leader: dict[tuple[int, int], tuple[int, int]] = {
         (t, d): (t, d) for t, layout in enumerate(graph.layouts) if t not in graph.repeats
@@ -129,7 +135,7 @@ def together(graph: Graph) -> list[list[tuple[int, int]]]:
     for node in graph.nodes:
         own = [graph.repeats.get(t, t) for t in node.tensors]
         groups: list[list[tuple[int, int]]] = []
-        if node.info is None:                   # the border of a shard_map
+        if node.info is None:                   # the boundary of a shard_map
             (outer, body), rank = own, len(graph.layouts[own[0]].shape)
             groups = [[(outer, d), (body, d)] for d in range(rank)]
         else:

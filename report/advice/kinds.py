@@ -16,7 +16,7 @@ from .changes import Argument, Change, Constrain, Respec, Result
 
 
 class Kinds:
-    """Tells changes apart for the collective of a cause, which runs over these axes."""
+    """Classifies changes for the collective of a cause, which runs over these axes."""
 
     def __init__(self, candidates: Candidates, cause: Cause, axes: frozenset[str]) -> None:
         self.candidates, self.axes = candidates, axes
@@ -31,7 +31,7 @@ class Kinds:
             str(a) for e in cause.move.invars[0].aval.entries for a in e}
         self.moved = {i for i in range(len(candidates.inlined.outvars))
                       if self.asked and candidates.as_made(i, cause) is not None}
-        # what asked for it rather than what its axes come from
+        # what asked for it counts, rather than where its axes come from
         written = self.moved or any(made is not None and where(made.location)[:-1] in self.askers
                                     for made in map(candidates.maker.get, candidates.laid_out))
         self.roots = set() if self.asked and written else {
@@ -40,7 +40,7 @@ class Kinds:
                         if p.root_location.line and self.roots}
 
     def brought_to(self, move: Equation) -> PartitionSpec:
-        """The layout to which a move, and those that go on with its result, bring a value."""
+        """The layout to which a reshard, and those that follow it, bring a value."""
         while True:
             readers = self.candidates.reasons.readers.get(move.outvars[0], ())
             if len(readers) != 1 or readers[0].op is not reshard_p:
@@ -48,23 +48,24 @@ class Kinds:
             (move,) = readers
 
     def over(self, changes: Sequence[Change]) -> bool:
-        """Does one split a value over axes that it has not and the collective does not run over,
-        into more parts than before? What the collective is to bring about is no other matter.
+        """Does some change split a value over further axes, which it does not have and the
+        collective does not run over, into more parts than before? The layout that the collective
+        brings about does not count.
         """
         return any(_axes(spec) - self.axes - had and self.parts(_axes(spec)) > self.parts(had)
                    for c in changes if (spec := getattr(c, "spec", None))
                    and spec_text(spec) != self.wanted and (had := self.had(c)) is not None)
 
     def gathers(self, changes: Sequence[Change]) -> bool:
-        """Does one leave an argument without axes over which it was split, for no others?"""
+        """Does some change take axes from an argument without giving it others?"""
         return any(_axes(c.spec) < self.had(c) for c in changes if isinstance(c, Argument))
 
     def parts(self, axes: Iterable[str]) -> int:
         return math.prod(map(self.candidates.mesh.axis_size, axes))
 
     def had(self, change: Change) -> set[str]:
-        """The axes over which the value of a change is split as it is, also before it is moved
-        where the change is of what asked for that.
+        """The axes that split a change's value now; for a change of what asked for the collective,
+        also those before it is moved.
         """
         partitioned, found = self.candidates.partitioned, self.candidates
         if isinstance(change, Argument):
@@ -77,22 +78,22 @@ class Kinds:
         return before | {str(a) for e in entries or () for a in e}
 
     def splits(self, changes: Sequence[Change]) -> bool:
-        """Does one split an argument over axes over which it was not?"""
+        """Does some change split an argument over axes that did not split it?"""
         return any(_axes(c.spec) - self.had(c) for c in changes if isinstance(c, Argument))
 
     def size(self, changes: Sequence[Change]) -> int:
-        """How many bytes the arguments and results have that are laid out otherwise."""
+        """Bytes of the arguments and results whose layouts change."""
         program = self.candidates.inlined
         types = [(program.invars if isinstance(c, Argument) else program.outvars)[c.index].aval
                  for c in changes if isinstance(c, Argument | Result)]
         return sum(math.prod(t.shape) * t.dtype.itemsize for t in types)
 
     def direct(self, changes: Sequence[Change]) -> bool:
-        """Is one of them of what the collective comes from, or asked for it, or of the code?"""
+        """Does some change concern the origin of the collective, what asked for it, or the code?"""
         return any(map(self.is_direct, changes))
 
     def is_direct(self, change: Change) -> bool:
-        """Is it of what the collective comes from, or what asked for it, or of the code?"""
+        """Does the change concern the origin of the collective, what asked for it, or the code?"""
         if isinstance(change, Argument):
             var = self.candidates.inlined.invars[change.index]
             return self.candidates.graph_tensor(var) in self.roots

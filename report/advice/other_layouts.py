@@ -13,8 +13,7 @@ from ..reasons.causes import whole_axes
 
 def other_layouts(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries,
                   axes: tuple[str, ...], wanted: Entries | None) -> Iterator[Entries]:
-    """Other layouts of the same value that differ in these axes alone, that which is wanted first.
-    """
+    """Other layouts of the same value that differ in these axes alone, the wanted one first."""
     seen: set[Entries] = set()
     entries, wanted = merged(entries, mesh), merged(wanted, mesh) if wanted else wanted
     if wanted is not None and len(wanted) == len(entries) and not _has_parts(wanted):
@@ -22,7 +21,7 @@ def other_layouts(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries,
         yield wanted
     bare = _without(entries, axes)
     if _has_parts(bare):
-        return                                   # parts of axes are not for users to write
+        return                                   # users cannot write parts of axes
     for new in _with(mesh, shape, bare, axes):
         if new not in seen:
             seen.add(new)
@@ -32,21 +31,21 @@ def other_layouts(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries,
     if _has_parts(entries):
         return
     for d, e in itertools.combinations(range(len(shape)), 2):
-        swapped = list(entries)      # the axes of two dimensions, mistaken for each other
+        swapped = list(entries)      # the axes of two dimensions swapped
         swapped[d], swapped[e] = entries[e], entries[d]
         new = tuple(swapped)
         if entries[d] and entries[e] and new not in seen and is_layout(mesh, shape, new):
             seen.add(new)
             yield new
     if entries not in seen and any(entries) and entries != bare:
-        yield entries                # pinned as it is, against what propagates through
+        yield entries                # pinned as it is, against propagation
 
 
 def layouts_over_others(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries,
                         axes: tuple[str, ...], annotated: bool) -> Iterator[Entries]:
-    """Layouts of a value that has other axes of the mesh instead of these. annotated: the user has
-    laid it out, so that it may have been so by mistake: also with one axis of all instead of
-    what it has, or with one more.
+    """Layouts of a value with other mesh axes in place of these. annotated: the user wrote its
+    layout, perhaps by mistake; try also a single other axis instead of all it has, and one axis
+    more.
     """
     entries = merged(entries, mesh)
     if _has_parts(entries):
@@ -64,7 +63,7 @@ def layouts_over_others(mesh: AbstractMesh, shape: tuple[int, ...], entries: Ent
 
 def moved_to(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries, axis: str, dim: int
              ) -> Entries | None:
-    """The layout with an axis on this dimension alone; None where that is not to be had."""
+    """The layout with an axis on this dimension only; None if that is impossible."""
     entries = merged(entries, mesh)
     if axis in entries[dim]:
         return None
@@ -74,7 +73,7 @@ def moved_to(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries, axis:
 
 
 def is_layout(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries) -> bool:
-    """Can a value of this shape be laid out so, with whole axes?"""
+    """Can a value of this shape have this layout, with whole axes?"""
     axes = [a for e in entries for a in e]
     return (len({*axes}) == len(axes) and not _has_parts(entries)
             and all(_divides(mesh, *x) for x in zip(shape, entries, strict=True)))
@@ -85,13 +84,13 @@ def _has_parts(entries: Entries) -> bool:
 
 
 def _without(entries: Entries, axes: tuple[str, ...]) -> Entries:
-    """The layout without these axes and parts of them."""
+    """The layout without these axes and their parts."""
     return tuple(tuple(a for a in e if not whole_axes([a]) & {*axes}) for e in entries)
 
 
 def _with(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries, axes: tuple[str, ...]
           ) -> Iterator[Entries]:
-    """The layout with these axes on each of the dimensions in turn that they divide."""
+    """The layouts with these axes on one more dimension, for each dimension that they divide."""
     for d in range(len(shape)):
         new = (*entries[d], *axes)
         if _divides(mesh, shape[d], new):
@@ -104,7 +103,7 @@ def _divides(mesh: AbstractMesh, size: int, axes: tuple[str, ...]) -> bool:
 
 
 def merged(entries: Entries, mesh: AbstractMesh) -> Entries:
-    """The layout with the parts of an axis that follow each other as that axis."""
+    """The layout with consecutive parts of an axis merged."""
     if all(a in mesh.shape for e in entries for a in e):
         return entries
     (found,) = merged_axes([entries], mesh.shape)

@@ -15,12 +15,12 @@ from ..reasons.explain_collective import Reasons
 from ..reasons.value_paths import Place, places
 
 _NO_PLACE = frozenset(("shard_map",))
-_AS_WRITTEN = ("", "jvp")       # equations with the values, of the shapes, that the user's code has
+_AS_WRITTEN = ("", "jvp")       # results have the values and shapes of the user's code
 _NUMBERED = re.compile(r"(\w+?)_\d+")
 
 
 class PlacedValues:
-    """The values of one partitioned program, but for those inside of `shard_map`s."""
+    """The values of one partitioned program, without those inside `shard_map`s."""
 
     def __init__(self, partitioned: Partitioned, reasons: Reasons) -> None:
         self.partitioned, self.reasons = partitioned, reasons
@@ -75,19 +75,19 @@ class PlacedValues:
         return False
 
     def constraint_at(self, location: Location, tensor: int) -> int:
-        """The tensor that the constraint written at a place gives, rather than what it reads."""
+        """The tensor that the constraint at a place returns, rather than the one it reads."""
         var = self.asked_at.get(where(location)) if location.line else None
         return tensor if var is None else self.graph_tensor(var)
 
     @functools.cached_property
     def asked_at(self) -> dict[tuple, Var]:
-        """By place the first value that is given its layout there."""
+        """By place, the first value whose layout is written there."""
         return {where(maker.location): v for v in reversed(self.laid_out)
                 if (maker := self.maker[v]) is not None}
 
     def tensor(self, var: Var) -> int:
         t = self.reasons.tensor(var)
-        if t < 0:                                    # a partial sum: what it becomes
+        if t < 0:                                    # a partial sum: the finished value
             for reader in self.reasons.readers.get(var, ()):
                 if reader.op is reshard_p:
                     return self.reasons.tensor(reader.outvars[0])
@@ -98,7 +98,9 @@ class PlacedValues:
         return origins.solution.graph.index.get(var, -1) if origins is not None else -1
 
     def is_of_user(self, var: Var, maker: Equation) -> bool:
-        """Is it, with these dimensions, a value of the user's code: named, or of an expression?"""
+        """Is it, with these dimensions, a value of the user's code: named, or the value of an
+        expression?
+        """
         if maker.location.transform not in _AS_WRITTEN:
             return False
         readers = self.read_at.get(var)
@@ -117,9 +119,9 @@ class PlacedValues:
 
 
 def line_of(eqn: Equation, index: int) -> tuple:
-    """What the equations have in common that a change of their line changes."""
+    """What a change of a line applies to: the facts that its equations share."""
     key = sharding_key(eqn)
     at = where(eqn.location)
-    # derivatives of a layout repeat it, those of other values are others
+    # derivatives of a constraint repeat it, those of other equations do not
     return (at[:-1] if key else at, eqn.op.name, index, eqn.outvars[index].aval.shape,
             eqn.params[key].spec if key else None, 0 if eqn.location.line else id(eqn))

@@ -1,11 +1,11 @@
 """Shortens programs that repeat a block, such as unrolled layers, to a few repetitions.
 
-Equations are equal here if op, types and the user's expression are. A run is a stretch in which
-each equation equals the one a period before it: the forward layers, the backward ones, the updates
-of their parameters. `shortened` removes the same number of periods from all runs; a value read from
-a removed period is replaced by its counterpart in the last remaining one. Such a program computes
-something else, but lays out and moves its values as the long one does. At a fraction of the work,
-it tells which of many changes are worth trying on the long one.
+Equations count as equal here if op, types and the user's expression are. A run is a stretch in
+which each equation equals the one a period before it: the forward layers, the backward ones, the
+updates of their parameters. `shortened` removes the same number of periods from all runs; a value
+read from a removed period is replaced by its counterpart in the last remaining one. The short
+program computes something else, but its values are laid out and moved as in the long one. At a
+fraction of the work, it shows which of many changes are worth trying on the long one.
 """
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 from ...ir.program import Equation, Program, Var
 
-PERIODS = 3            # periods that are left: of a first, inner and last one layouts may differ
-LEAST = 4           # periods below which nothing is gained
-_PERIODS = 12       # lengths of a period that are looked at
+PERIODS = 3            # periods that remain: layouts of the first, inner and last ones may differ
+LEAST = 4           # periods from which shortening pays
+_PERIODS = 12       # lengths of a period that are tried
 
 
 @dataclass(frozen=True)
 class Run:
-    """Equations start .. start + period * count, each like the one a period before it."""
+    """Equations start .. start + period * count, each equal to the one a period before it."""
     start: int
     period: int
     count: int
@@ -34,7 +34,7 @@ class Run:
 @dataclass(frozen=True)
 class Shortened:
     """A program without some periods of its runs. arguments, results: the positions in the long
-    program of those that are left; gone: the periods that are left out of each run.
+    program of those that remain. gone: the number of periods removed from each run.
     """
     program: Program
     arguments: tuple[int, ...]
@@ -47,7 +47,7 @@ def runs(program: Program) -> list[Run]:
     numbers: dict[Hashable, int] = {}
     keys = [numbers.setdefault(_key_of(e), len(numbers)) for e in program.eqns]
     votes: dict[int, int] = {}
-    last: dict[int, tuple[int, int]] = {}            # key -> where it was, and how far behind
+    last: dict[int, tuple[int, int]] = {}            # key -> (position, distance to the one before)
     for i, key in enumerate(keys):
         at, gap = last.get(key, (-1, 0))
         if at >= 0:
@@ -57,7 +57,7 @@ def runs(program: Program) -> list[Run]:
         last[key] = (i, gap)
     found: list[Run] = []
     free = [True] * len(keys)
-    # the shortest first of those that as many are for: a multiple of a period is one as well
+    # of equally frequent ones the shortest first: multiples of a period are periods, too
     for period in sorted(votes, key=lambda p: (-votes[p] * p, p))[:_PERIODS]:
         i = 0
         while i + period < len(keys):
@@ -94,7 +94,7 @@ def shortened(program: Program, periods: int = PERIODS) -> Shortened | None:
     cuts: list[tuple[int, int, int]] = []            # from, to, period
     for run in found:
         first, latest = run.start + run.period, run.end - run.period * gone
-        # the layers that an earlier run has lost, where this one begins to read them
+        # the layers that an earlier run has lost, as this one begins to read them
         start = next((n for n in range(first, latest)
                       if any(_within(made[a][0], cuts) is not None
                              for a in program.eqns[n].invars if a in made)),

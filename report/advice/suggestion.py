@@ -29,22 +29,22 @@ class Suggestion:
     _subject: Subject = field(repr=False, compare=False)
     estimated: bool = False
     latency: float = field(default=0.0, repr=False, compare=False)
-    _left: float = field(default=0.0, repr=False, compare=False)     # part of what it exchanged
+    _left: float = field(default=0.0, repr=False, compare=False)     # share of its bytes left
     _arguments: int = field(default=0, repr=False, compare=False)    # bytes of a device
     _exchange: float = field(default=0.0, repr=False, compare=False)     # seconds of exchanges
 
     @property
     def lessens(self) -> bool:
-        """Does the collective move less, where it is left? Else time is saved elsewhere."""
+        """Does the collective move less, if it remains? Otherwise the time is saved elsewhere."""
         return self._left < 1
 
     @property
     def diff(self) -> tuple[tuple[str, str], ...]:
-        """The lines of the user's code that it changes, as they are and as they are then."""
+        """(line now, line then) for the lines of the user's code that it changes."""
         return tuple([c.diff for c in self.changes if isinstance(c, Rewritten) and c.diff])
 
     def apply(self) -> Any:
-        """The function with the change made; arguments are brought to their new shardings."""
+        """The function with the change made; it brings arguments to their new shardings."""
         return self._subject.apply(self.changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -58,9 +58,11 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Found:
-    """What the search for one collective gave. tried, candidates: of the single changes; stopped:
-    the user ended it. turn: from how many times the data on another suggestion is better than the
-    first (None: than which the program as it is), since latency counts for less there.
+    """The result of the search for one collective.
+
+    tried, candidates: numbers of single changes. stopped: the user interrupted it. turn: the factor
+    of the data from which another suggestion is better than the first (None: than the program as it
+    is), since latency counts for less there.
     """
     suggestions: tuple[Suggestion, ...]
     tried: int

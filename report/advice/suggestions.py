@@ -39,23 +39,23 @@ from .repetition import PERIODS
 from .suggestion import Found, Suggestion
 from .trials import Budget, Subject, Trials, Tried, key_of, short_trials
 
-SECONDS = 2.0      # for all suggestions of an explanation
-SINGLES = 48       # candidates tried for one collective
+SECONDS = 2.0      # seconds for all suggestions of an explanation
+SINGLES = 48       # candidates tried for one collective, at most
 PAIRS = 24
-SHOWN = 3          # suggestions for one collective that are tried on the whole program
-_ROWS = 16         # of the fastest: they are tried on top of each other
-_FEW = 4           # of the fastest, and of those that exchange least: they are tried in pairs
-_FIRST, _SECOND = 0.5, 0.7      # of the budget of a search by which single changes are tried
-_ELSEWHERE = 0.5   # of the seconds of what stays: a change that saves these elsewhere is told
-_GONE = 0.1        # of the bytes, or the time, of what goes: if less is saved it goes elsewhere
-_LARGEST = 1000    # times the data up to which a turn of the ranking is told
+SHOWN = 3          # suggestions for a collective that are confirmed on the whole program
+_ROWS = 16         # fastest changes that are tried on top of each other
+_FEW = 4           # fastest changes, and as many that exchange least, that are tried in pairs
+_FIRST, _SECOND = 0.5, 0.7      # share of a search's budget for single changes
+_ELSEWHERE = 0.5   # share of a remaining collective's seconds that a change must save elsewhere
+_GONE = 0.1        # share of removed bytes, or time, that must really be saved
+_LARGEST = 1000    # factor of the data up to which a turn of the ranking is mentioned
 
 
 class Search:
-    """Tries changes of one program; what was tried once is remembered.
+    """Tries changes of one program, each once.
 
-    trials: how many candidates for one collective, whatever time they take. seconds: for all that
-    is asked of it, where `trials` is not given.
+    trials: how many candidates to try for one collective, however long it takes. seconds: for
+    everything that is asked of it, if `trials` is not given.
     """
 
     def __init__(self, subject: Subject, topology: Topology, base: Figures,
@@ -67,16 +67,15 @@ class Search:
         self.whole = Trials(subject, topology, base, len(candidates.place), self.budget)
         self.topology = topology
         self.found: dict[tuple, Found] = {}
-        self.good: dict[tuple[Change, ...], None] = {}     # one may be good for all collectives
+        self.good: dict[tuple[Change, ...], None] = {}     # one may be good for several collectives
 
     @functools.cached_property
     def short(self) -> Trials | None:
-        """Trials of the program with few repetitions of what it repeats; None if it repeats little.
-        """
+        """Trials of the program with few repetitions; None if it repeats little."""
         return short_trials(self.whole, self.topology)
 
     def suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:
-        """What avoids one collective, best first."""
+        """Changes that avoid one collective, the best first."""
         key = (key_of(record), record.mesh_axes, cause.text)
         found = self.found.get(key)
         if found is None:
@@ -87,7 +86,7 @@ class Search:
         candidates = list(dict.fromkeys([*self.good, *self.candidates.of(record, cause)]))
         short = self.short
         if short is not None and not short.before.at.get(key_of(record)):
-            short = None                     # what was left out of it was what this is about
+            short = None                     # the removed part was the one in question
         left = self.budget.left / 2
         known = set(candidates)
         others = [c for c in self.candidates.of(record, cause, others=True) if c not in known]
@@ -109,7 +108,7 @@ class Search:
         return Found(tuple(found), search.count, len(candidates), stopped, self.turn(found))
 
     def turn(self, found: Sequence[Suggestion]) -> tuple[float, Suggestion | None] | None:
-        """At which size, for one like this, the first of them is the best no more."""
+        """The factor of the data from which the first of them is no longer the best."""
         if not found:
             return None
         first, *others = found
@@ -126,8 +125,8 @@ class Search:
 
     def confirmed(self, found: Sequence[Suggestion], search: _One, kinds: Kinds, short: Trials
                   ) -> list[Suggestion]:
-        """The best of what was found for the short program, or the fastest where nothing was, tried
-        on the whole one where there is time; else with figures in proportion.
+        """The best suggestions for the short program, or the fastest changes if there are none,
+        tried on the whole program if there is time; else with figures in proportion.
         """
         whole = _One(self, self.whole, search.record, kinds, 0)
         best: dict[tuple[Change, ...], Suggestion | None] = {
@@ -146,13 +145,12 @@ class Search:
 
     @functools.cached_property
     def longer(self) -> Trials | None:
-        """The same with one repetition more, to see what each takes."""
+        """The short trials with one repetition more, to see what each takes."""
         return short_trials(self.whole, self.topology, PERIODS + 1)
 
     def in_proportion(self, s: Suggestion, short: Trials) -> Suggestion:
-        """A suggestion for a short program with figures for the whole one: as much more for each
-        repetition that was left out as one of them makes; where that is not known, as much less for
-        each as in the short one.
+        """A suggestion for a short program with figures for the whole one: for each repetition left
+        out, what one more of them adds; if that is not known, in proportion to the short program's.
         """
         tried = self.longer.attempt(s.changes) if self.longer is not None else None
         base, was = self.whole.base, short.base
@@ -174,7 +172,7 @@ class Search:
 
 
 class _One(Ranking):
-    """The search for what avoids one collective of a program. left: the budget at which it ends."""
+    """The search for changes that avoid one collective. left: the budget at which it ends."""
 
     def __init__(self, search: Search, trials: Trials, record: CollectiveRecord, kinds: Kinds,
                  left: float) -> None:
@@ -187,9 +185,9 @@ class _One(Ranking):
         self.found: list[Suggestion] = []
         self.count = 0
         self.start = search.budget.left
-        # time of exchanges and of a step with a change that makes a difference
+        # (exchange time, step time, changes) of those that make a difference
         self.promising: list[tuple[float, float, tuple[Change, ...]]] = []
-        self.moved: list[tuple[tuple[Change, ...], Tried]] = []     # may lay out results anew
+        self.moved: list[tuple[tuple[Change, ...], Tried]] = []     # may change result layouts
 
     @property
     def affordable(self) -> bool:
@@ -197,17 +195,17 @@ class _One(Ranking):
         return budget.left > 0 and budget.left >= self.left
 
     def room(self, part: float = 1.0) -> bool:
-        """Is this part of what the search may take not used up?"""
+        """Is there budget left within this share of the search's?"""
         left = self.search.budget.left
         return self.affordable and (
             math.isinf(left) or left >= self.start - part * (self.start - self.left))
 
     def run(self, candidates: Sequence[tuple[Change, ...]], part: float, more: int = 0) -> None:
-        """Try single changes, in this order, as far as this part of the budget goes. more: how many
-        are tried besides the most for one collective.
+        """Try single changes, in this order, within this share of the budget. more: how many to try
+        beyond the most for one collective.
         """
         record = self.record
-        # what was tried for another collective costs nothing
+        # changes tried for another collective cost nothing
         singles = sorted(candidates, key=lambda c: not self.trials.known(c))
         for changes in counted(singles[:self.search.most + more - self.count],
                                f"changes tried for {record.kind} of {record.source}"):
@@ -225,11 +223,11 @@ class _One(Ranking):
                 self.moved.append((changes, tried))
 
     def in_rows(self, changes: tuple[Change, ...]) -> bool:
-        """Are they made to all that is like what they are of?"""
+        """Do they cover all values that are like the changed ones?"""
         return {*changes} == {a for c in changes for a in self.search.candidates.alike(c)}
 
     def combine(self) -> None:
-        """Try changes with the results kept as they are, and several together."""
+        """Try changes with the results kept as they are, and several changes together."""
         record, promising = self.record, self.promising
         promising.sort(key=lambda p: p[1])
         if self.search.most >= SINGLES:
@@ -256,9 +254,9 @@ class _One(Ranking):
                     self.kept(pair, tried)
 
     def together(self, changed: Sequence[tuple[Change, ...]]) -> None:
-        """Of changes, the fastest first, those that make a step faster one on top of the other,
-        starting with the best of what was found: several rows may be wrong, and one of them alone
-        be no better. None raises memory or operations more than that.
+        """Add to the best suggestion, one after the other, those changes that make a step still
+        faster, the fastest first: several rows may be wrong, and correcting one alone may not help.
+        None may raise memory or operations further.
         """
         best = next(iter(self.ranked(self.found)), None)
         for changes in changed:
@@ -275,7 +273,8 @@ class _One(Ranking):
                 best = good
 
     def kept(self, changes: tuple[Change, ...], tried: Tried) -> None:
-        """Try changes again with the results kept as they are, where they lay these out anew."""
+        """Try changes again with the results kept as they are, if they change layouts of results.
+        """
         asked = {c.index for c in changes if isinstance(c, Result)}
         kept = tuple(c for c in self.search.candidates.unchanged_results(
             self.trials.results, self.trials.partitioned, tried.partitioned)
@@ -292,7 +291,7 @@ class _One(Ranking):
         return good
 
     def differs(self, tried: Tried) -> bool:
-        """Does it change what the program moves, or the collective?"""
+        """Does it change the collective, or what the program moves?"""
         key, base = key_of(self.record), self.trials.base
         return (tried.received_bytes, tried.at.get(key)) != (
             base.received_bytes, self.trials.before.at.get(key)) or tried.figures.time != base.time
@@ -308,10 +307,10 @@ class _One(Ranking):
         if not removes and left >= before.at.get(key, 0) and (
                 base.time - new.time < self.seconds * _ELSEWHERE
                 and tried.seconds(key, topology) >= before.seconds(key, topology) * (1 - SAME)):
-            return None          # nor does it take less time for that, or save much elsewhere
+            return None          # and it takes no less time, nor saves much elsewhere
         if tried.received_bytes > base.received_bytes * SOME and (
                 base.time - new.time < base.time * LITTLE):
-            return None          # more bytes have to save time, which they do where latency counts
+            return None          # more bytes must save time, as they can where latency counts
         hidden = new.time <= base.time * (1 + SAME) and (
             new.times.communication < base.times.communication * (1 - SAME))
         if not (new.time < base.time * (1 - SAME) or hidden) or self.elsewhere(tried, left):
@@ -323,7 +322,7 @@ class _One(Ranking):
                           new.memory.argument_bytes, new.times.communication)
 
     def elsewhere(self, tried: Tried, left: int) -> bool:
-        """Are the bytes only received at another line: neither fewer of them, nor in less time?"""
+        """Are the bytes only received at another line: no fewer of them, and in no less time?"""
         base, before = self.trials.base, self.trials.before
         key = key_of(self.record)
         gone = before.at.get(key, 0) - left
@@ -333,8 +332,8 @@ class _One(Ranking):
 
 
 def _overtakes(first: Suggestion, time: float, latency: float) -> float | None:
-    """How many times the data make another as fast, which is slower at this size and spends so much
-    of its time on latency; None if no size near does.
+    """The factor of the data at which another suggestion, slower at this size, becomes as fast as
+    the first; None if it does not within reach. time, latency: of the other.
     """
     steeper = (first.time - first.latency) - (time - latency)
     if time <= first.time or steeper <= 0:

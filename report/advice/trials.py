@@ -21,18 +21,18 @@ from .changes import Argument, Change, Result
 from .code.changes import Rewritten
 from .repetition import PERIODS, Shortened, shortened
 
-RATE = 6000        # equations that trials partition in a second of an ordinary processor
-_TRIAL = 50        # equations that take as long as what a trial takes besides
-MUCH = 1.25        # times the memory or operations that are much more
-_NEAR = 1.1        # times a step as it is: what takes longer is compared with no other plan
-_WORTH = 2         # a short program has at most one in so many of the equations
+RATE = 6000        # equations that an ordinary processor partitions in a second
+_TRIAL = 50        # fixed cost of a trial, in equations
+MUCH = 1.25        # factor from which memory or operations are much more
+_NEAR = 1.1        # factor of step time beyond which no other plan is made
+_WORTH = 2         # a whole program has at least so many times the equations of a short one
 REFUSED = (TypeError, ValueError, LookupError, RuntimeError, ShardtraceError, AssertionError)
 
 
 class Subject(Protocol):
     """A program that can be partitioned again with changes (driver/analysis/applied_changes.py).
 
-    donated: per argument, whether results may take its buffer.
+    donated: for each argument, whether results may take its buffer.
     """
 
     @property
@@ -42,8 +42,10 @@ class Subject(Protocol):
     def donated(self) -> Sequence[bool]: ...
 
     def changed(self, changes: Sequence[Change], longest: float) -> Partitioned:
-        """The program with the changes made. Raises TypeError or ValueError where it has none.
-        longest: seconds of a step beyond which its plan is compared with no other.
+        """The partitioned program with the changes made. Raises TypeError or ValueError if it is
+        invalid.
+
+        longest: seconds of a step beyond which no other plan is made.
         """
         ...
 
@@ -52,8 +54,8 @@ class Subject(Protocol):
         ...
 
     def part(self, short: Shortened, compared: bool) -> Subject:
-        """The subject of a program that has some of the arguments, equations and results.
-        compared: whether other plans of it are compared with the first.
+        """The subject for a program that has some of the arguments, equations and results.
+        compared: whether several plans are made of it.
         """
         ...
 
@@ -71,8 +73,8 @@ class Budget:
 
 @dataclass(frozen=True)
 class Tried:
-    """A program with changes made. received_bytes: of its busiest device; the other figures, which
-    cost more to find, only where they are asked for.
+    """A program with changes made. received_bytes: of its busiest device. The other figures cost
+    more and are computed on demand.
     """
     received_bytes: int
     found: Callable[[], Figures]
@@ -85,30 +87,41 @@ class Tried:
         return self.found()
 
     def seconds(self, key: tuple, topology: Topology) -> float:
-        """What the collectives of a kind and line take over all runs, one after the other."""
+        """Seconds that the collectives of a kind and line take over all runs, one after the other.
+        """
         return sum(exchange_seconds(topology, r) * r.count
                    for r in collectives(self.partitioned.local) if key_of(r) == key)
 
 
-class Trials:
-    """Changes tried of one program. Each costs `work` of the budget, once.
+@dataclass(frozen=True)
+class Shortening:
+    """How a shortened program relates to the whole one.
 
-    base: the figures without changes. results: of each result the number in the program that
-    changes are of; ratio: how much longer that is; gone: how many repetitions more it has;
-    translated: a change of that program as one of
-    this (None: of nothing in it).
+    results: for each result its number in the whole program. ratio: how much longer the whole
+    program is. gone: how many more repetitions it has. translated: from a change of the whole
+    program to one of the short one; None if it does not apply.
+    """
+    results: Sequence[int]
+    ratio: float
+    gone: int
+    translated: Callable[[Change], Change | None]
+
+
+class Trials:
+    """Changes tried on one program. Each costs `work` of the budget, once.
+
+    base: the figures without changes. compared: whether several plans are made. short: if it is a
+    shortened program, how.
     """
 
     def __init__(self, subject: Subject, topology: Topology, base: Figures, equations: int,
-                 budget: Budget, results: Sequence[int] | None = None, ratio: float = 1.0,
-                 translated: Callable[[Change], Change | None] = lambda change: change,
-                 compared: bool = True, gone: int = 0) -> None:
-        self.gone = gone
+                 budget: Budget, compared: bool = True, short: Shortening | None = None) -> None:
         self.subject, self.topology, self.base = subject, topology, base
         self.partitioned: Partitioned = subject.partitioned
-        self.equations, self.budget, self.ratio = equations, budget, ratio
-        self.results = range(len(self.partitioned.out_specs)) if results is None else results
-        self.translated = translated
+        self.equations, self.budget = equations, budget
+        short = short or Shortening(range(len(self.partitioned.out_specs)), 1.0, 0, lambda c: c)
+        self.results, self.ratio, self.gone = short.results, short.ratio, short.gone
+        self.translated = short.translated
         self.work = work_of(self.partitioned, equations, compared)
         self.least = work_of(self.partitioned, equations, False)
         self.longest = base.time * _NEAR
@@ -117,25 +130,25 @@ class Trials:
 
     @functools.cached_property
     def latency(self) -> float:
-        """What the collectives take without a byte, as the program is."""
+        """Seconds of latency of the collectives, without changes."""
         return self.latency_of(self.before)
 
     def latency_of(self, tried: Tried) -> float:
-        """What the collectives of a trial would take if they moved next to nothing."""
+        """Seconds that the collectives of a trial would take if they moved next to nothing."""
         return sum(collective_seconds(self.topology, use.kind, use.mesh_axes, use.group_size, 0, 1)
                    * use.count for use in each_collective(tried.partitioned.local))
 
     def much(self, peak_bytes: int, flops: float) -> bool:
-        """Are this memory and these operations much more than without changes?"""
+        """Is this much more memory, or many more operations, than without changes?"""
         return peak_bytes > self.base.peak_bytes * MUCH or flops > self.base.flops * MUCH
 
     def known(self, changes: Sequence[Change]) -> tuple[Tried | None, ...]:
-        """What was found of these changes; () if they were not tried."""
+        """(the result of a trial of these changes,); () if they were not tried."""
         key = frozenset(changes)
         return (self._tried[key],) if key in self._tried else ()
 
     def attempt(self, changes: Sequence[Change]) -> Tried | None:
-        """The program with these changes; None where it has none."""
+        """Try these changes; None if the program is invalid with them."""
         key = frozenset(changes)
         if key in self._tried:
             return self._tried[key]
@@ -143,7 +156,7 @@ class Trials:
         made = [c for c in map(self.translated, changes) if c is not None]
         if made:
             self.budget.left -= self.work
-            with warnings.catch_warnings():  # what a trial warns of is not about the user's program
+            with warnings.catch_warnings():  # warnings are about the trial, not the user's program
                 warnings.simplefilter("ignore")
                 try:
                     partitioned = self.subject.changed(made, self.longest)
@@ -152,7 +165,7 @@ class Trials:
                 else:
                     result = _summary(partitioned, functools.partial(
                         figures, partitioned.local, self.topology, self.subject.donated))
-            if result is None or result.figures.time > self.longest:     # one plan was made of it
+            if result is None or result.figures.time > self.longest:     # only one plan was made
                 self.budget.left += self.work - self.least
         self._tried[key] = result
         return result
@@ -172,7 +185,7 @@ def short_trials(whole: Trials, topology: Topology, periods: int = PERIODS) -> T
             return None
         partitioned = subject.partitioned
         whole.budget.left -= work_of(partitioned, len(short.program.eqns), compared)
-        # one plan alone will do, if it is as those that were taken for the whole program
+        # one plan suffices if it is like the one taken for the whole program
         if compared or whole.before.at.keys() <= {*map(key_of, collectives(partitioned.local))}:
             break
     place: dict[Any, Place] = {v: at for at, v, _ in places(partitioned.stages["inlined"])}
@@ -184,7 +197,7 @@ def short_trials(whole: Trials, topology: Topology, periods: int = PERIODS) -> T
         if isinstance(change, Argument | Result):
             new = (arguments if isinstance(change, Argument) else results).get(change.index)
             return None if new is None else replace(change, index=new)
-        if isinstance(change, Rewritten):       # it is found by its line
+        if isinstance(change, Rewritten):       # identified by its line
             return change
         found = tuple([same[p] for p in change.places if p in same])
         if not found:
@@ -193,20 +206,21 @@ def short_trials(whole: Trials, topology: Topology, periods: int = PERIODS) -> T
                 else replace(change, place=found[0]))  # type: ignore[call-arg]
 
     base = figures(partitioned.local, topology, subject.donated)
-    return Trials(subject, topology, base, len(place), whole.budget,
-                  short.results, len(inlined.eqns) / len(short.program.eqns), translated, compared,
-                  short.gone)
+    ratio = len(inlined.eqns) / len(short.program.eqns)
+    return Trials(subject, topology, base, len(place), whole.budget, compared,
+                  Shortening(short.results, ratio, short.gone, translated))
 
 
 def work_of(partitioned: Partitioned, equations: int, compared: bool = True) -> float:
-    """What a trial of a program takes, of which that many values count."""
+    """The work of a trial of a program, with so many equations to count."""
     return work(equations, len(partitioned.mesh.axis_names),
                 plans_made(partitioned.local, partitioned.objective) if compared else 1)
 
 
 def work(equations: int, axes: int, plans: int = 2) -> float:
-    """What a trial takes, in equations of a program with one or two mesh axes for which two plans
-    are compared: layouts to choose from are as the square of the axes."""
+    """The work of a trial, in equations of a program with one or two mesh axes for which two plans
+    are compared: the number of layouts grows with the square of the axes.
+    """
     return (equations + _TRIAL) * max(1, axes * axes // 4) * plans / 2
 
 
@@ -221,5 +235,5 @@ def _summary(partitioned: Partitioned, found: Callable[[], Figures]) -> Tried:
 
 
 def key_of(record: CollectiveRecord) -> tuple:
-    """A collective as it is found again in another trace: its kind and line."""
+    """The identity of a collective across traces: its kind and line."""
     return (record.kind, record.source.file, record.source.line)

@@ -17,7 +17,9 @@ from ..reasons.value_paths import inner_programs
 
 @dataclass(frozen=True)
 class TypeChange:
-    """A value that both programs have. name: as the user calls it; source: in the second."""
+    """A value that two programs have with different shardings. name: the user's; source: in the
+    second program.
+    """
     name: str
     before: str
     after: str
@@ -33,7 +35,7 @@ class TypeChange:
 
 
 def type_changes(before: Program, after: Program) -> list[TypeChange]:
-    """The values of two programs of one level that have other shardings, in program order."""
+    """The values that differ in sharding between two programs of one level, in program order."""
     first, second = list(_equations(before)), list(_equations(after))
     matcher = difflib.SequenceMatcher(None, [_key(e) for e in first], [_key(e) for e in second],
                                       autojunk=False)

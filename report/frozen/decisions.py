@@ -137,7 +137,8 @@ def decisions(partitioned: Partitioned) -> list[Decision]:
         atom = same.get(read, read)
         if spec is None:
             continue
-        made = _decision(key, getattr(atom, "name", None) or "", atom.aval, spec, sizes, location)
+        made = _decision(key, getattr(atom, "name", None) or "", atom.aval, spec, sizes, location,
+                         finished="unreduced" in lies.get(atom, ""))
         if made is None:
             continue
         if key.kind != "operand":
@@ -177,8 +178,10 @@ def _layouts(program: Program) -> Iterator[tuple[int, Equation]]:
 
 
 def _decision(key: Key, name: str, aval: ArrayType, spec: PartitionSpec,
-              sizes: Mapping[str, int], at: Location = UNKNOWN) -> Decision | None:
-    if not (aval.shape or spec.unreduced) or not all(
+              sizes: Mapping[str, int], at: Location = UNKNOWN, finished: bool = False
+              ) -> Decision | None:
+    """None of a single number, but a sum that waits or is finished here."""
+    if not (aval.shape or spec.unreduced or finished) or not all(
             isinstance(a, str) for axes in spec.entries for a in axes):
         return None
     return Decision(key, name, aval.update(sharding=None).str_short(True), written(spec, sizes), "",

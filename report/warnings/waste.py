@@ -28,9 +28,7 @@ class Waste:
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "text": self.text, "wasted_bytes": self.wasted_bytes,
                 "wasted_flops": self.wasted_flops, "what": self.what, "fix": self.fix,
-                "source": {"file": self.source.file, "line": self.source.line,
-                           "column": self.source.column + 1,
-                           "text": self.source.source_line().strip()}}
+                "source": self.source.to_dict()}
 
     def __str__(self) -> str:
         where = f" ({self.source})" if self.source.line else ""

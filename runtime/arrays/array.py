@@ -90,7 +90,7 @@ class ArrayImpl(HostView):
 
     @property
     def key(self) -> ArrayKey:
-        """What a cached executable depends on, of this array."""
+        """What a cached executable depends on of this array."""
         try:
             return self._key
         except AttributeError:
@@ -135,13 +135,14 @@ class ArrayImpl(HostView):
 
     @property
     def format(self) -> Format:
-        """In which order elements lie in memory, with the sharding."""
+        """The order of elements in memory, with the sharding."""
         if self.is_deleted():
             return Format(None, self._sharding)
         return Format(self._layout or default_layout(self.aval.ndim), self._sharding)
 
     def with_layout(self, layout: Layout) -> ArrayImpl:
-        """The same array in memory of this layout. Raises ValueError for one of another rank."""
+        """The same array in memory of this layout. Raises ValueError for a layout of another rank.
+        """
         try:
             layout.check_compatible_aval(self.aval.shape)
         except ValueError as e:
@@ -244,7 +245,7 @@ class ArrayImpl(HostView):
 
     @property
     def is_readable(self) -> bool:
-        """Whether this process holds the whole value, in blocks or in one."""
+        """Does this process hold the whole value, in one array or in blocks?"""
         return is_readable(self._sharding, self.aval.shape)
 
     def on_device_size_in_bytes(self) -> int:
@@ -258,13 +259,13 @@ class ArrayImpl(HostView):
 
     # -- life ----------------------------------------------------------------------------------
     def delete(self) -> None:
-        """Give the data up; everything that needs it raises from now on."""
+        """Release the data; everything that needs it raises from now on."""
         self._other = self._npy_value = self._shards = None
         if hasattr(self, "_whole"):
             del self._whole
 
     def is_deleted(self) -> bool:
-        """Whether the data was given up, by `delete` or by donating it."""
+        """Whether the data was released, by `delete` or by donation."""
         return not hasattr(self, "_whole") and self._other is None
 
     def is_ready(self) -> bool:
@@ -288,7 +289,7 @@ class ArrayImpl(HostView):
             raise DeletedArrayError(f"Array has been deleted with shape={self.aval.str_short()}.")
 
     def clone(self) -> ArrayImpl:
-        """A copy in memory of its own, placed the same way."""
+        """A copy in memory of its own, with the same placement."""
         storage = self.storage
         if isinstance(storage, LocalBlocks):
             storage = LocalBlocks({d: frozen(b.copy()) for d, b in storage.blocks.items()})
@@ -321,7 +322,7 @@ class ArrayImpl(HostView):
             raise
 
     def __iter__(self) -> Iterator[ArrayImpl]:
-        """The rows. They stay where the array is if every device has them all."""
+        """The rows; they stay on the array's devices if every device has all of them."""
         if not self.aval.shape:
             raise TypeError("iteration over a 0-d array")
         assert self.is_fully_replicated or self.is_fully_addressable
@@ -354,9 +355,9 @@ def array_of(shape: tuple[int, ...], dtype: Any, weak_type: bool, sharding: Shar
 
 def place(data: np.ndarray, sharding: Sharding | None = None, *, weak_type: bool = False,
           dtype: Any = None) -> ArrayImpl:
-    """An array of this global value. Without a sharding it lives uncommitted on one device.
+    """An array of this global value; without a sharding it is uncommitted, on one device.
 
-    dtype: where it is not that of the data (random keys). The data must not change any more.
+    dtype: if it is not that of the data (random keys). The data must not change any more.
     """
     committed = sharding is not None
     if sharding is None:

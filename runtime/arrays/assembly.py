@@ -106,7 +106,7 @@ def make_array_from_callback(
 
 
 def _block(value: Any, name: str) -> Block:
-    """What a callback returned, as data and dtype."""
+    """The data and dtype of what a callback returned."""
     if isinstance(value, ArrayImpl):
         return value.value, value.dtype
     if isinstance(value, Array):
@@ -117,13 +117,13 @@ def _block(value: Any, name: str) -> Block:
 
 def of_blocks(shape: Shape, dtype: Any, sharding: Sharding, blocks: Mapping[Device, Block],
               weak_type: bool = False) -> ArrayImpl:
-    """The array of this global shape of which the blocks of this process's devices are given."""
+    """The array of this global shape, from the blocks of this process's devices."""
     aval = aval_for(shape, dtype, weak_type, sharding)
     return ArrayImpl(aval, sharding, stored_blocks(aval, sharding, blocks), True)
 
 
 def _check_dtype(kinds: Sequence[Any], dtype: Any, name: str) -> Any:
-    """The dtype of the whole: that of the first part, which `dtype` must agree with."""
+    """The dtype of the whole: that of the first part, with which `dtype` must agree."""
     if dtype is None:
         if not kinds:
             raise ValueError("If the Array has no addressable shards, `dtype` must be provided via "

@@ -143,7 +143,7 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
 
 
 def _gather(name: str, leaves: list[Any]) -> list[list[np.ndarray]]:
-    """For each value what every process has of it, in the dtypes that arrays have."""
+    """For each value what every process gave, in dtypes that arrays have."""
     coordinator = current_coordinator()
     assert coordinator is not None
     x64 = x64_enabled()

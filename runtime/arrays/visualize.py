@@ -34,8 +34,9 @@ ColorMap = Callable[[float], Sequence[float]]
 
 
 class _Cell(NamedTuple):
-    """A block: its devices as text, the first of them, and blank lines and columns around the text:
-    above, to the right, below, to the left."""
+    """A block: its devices as text, the first of them, and blank lines and columns around the text
+    (above, right, below, left).
+    """
     text: str
     first: int
     around: tuple[int, int, int, int]
@@ -144,7 +145,7 @@ def _print(rows: list[list[_Cell]], max_width: int, color_map: ColorMap | None) 
 
 
 def _hues(x: float) -> tuple[float, float, float]:
-    """Neighbouring numbers get hues far apart."""
+    """Hues in [0, 1) that lie far apart for neighbouring numbers."""
     return colorsys.hsv_to_rgb((x * 7.618) % 1.0, 0.45, 0.95)
 
 
@@ -205,14 +206,14 @@ def array_html(x: Any) -> str:
 
 
 def in_notebook() -> bool:
-    """Is this a notebook, which shows HTML?"""
+    """Does this run in a notebook, which shows HTML?"""
     ipython = sys.modules.get("IPython")
     shell = getattr(ipython, "get_ipython", lambda: None)()
     return shell is not None and hasattr(shell, "kernel")
 
 
 def show(markup: str) -> None:
-    """Show HTML in the notebook that this runs in."""
+    """Show HTML in the notebook around this call."""
     sys.modules["IPython"].display.display(      # type: ignore[attr-defined]
         sys.modules["IPython"].display.HTML(markup))     # type: ignore[attr-defined]
 
@@ -226,7 +227,9 @@ def _said(sharding: Sharding) -> str:
 
 
 def _drawn(shape: Sequence[int], sharding: Sharding) -> tuple[int, int]:
-    """(dimension downwards or -1, dimension to the right): the two that are split most."""
+    """(the dimension drawn downwards or -1, the one drawn to the right): the two that are split
+    most.
+    """
     if len(shape) < 2:
         return -1, 0
     block = sharding.shard_shape(tuple(shape))

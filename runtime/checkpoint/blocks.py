@@ -27,7 +27,7 @@ from .record import BlockRecord, LeafRecord, block_file
 
 safetensors = lazy_import("safetensors")
 
-# What the format has a name for; bytes hold the others, whose dtype stands in the index alone.
+# dtypes of the format; others are stored as bytes, and their dtype in the index alone
 _NAMED = frozenset(map(np.dtype, (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
     "float32", "float64"))) | {parse_long("bfloat16")}
@@ -38,7 +38,7 @@ _PARTS = {np.dtype("complex64"): np.dtype("float32"), np.dtype("complex128"): np
 # -- how a block looks in a file -------------------------------------------------------------------
 
 def encoded(block: np.ndarray, dtype: Any) -> np.ndarray:
-    """The contiguous numpy array to write for a block of an array of this dtype."""
+    """A contiguous numpy array that stores a block of an array of this dtype."""
     if is_extended(dtype):
         return np.asarray(key_words(block), order="C")
     if dtype.kind == "c":
@@ -49,7 +49,7 @@ def encoded(block: np.ndarray, dtype: Any) -> np.ndarray:
 
 
 def decoded(raw: np.ndarray, dtype: Any) -> np.ndarray:
-    """Inverse of `encoded`."""
+    """The block stored in `raw`; the inverse of `encoded`."""
     if is_extended(dtype):
         return np.asarray(pack_keys(raw, dtype.impl))
     if dtype.kind == "c":
@@ -60,9 +60,9 @@ def decoded(raw: np.ndarray, dtype: Any) -> np.ndarray:
 # -- writing ---------------------------------------------------------------------------------------
 
 def own_blocks(x: ArrayImpl, path: str, encode: dict[str, np.ndarray]) -> list[BlockRecord]:
-    """Records of the blocks of `x` that this process writes; their data is added to `encode`.
+    """Records of the blocks of `x` that this process writes; adds their data to `encode`.
 
-    An array that is not committed to devices is every process's own, and written by the first.
+    An uncommitted array is every process's own; the first process writes it.
     """
     shape, dtype, mine = x.aval.shape, x.aval.dtype, process_index()
     if dtype == float0 or x.aval.size == 0:
@@ -79,7 +79,7 @@ def own_blocks(x: ArrayImpl, path: str, encode: dict[str, np.ndarray]) -> list[B
 
 def host_block(value: np.ndarray, dtype: Any, path: str, encode: dict[str, np.ndarray]
                ) -> list[BlockRecord]:
-    """The one block of a value that is held whole."""
+    """The record of a value that is held whole."""
     if value.size == 0 or dtype == float0:
         return []
     whole = tuple([(0, n) for n in value.shape])
@@ -103,7 +103,7 @@ def _holders(sharding: Sharding, shape: tuple[int, ...]) -> dict[Place, list[Dev
 
 
 def _bounds(place: Place) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Start and shape of a block."""
+    """(start, shape) of a block."""
     return tuple([a for a, _ in place]), tuple([max(0, b - a) for a, b in place])
 
 
@@ -126,7 +126,7 @@ class BlockReader:
         self._files.clear()
 
     def array(self, leaf: LeafRecord, sharding: Sharding, committed: bool) -> ArrayImpl:
-        """The array laid out by `sharding`, reading what devices of this process hold of it."""
+        """The array laid out by `sharding`, reading only what devices of this process hold."""
         shape, dtype = leaf.shape, parse_long(leaf.dtype)
         aval = aval_for(shape, dtype, leaf.weak_type, sharding)
         storage: Storage
@@ -144,7 +144,7 @@ class BlockReader:
 
     def part(self, leaf: LeafRecord, start: tuple[int, ...], shape: tuple[int, ...]
              ) -> np.ndarray:
-        """The elements from `start` on, in the dtype that keeps them in memory."""
+        """The elements from `start` on, in the dtype that holds them in memory."""
         for block in leaf.blocks:
             if block.start == start and block.shape == shape:
                 return self._slice(leaf, block, _slices((0,) * len(shape), shape))
@@ -155,7 +155,7 @@ class BlockReader:
         return data
 
     def _slice(self, leaf: LeafRecord, block: BlockRecord, inside: tuple[slice, ...]) -> np.ndarray:
-        """The part of a block, as numbers of the leaf. Raises ValueError for a damaged file."""
+        """The part of a block as numbers of the leaf. Raises ValueError for a damaged file."""
         name, dtype = os.path.join(self._folder, block.file), parse_long(leaf.dtype)
         try:
             file = self._files.get(block.file)
@@ -177,8 +177,9 @@ class BlockReader:
 
 def overlaps(blocks: tuple[BlockRecord, ...], start: tuple[int, ...], shape: tuple[int, ...]
              ) -> Iterator[tuple[BlockRecord, tuple[slice, ...], tuple[slice, ...]]]:
-    """The blocks that share elements with a part of the array: (block, where in the block, where
-    in the part)."""
+    """The blocks that share elements with a part of the array: (block, slices of the block, slices
+    of the part).
+    """
     if not shape:
         for block in blocks:
             yield block, (), ()

@@ -34,9 +34,9 @@ _BLOCKS = re.compile(r"shards-\d{6,}")
 
 
 def read_index(path: str) -> Index | None:
-    """What the folder holds, None if no save to it has finished.
+    """The index of the checkpoint in a folder; None if no save to it has finished.
 
-    Raises ValueError if the index is damaged (which no crash of a save does).
+    Raises ValueError if the index is damaged (which no crash of a save causes).
     """
     name = os.path.join(path, INDEX)
     try:
@@ -58,7 +58,7 @@ def read_index(path: str) -> Index | None:
 
 
 def require_index(path: str) -> Index:
-    """As `read_index`; raises FileNotFoundError, saying what is there, if there is none."""
+    """`read_index`; raises FileNotFoundError, saying what is there, if there is none."""
     index = read_index(path)
     if index is not None:
         return index
@@ -76,8 +76,9 @@ def require_index(path: str) -> Index:
 
 
 def check_whole(path: str, index: Index) -> None:
-    """Raise ValueError unless all files of the checkpoint are there with the sizes they had, in
-    its own folder: no links, which may lead anywhere."""
+    """Raise ValueError unless all files of the checkpoint are in its own folder, with the sizes
+    they had. Links do not count, since they may lead anywhere.
+    """
     folder = os.path.join(path, index.folder)
     for name, size in index.sizes.items():
         file = os.path.join(folder, name)
@@ -103,7 +104,7 @@ def check_whole(path: str, index: Index) -> None:
 # -- saving ----------------------------------------------------------------------------------------
 
 def check_may_save(path: str, current: Index | None, overwrite: bool) -> None:
-    """Raise FileExistsError where a save would destroy what is not, or shall not be, replaced."""
+    """Raise FileExistsError if a save would destroy something that must not be replaced."""
     if current is not None:
         if not overwrite:
             fail(FileExistsError, f"There is a checkpoint at {path} already",
@@ -122,12 +123,12 @@ def check_may_save(path: str, current: Index | None, overwrite: bool) -> None:
 
 
 def begin(path: str, generation: int) -> None:
-    """Make the folder of the new blocks, and remove what a save that did not finish left.
+    """Make the folder for new blocks, and remove what an unfinished save left.
 
-    By one process; the others write after it.
+    Called by one process; the others write afterwards.
     """
     missing = path
-    while not os.path.isdir(missing):      # of the folders to be made, the parents are synced
+    while not os.path.isdir(missing):      # sync the parents of new folders
         missing = os.path.dirname(missing)
     os.makedirs(path, exist_ok=True)
     _sync_folders(os.path.dirname(path), missing)
@@ -139,7 +140,7 @@ def begin(path: str, generation: int) -> None:
 
 def write_blocks(path: str, generation: int, process: int, tensors: dict[str, np.ndarray]
                  ) -> dict[str, int]:
-    """Write the blocks of one process; they are then on disk. Names and sizes of the files."""
+    """Write the blocks of one process to disk, synced; returns names and sizes of the files."""
     if not tensors:
         return {}
     folder, name = os.path.join(path, generation_folder(generation)), block_file(process)
@@ -157,7 +158,7 @@ def write_blocks(path: str, generation: int, process: int, tensors: dict[str, np
 
 
 def commit(path: str, index: Index) -> None:
-    """Make `index` the checkpoint of this folder. By one process, after all have written."""
+    """Make `index` the checkpoint of this folder. Called by one process, after all have written."""
     new = os.path.join(path, _NEW_INDEX)
     with open(new, "w", encoding="utf-8") as file:
         json.dump(index.to_json(), file, separators=(",", ":"))
@@ -170,10 +171,10 @@ def commit(path: str, index: Index) -> None:
 
 def not_saved(path: str, generation: int, only_writer: bool, made: bool, problem: OSError
               ) -> Exception:
-    """The error of a save that the system did not let finish; what it wrote is removed.
+    """The error for a save that the system did not let finish; removes what it wrote.
 
-    only_writer: whether no other process saves here; those may still be writing, and what they
-    leave goes with the next save. made: whether there was no such folder before.
+    only_writer: no other process saves here. Others may still be writing, and their files go with
+    the next save. made: there was no such folder before.
     """
     current = None
     with contextlib.suppress(OSError, ValueError):

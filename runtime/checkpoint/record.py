@@ -28,12 +28,12 @@ from ..devices import devices as all_devices
 
 FORMAT = "shardtrace checkpoint"
 VERSION = 1
-MOST_NESTED = 200        # levels of containers: JSON is read by a parser that calls itself
+MOST_NESTED = 200        # levels of containers, at most: the JSON parser is recursive
 NUMBERS = {kind.__name__: kind for kind in PYTHON_NUMBERS}
 
 
 def generation_folder(generation: int) -> str:
-    """Where the blocks are, by the number of the save."""
+    """The name of the folder with the blocks of a save, by its number."""
     return f"shards-{generation:06d}"
 
 
@@ -42,7 +42,7 @@ def block_file(process: int) -> str:
 
 
 def number_from_text(kind: str, text: str) -> bool | int | float | complex:
-    """A Python number, from the name of its class and what a leaf says of it."""
+    """A Python number, from the name of its class and its text."""
     if kind == "float":
         return float.fromhex(text)
     if kind == "complex":
@@ -86,9 +86,12 @@ class LeafRecord:
 
 @dataclasses.dataclass(frozen=True)
 class Index:
-    """A checkpoint. tree: nested containers as driver/checkpoints/save_restore.py describes them.
-    shardings: descriptions that leaves refer to by number. folder: of the blocks. generation: how
-    often this path has been saved to. sizes: bytes of each file."""
+    """A checkpoint.
+
+    tree: nested containers, as described by driver/checkpoints/save_restore.py. shardings:
+    descriptions to which leaves refer by number. folder: of the blocks. generation: how often this
+    path has been saved to. sizes: bytes of each file.
+    """
     tree: Any
     leaves: tuple[LeafRecord, ...]
     shardings: tuple[Any, ...]
@@ -118,7 +121,9 @@ def _check_version(d: Any, path: str) -> None:
 
 
 def index_from_json(d: Any, path: str) -> Index:
-    """The index in the JSON of a file. Raises ValueError for what is none, Damage for a bad one."""
+    """The index in the JSON of a file. Raises ValueError for other JSON, Damage for an invalid
+    index.
+    """
     _check_version(d, path)
     _check_raw(d)
     index = Index(d["tree"], tuple(map(leaf_from_json, d["leaves"])), tuple(d["shardings"]),
@@ -150,10 +155,10 @@ def describe_sharding(sharding: Sharding) -> dict[str, Any]:
 
 
 def saved_sharding(described: dict[str, Any], path: str) -> Sharding:
-    """The sharding that was described, on the devices of the same ids.
+    """The sharding described, on devices of the same ids.
 
-    path: the leaf's, for messages. Raises ValueError if there are no such devices,
-    or no such sharding of them.
+    path: the leaf's, for messages. Raises ValueError if the devices do not exist, or the sharding
+    is impossible.
     """
     have = {d.id: d for d in all_devices()}
     missing = [i for i in described["devices"] if i not in have]
@@ -197,12 +202,12 @@ def _text(described: dict[str, Any]) -> str:
 
 
 # -- could a save have written it? -----------------------------------------------------------------
-# Whoever wrote the file, everything that `restore` takes from it is checked first: its class and
-# bounds, that names of files are those that saves give, in the folder itself, and that blocks cover
-# their arrays and are no larger than the files that hold them.
+# The file may come from anywhere. All that `restore` takes from it is checked first: classes and
+# bounds, file names (only such as saves write, in the folder itself), and that blocks cover their
+# arrays and fit into their files.
 
 _FILE = re.compile(r"process-\d{1,9}\.safetensors")
-_LARGEST = 1 << 62       # bytes of an array, numbers of elements and of saves
+_LARGEST = 1 << 62       # bound for bytes, numbers of elements and of saves
 _LEAF = {"path": str, "kind": str, "shape": list, "dtype": str, "weak_type": bool, "value": str,
          "blocks": list}
 _BLOCK = {"file": str, "name": str, "start": list, "shape": list}
@@ -222,7 +227,7 @@ def expect(holds: bool, otherwise: str) -> None:
 
 
 def fields(found: Any, kinds: Mapping[str, type], what: str) -> None:
-    """It is an object with these fields, of these classes."""
+    """Raise Damage unless `found` is an object with fields of these classes."""
     expect(isinstance(found, dict), f"{what} is no object")
     for name, kind in kinds.items():
         expect(name in found, f"{what} has no {name!r}")
@@ -284,7 +289,7 @@ def _check_sharding(found: Any, what: str) -> None:
 
 
 def _check_tree(root: dict[str, Any], leaves: int) -> None:
-    """Each leaf is in the tree once, and what is around it can be made again."""
+    """Raise Damage unless each leaf is in the tree once, and the containers can be rebuilt."""
     seen: list[int] = []
     waiting = [(root, 0)]
     while waiting:
@@ -306,7 +311,7 @@ def _check_tree(root: dict[str, Any], leaves: int) -> None:
 
 
 def _check_index(index: Index) -> None:
-    """Raise Damage unless values can be had from the files, and are as large as those."""
+    """Raise Damage unless the blocks of every leaf are complete, and fit into their files."""
     needed = dict.fromkeys(index.sizes, 0)
     for leaf in index.leaves:
         what = leaf.path or "the value"
@@ -339,7 +344,7 @@ def _check_index(index: Index) -> None:
 
 
 def covers(leaf: LeafRecord) -> bool:
-    """Whether the blocks of a leaf are all of it, each element once: the cells of a grid."""
+    """Do the blocks of a leaf cover it, each element once, as the cells of a grid?"""
     if parse_long(leaf.dtype) == float0 or 0 in leaf.shape:
         return True
     blocks = [b for b in leaf.blocks if 0 not in b.shape]

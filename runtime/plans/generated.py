@@ -8,9 +8,9 @@ small arrays that halves the time of a run. The source has no names or texts of 
     def run(arguments):
         try:
             v0, v1 = arguments
-            v0 = f0(v0, v1); v1 = None      # numpy.add
-            v0 = v0.reshape(c0)
-            return [v0]
+            v2 = f0(v0, v1)                 # numpy.add
+            v3 = v2.reshape(c0); v2 = None
+            return [v3]
         except Exception as error:
             note(error)
             raise
@@ -18,7 +18,7 @@ small arrays that halves the time of a run. The source has no names or texts of 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 
@@ -142,13 +142,12 @@ class Lines:
         self.used = draft.used
         self.fixed = {*self.constants, *fixed}
         self.dead = last_reads(self.calls, (*outputs, *self.fixed))
-        self.taken: dict[int, str] = {}     # results to names of operands that end there
 
     def slot(self, s: int) -> str:
         """The name of the variable or constant in a slot."""
         if s in self.constants:
             return self.writer.name(self.constants[s], "k")
-        return self.taken.get(s) or f"{self.letter}{s}"
+        return f"{self.letter}{s}"
 
     def unpack(self, slots: Sequence[int]) -> str:
         """The targets of an assignment to several slots."""
@@ -159,9 +158,6 @@ class Lines:
         for call, ends in zip(self.calls, self.dead, strict=True):
             recording = call.recording
             operands = list(map(self.slot, call.inputs))
-            left = [s for s in ends if s not in self.fixed]
-            if left and _ends_in_result(call) and left[0] in call.inputs:
-                self.taken[call.outputs[0]] = self.slot(left.pop(0))
             if recording is not None:
                 (out,) = call.outputs
                 inline(w, recording, operands, self.slot(out), call.eqn)
@@ -175,11 +171,12 @@ class Lines:
                     self.slot(call.outputs[0]))
                 w.line(f"{targets} = {w.name(call.function, 'f')}({', '.join(operands)})",
                        call.eqn)
-            self.drop(map(self.slot, left))
+            self.drop([s for s in ends if s not in self.fixed])
 
-    def drop(self, names: Iterable[str]) -> None:
-        """Append to the last line the release of these names, which nobody reads any more."""
-        self.writer.lines[-1] += "".join([f"; {name} = None" for name in names])
+    def drop(self, slots: Sequence[int]) -> None:
+        """Append to the last line the release of these slots, which nobody reads any more."""
+        if slots:
+            self.writer.lines[-1] += "; " + " = ".join(map(self.slot, slots)) + " = None"
 
 
 def generate(calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int],
@@ -204,14 +201,6 @@ def generate(calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int
                    zip(outputs, results, strict=True)]
     w.line(f"return [{', '.join(results)}]")
     return w.function("arguments")
-
-
-def _ends_in_result(call: Call) -> bool:
-    """Is its one result what its last line computes, when no operand is needed any more?"""
-    recording = call.recording
-    if recording is None:
-        return not call.several and not has_source(call)
-    return not recording.steps or recording.steps[-1].result == recording.result
 
 
 def _makes_new(call: Call) -> bool:

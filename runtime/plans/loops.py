@@ -10,9 +10,9 @@ call.
             v1, v2, = carry
             y0, = places
             for i, (v3,) in zip(order, each):
-                v1 = f0(v1, v3); v3 = None  # numpy.add
-                y0[i] = v1
-                v1, v2, = v2, v1
+                v4 = f0(v1, v3)             # numpy.add
+                y0[i] = v4
+                v1, v2, = v2, v4; v4 = None
             return [v1, v2]
         ...
 """
@@ -43,12 +43,15 @@ def _carried(w: Writer, lines: Lines, carry: Sequence[int], outputs: Sequence[in
     """Write the assignment of the outputs to the carry of the next iteration. ended: other slots
     whose live range ends here.
     """
-    names = list(map(lines.slot, carry))
-    moved = [(x, o) for x, o in zip(names, map(lines.slot, outputs), strict=True) if x != o]
-    w.line(f"{', '.join([x for x, _ in moved])}, = {', '.join([o for _, o in moved])},"
-           if moved else "pass")
-    gone = {*[o for _, o in moved], *[lines.slot(s) for s in ended if s not in lines.fixed]}
-    lines.drop(sorted(gone.difference(names, map(lines.slot, lines.fixed))))
+    moved = [(x, o) for x, o in zip(carry, outputs, strict=True)
+             if x != o]
+    if moved:
+        names = [(lines.slot(x), lines.slot(o)) for x, o in moved]
+        w.line(f"{', '.join([to for to, _ in names])}, = {', '.join([of for _, of in names])},")
+    gone = {*(o for _, o in moved), *ended}.difference(carry, lines.fixed)
+    if not moved:
+        w.line("pass")
+    lines.drop(sorted(gone))
 
 
 def _returned(lines: Lines, carry: Sequence[int]) -> str:

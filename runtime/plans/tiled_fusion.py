@@ -240,14 +240,15 @@ class _Group:
             for s, size in zip(call.inputs, sizes, strict=False):
                 if s not in made and size < LARGE:
                     continue
-                other = part_of.get(s)
+                mine, other = part_of[out], part_of.get(s)
                 if other is None:
-                    part_of[s] = out
-                    parts[out].append(s)
-                elif other != out:
-                    for t in parts[other]:
-                        part_of[t] = out
-                    parts[out] += parts.pop(other)
+                    part_of[s] = mine
+                    parts[mine].append(s)
+                elif other != mine:
+                    if len(parts[other]) > len(parts[mine]):        # the shorter goes to the other
+                        mine, other = other, mine
+                    part_of.update(dict.fromkeys(parts[other], mine))
+                    parts[mine] += parts.pop(other)
         found: dict[int, list[Call]] = {}
         for call in self.calls:
             found.setdefault(part_of[call.outputs[0]], []).append(call)

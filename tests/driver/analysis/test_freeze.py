@@ -83,6 +83,13 @@ def shifted_loss(x, w):
     return st.grad(loss)(w)
 
 
+def halved(x):
+    def body(state):
+        y, total = state
+        return y / 2, ((y / 2) ** 2).sum()
+    return st.lax.while_loop(lambda state: state[1] > 1, body, (x, (x ** 2).sum()))[0]
+
+
 def attention_args(*, up, down, square):
     return ({**{n: struct((32, 32), *square) for n in ("wq", "wk", "wv", "wo")},
              "w1": struct((32, 128), *up), "w2": struct((128, 32), *down)},
@@ -110,6 +117,7 @@ CASES = {
     "parts of an axis": (regrouped, (struct((64, 64), "model"),)),
     "a sum of numbers": (weighted, (struct((256, 128), None, "model"), struct((128, 256), "model"),
                                     struct((256, 256)))),
+    "a loop that begins with a sum": (halved, (struct((256, 128), "data", "model"),)),
     "uneven, gradient": (shifted_loss, (struct((4, 256, 64), None, "model"), struct((64, 32)))),
     "shard_map": (manual, (struct((64, 256), "data"), struct((256, 256), "model")))}
 

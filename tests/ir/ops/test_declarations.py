@@ -22,8 +22,8 @@ COLUMNS = [name for name in inspect.signature(defop).parameters if name != "name
 # What families take in place of a column, by the column that they make of it.
 INSTEAD = {"kinds": "infer", "ranks": "infer", "result": "infer", "accepted": "infer",
            "many": "multiple_results", "function": "evaluate", "chosen": "evaluate",
-           "combine": "evaluate", "identity": "evaluate", "reduces": "collective",
-           "groups": "collective"}
+           "combine": "evaluate", "identity": "evaluate", "narrowed": "evaluate",
+           "reduces": "collective", "groups": "collective"}
 
 
 PATHS = sorted(OPS.rglob("*.py"))

@@ -16,6 +16,7 @@ from ....ir.ops.reductions.pooling import (
     reduce_window_sum_p,
 )
 from ....ir.ops.reductions.reduction import reduce_max_p, reduce_min_p, reduce_sum_p
+from ....ir.support.named_tuple import NamedTuple
 from ...operands.dtype_promotion import convert, dtype_name
 from ...operands.rank_promotion import shape_of
 from ...trees import tree
@@ -61,20 +62,28 @@ def reduce_window(operand, init_value, computation, window_dimensions, window_st
         reach = [(w - 1) * s + 1 for w, s in zip(window, spread, strict=True)]
         padding = padtype_to_pads(sizes, reach, strides, padding)
     pads = tuple((int(lo), int(hi)) for lo, hi in padding)
+    windows = _Windows(window, strides, pads, holes, spread)
     if len(flat) == 1 and tree.structure(operand) == tree.structure(0):
         op = _window_op(known_reduction(computation, inits[0], dtype_name(flat[0])))
         if op is not None:
-            return op.bind(flat[0], window_dimensions=window, window_strides=strides, padding=pads,
-                           base_dilation=holes, window_dilation=spread)
+            return op.bind(flat[0], **windows._asdict())
         joined = {elementwise.add: reduce_window_sum_p, elementwise.max: reduce_window_max_p,
                   elementwise.min: reduce_window_min_p}.get(inner(computation))
         if joined is not None and dtype_name(inits[0]) == dtype_name(flat[0]) != np.dtype(bool):
             # Every window begins with the initial value, and these may take it last.
-            out = joined.bind(flat[0], window_dimensions=window, window_strides=strides,
-                              padding=pads, base_dilation=holes, window_dilation=spread)
+            out = joined.bind(flat[0], **windows._asdict())
             return computation(out, inits[0])
-    out = _generic(flat, inits, treedef, computation, window, strides, pads, holes, spread)
+    out = _generic(flat, inits, treedef, computation, windows)
     return tree.unflatten(treedef, out)
+
+
+class _Windows(NamedTuple):
+    """The windows over an array, as params of the ops that reduce them."""
+    window_dimensions: tuple[int, ...]
+    window_strides: tuple[int, ...]
+    padding: tuple[tuple[int, int], ...]
+    base_dilation: tuple[int, ...]
+    window_dilation: tuple[int, ...]
 
 
 def _window_op(reduction: Op | None) -> Op | None:
@@ -84,9 +93,9 @@ def _window_op(reduction: Op | None) -> Op | None:
 
 
 def _generic(flat: list[Any], inits: list[Any], treedef: Any, computation: Callable[..., Any],
-             window: tuple[int, ...], strides: tuple[int, ...], pads: tuple[tuple[int, int], ...],
-             holes: tuple[int, ...], spread: tuple[int, ...]) -> list[Any]:
+             windows: _Windows) -> list[Any]:
     """Any function: one strided slice of the padded operand for each place in the window."""
+    window, strides, pads, holes, spread = windows
     padded = [pad(x, convert(i, dtype_name(x)),
                   [(lo, hi, h - 1) for (lo, hi), h in zip(pads, holes, strict=True)])
               for x, i in zip(flat, inits, strict=True)]
