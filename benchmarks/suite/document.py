@@ -71,8 +71,9 @@ SOURCES = """\
   GEMM over devices and contraction.
 - **BLAS waits for no busy core.** Its threads wait for each other, and where another process has a
   core, each product waits for a time slice. So products and convolutions are shared among threads
-  of our own, on cores that nobody uses at the time, and factorisations get as many threads of BLAS
-  as cores are free. Afterwards the user's own setting holds again.
+  of our own, on cores that nobody uses at the time, and factorisations of matrices of less than
+  512 rows take one thread. Into which parts a product falls depends on the machine alone, so that
+  a program gives the same bits each time. Afterwards the user's own setting holds again.
 - **Special functions are a few numpy calls** in float32, on many elements at once, and fuse with
   what stands around them. Factorisations, solves and products of many small matrices work the same
   way.

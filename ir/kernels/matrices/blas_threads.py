@@ -4,8 +4,11 @@ BLAS threads wait for work by spinning, and a product waits for all of them. If 
 occupies a core, one of them waits for its time slice, which takes longer than a product of a few
 milliseconds on one thread, and a factorisation is many products: beside a busy process that of 256
 rows takes 100 times as long on two threads. So products are shared among our own threads
-(ir/support/threads.py), which take parts that need no other, and LAPACK gets as many threads of
-BLAS as cores are free. The user's setting is restored behind each.
+(ir/support/threads.py), which take parts that need no other, and LAPACK has one thread of BLAS but
+for large matrices. The user's setting is restored after each call.
+
+Into how many parts a product falls, and how many threads LAPACK has, depends on sizes and on the
+machine, but not on what else runs there: otherwise a program would not give the same bits twice.
 """
 from __future__ import annotations
 
@@ -19,14 +22,15 @@ from typing import Any
 import numpy as np
 
 from ...support.lazy import lazy_import
-from ...support.threads import CORES, core_count, free_cores, share_count
+from ...support.threads import CORES, core_count, share_count
 
 ctypes = lazy_import("ctypes")
 
 SHORT = 1 << 27         # multiply-adds in float32: about 3 ms, a slice of time, on one thread
 SINGLE_THREAD = 1 << 18         # BLAS itself takes one thread for fewer,
 VECTOR = 1 << 13        # and here where one operand is a vector
-FEWEST = 1 << 12        # elements of a matrix that LAPACK may take several for
+FEWEST = 1 << 12        # elements of a matrix for which LAPACK takes several threads,
+LARGE = 1 << 18         # and for which it keeps them
 
 NUMPY, SCIPY = "numpy._core._multiarray_umath", "scipy.linalg._fblas"     # that have a BLAS
 _FOUND: dict[str, Threads | None] = {}          # of these; no cache: there is one of each
@@ -47,14 +51,14 @@ class Threads:
         with _lock:
             return self._users if self._running else self._get()
 
-    def enter(self, most: int) -> None:
-        """No more than `most` until `leave`."""
+    def enter(self) -> None:
+        """One until `leave`."""
         with _lock:
             now = self._get()
             if not self._running:
                 self._users = now
-            if most < now:
-                self._put(most)
+            if now > 1:
+                self._put(1)
             self._running += 1
 
     def leave(self) -> None:
@@ -85,7 +89,7 @@ def alone(multiply: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
     assert library is not None
 
     def product(*operands: Any, **options: Any) -> np.ndarray:
-        library.enter(1)
+        library.enter()
         try:
             return multiply(*operands, **options)
         finally:
@@ -93,15 +97,15 @@ def alone(multiply: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
     return product
 
 
-def on_free_cores(evaluate: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of stacks of matrices, with no more threads of BLAS than cores are free."""
+def by_lapack(evaluate: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of stacks of matrices, on one thread of BLAS unless these are large."""
     @functools.wraps(evaluate)
     def function(lead: int, a: np.ndarray, *others: Any, **params: Any) -> Any:
-        if math.prod(a.shape[-2:]) < FEWEST:
+        if not FEWEST <= math.prod(a.shape[-2:]) < LARGE:
             return evaluate(lead, a, *others, **params)
-        most, found = 1 + free_cores(), [x for x in map(_library, (NUMPY, SCIPY)) if x]
+        found = [x for x in map(_library, (NUMPY, SCIPY)) if x]
         for library in found:
-            library.enter(most)
+            library.enter()
         try:
             return evaluate(lead, a, *others, **params)
         finally:

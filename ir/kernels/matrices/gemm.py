@@ -18,7 +18,7 @@ from ...support.named_tuple import NamedTuple
 from ...support.threads import in_parallel
 from ..device_dimensions import mergeable
 from . import small_matrices
-from .blas_threads import VECTOR, alone, for_work, shares
+from .blas_threads import SINGLE_THREAD, VECTOR, alone, for_work, shares
 
 Labels = Sequence[Hashable]
 Shape = tuple[int, ...]
@@ -174,8 +174,8 @@ def _multiply(function: Callable[..., np.ndarray], left: Shape, whole: Shape
     wait for each other, as those of BLAS do.
     """
     *batch, rows, columns = whole
-    each = _product(left[-2:]) * columns            # the left one may be to be transposed
-    threads = shares(each, each * _product(batch))
+    each = left[-2] * left[-1] * columns            # the left one may be to be transposed
+    threads = 1 if each < SINGLE_THREAD else shares(each, each * _product(batch))
     if threads == 1:
         return for_work(function, each)
     d = next((d for d, n in enumerate(batch) if n > 1), len(batch) + (columns > rows))

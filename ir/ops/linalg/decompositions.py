@@ -14,7 +14,7 @@ from ...device_cost import of_matrices
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
-from ...kernels.matrices.blas_threads import on_free_cores
+from ...kernels.matrices.blas_threads import by_lapack
 from ...kernels.matrices.linalg import (
     apply_pivots,
     cholesky,
@@ -130,7 +130,7 @@ def define(name: str, doc: str, ranks: tuple[int, ...], results: Callable[..., l
     op = defop(
         name, doc=doc,
         infer=infer, multiple_results=many, rule=_rule_for(ranks), explicit=_explicit_for(ranks),
-        batch=batch, evaluate=Evaluator(on_free_cores(evaluate), narrowed=narrowed), **fields)
+        batch=batch, evaluate=Evaluator(by_lapack(evaluate), narrowed=narrowed), **fields)
     return op
 
 

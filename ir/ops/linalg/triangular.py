@@ -13,7 +13,7 @@ import numpy as np
 from ...device_cost import DeviceCost, Types
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
-from ...kernels.matrices.blas_threads import on_free_cores
+from ...kernels.matrices.blas_threads import by_lapack
 from ...kernels.matrices.linalg import triangular_solve
 from ...op import LinearOperand, Op, Sample, defop
 from ...types import ArrayType, Entries, Shape, short_list
@@ -108,7 +108,7 @@ triangular_solve_p = defop(
     transpose=_transpose,
     batch=lambda operands, dims, size, **params: (
         [triangular_solve_p.bind(*batch_first(operands, dims, size), **params)], [0]),
-    evaluate=on_free_cores(triangular_solve),
+    evaluate=by_lapack(triangular_solve),
     cost=DeviceCost(_flops),
     samples=lambda: [_sample(True, True, False, False), _sample(False, False, True, False),
                      _sample(True, False, True, True), _sample(False, True, False, True)])

@@ -14,8 +14,8 @@ from shardtrace.ir.kernels.matrices.blas_threads import (
     SHORT,
     SINGLE_THREAD,
     Threads,
+    by_lapack,
     for_work,
-    on_free_cores,
 )
 
 
@@ -56,26 +56,22 @@ def test_threads_are_restored_behind_errors_and_by_the_last_of_several_products(
     assert threads == [3]
 
 
-@pytest.mark.parametrize(("free", "size", "wanted"), [
-    (0, 64, 1), (1, 64, 2), (9, 64, 3), (0, 8, 3)])
-def test_a_factorisation_has_no_more_threads_than_cores_are_free(
-        threads: list[int], monkeypatch: pytest.MonkeyPatch, free: int, size: int, wanted: int
-        ) -> None:
-    monkeypatch.setattr(blas_threads, "free_cores", lambda: free)
-    found = on_free_cores(lambda lead, a, *, lower: (list(threads), lower))(
+@pytest.mark.parametrize(("size", "wanted"), [(8, 3), (64, 1), (511, 1), (512, 3)])
+def test_a_factorisation_has_one_thread_unless_the_matrix_is_large(
+        threads: list[int], size: int, wanted: int) -> None:
+    found = by_lapack(lambda lead, a, *, lower: (list(threads), lower))(
         0, np.ones((2, size, size)), lower=True)
     assert found == ([wanted], True)
     assert threads == [3]
 
 
-def test_the_fewest_threads_count_of_calls_at_the_same_time(threads: list[int]) -> None:
+def test_calls_at_the_same_time_restore_the_users_threads_once(threads: list[int]) -> None:
     library = blas_threads._library(NUMPY)
     assert library is not None
-    library.enter(2)
-    library.enter(1)
-    library.enter(2)
+    library.enter()
+    library.enter()
     assert (threads, library.count) == ([1], 3)
-    for _ in range(3):
+    for _ in range(2):
         library.leave()
     assert threads == [3]
 
@@ -84,7 +80,7 @@ def test_the_library_of_numpy_is_found_or_left_alone() -> None:
     found = blas_threads._library(NUMPY)
     if found is not None:
         before = found.count
-        found.enter(1)
+        found.enter()
         assert (found._get(), found.count) == (1, before)
         found.leave()
         assert found._get() == before

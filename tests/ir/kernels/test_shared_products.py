@@ -26,7 +26,8 @@ def few(monkeypatch):
     """Small products are shared by three threads."""
     monkeypatch.setattr(threads, "ENOUGH", 1)
     monkeypatch.setattr(threads, "free_cores", lambda: 16)
-    monkeypatch.setattr(blas_threads, "SINGLE_THREAD", 1)
+    for module in (blas_threads, gemm):
+        monkeypatch.setattr(module, "SINGLE_THREAD", 1)
     monkeypatch.setattr(blas_threads, "_library", lambda module: Threads(lambda: 3, print))
     monkeypatch.setattr(threads, "CORES", 3)
 
