@@ -44,7 +44,7 @@ class _Notes:
                 eqn = self.region(eqn)
             elif eqn.op is reshard_p:
                 eqn = self.noted(eqn)
-            elif len(eqn.outvars) == 1:
+            elif len(eqn.outvars) == 1 and not eqn.op.subprograms:
                 self.follow(eqn)
             eqns.append(eqn)
         found = [self.shapes.get(a) for a in program.outvars]

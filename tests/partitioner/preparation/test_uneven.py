@@ -105,3 +105,22 @@ def test_a_few_rows_of_a_padded_dimension_are_all_that_is_exchanged():
               lambda a: st.grad(lambda a: (jnp.tanh(a[:63])[0] ** 2).sum())(a)):
         for record in st.jit(f).lower(x).compile().collectives():
             assert record.received_bytes <= 2 * 2 * ROW
+
+
+@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+@pytest.mark.parametrize("reader", ["shard_map", "callback", "loop"])
+def test_rows_behind_padded_ones_go_where_they_are_read(reader, executor):
+    mesh = grid()
+
+    def doubled(y):
+        if reader == "shard_map":
+            return st.shard_map(lambda b: 2 * b, mesh=mesh, in_specs=P("x"), out_specs=P("x"))(y)
+        if reader == "callback":
+            return st.pure_callback(lambda b: 2 * np.asarray(b), st.typeof(y), y)
+        return lax.fori_loop(0, 1, lambda i, b: 2 * b, y)
+
+    value = np.arange(64 * 4, dtype=np.float32).reshape(64, 4)
+    x = st.device_put(value, NamedSharding(mesh, P("x")))
+    with config.override(shardtrace_executor=executor):
+        found = st.jit(lambda x: doubled(jnp.pad(x[1:], ((0, 1), (0, 0)))))(x)
+    np.testing.assert_array_equal(found, 2 * np.pad(value[1:], ((0, 1), (0, 0))))
