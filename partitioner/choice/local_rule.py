@@ -87,6 +87,7 @@ def _whole_factors(info: RuleInfo) -> frozenset[int]:
     return frozenset([
         k for k, f in enumerate(info.factors) if not info.split_ok[k]
         or f.operator == "columns" or (windows and f.kind == INDEXED)
+        or f.operator == "joined" and info.operands > 1
         or (f.kind == HALO and (f.offset or not f.reach) and sum(k in c for c in operands) > 1)])
 
 

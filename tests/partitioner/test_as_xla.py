@@ -137,6 +137,15 @@ def test_tiles_change_places_before_anything_is_gathered(f: Any, args: Any, foun
     assert plan(f, GRID, *args) == found
 
 
+@pytest.mark.parametrize("objective", ["time", "xla"])
+def test_single_rows_are_joined_to_split_ones(objective: str) -> None:
+    x = np.arange(4, dtype=np.float32)
+    split = st.device_put(x, NamedSharding(mesh_of({"x": 2, "y": 2}), P("x")))
+    with st.config.override(shardtrace_objective=objective, shardtrace_executor="per_device"):
+        found = st.jit(lambda v: jnp.r_[v, 1, 2])(split)
+    np.testing.assert_array_equal(found, [0, 1, 2, 3, 1, 2])
+
+
 def test_weights_are_gathered_one_by_one_and_sums_joined() -> None:
     def f(a: Any, b: Any, x: Any) -> Any:
         return st.grad(lambda p: (jnp.tanh(x @ p[0]) @ p[1]).sum())((a, b))
