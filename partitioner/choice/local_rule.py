@@ -151,7 +151,8 @@ def _product(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
 
 def _may_regroup(part: AxesOf, lost: Sequence[str], mesh: BaseMesh) -> bool:
     """Has an array as many copies as groups of devices that need one? Else it is gathered."""
-    copies = mesh.size // math.prod([parts_of(mesh, axes) for axes in part.values()])
+    free = [a for a in mesh.axis_names if a not in mesh.manual_axes]
+    copies = parts_of(mesh, tuple(free)) // math.prod([parts_of(mesh, a) for a in part.values()])
     return copies % parts_of(mesh, tuple(lost)) == 0
 
 
@@ -159,7 +160,7 @@ def _use_idle_axes(info: RuleInfo, axes_of: AxesOf, parts: list[AxesOf], mesh: B
     """Let what is summed over, and was split along an axis that another factor has now, be split
     along one that no array has, or a part of it.
     """
-    used = {a for part in parts for axes in part.values() for a in axes}
+    used = {a for part in parts for axes in part.values() for a in axes}.union(mesh.manual_axes)
     taken = {a for axes in axes_of.values() for a in axes}
     for part in parts:
         for f, axes in part.items():

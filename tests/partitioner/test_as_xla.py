@@ -137,6 +137,24 @@ def test_tiles_change_places_before_anything_is_gathered(f: Any, args: Any, foun
     assert plan(f, GRID, *args) == found
 
 
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_an_axis_of_shard_map_is_not_idle(executor: str) -> None:
+    mesh, rng = mesh_of(GRID), np.random.default_rng(0)
+    a, b = rng.normal(size=(256, 64)).astype("f4"), rng.normal(size=(64, 256)).astype("f4")
+
+    def product(a: Any, b: Any) -> Any:
+        a, b = (lax.with_sharding_constraint(v, P("x")) for v in (a, b))
+        return lax.with_sharding_constraint(a @ b, P("x"))
+    f = st.jit(st.shard_map(product, mesh=mesh, in_specs=(P("y"), P(None, "y")), out_specs=P("y"),
+                            axis_names={"y"}), compiler_options=XLA)
+    with st.set_mesh(mesh), st.config.override(shardtrace_executor=executor):
+        found = f(a, b)
+        (record,) = f.lower(a, b).compile().collectives()
+    wanted = [a[64 * i:64 * (i + 1)] @ b[:, 64 * i:64 * (i + 1)] for i in range(4)]
+    assert_alike(found, np.concatenate(wanted), rtol=1e-4, atol=1e-4)
+    assert (record.kind, record.mesh_axes) == ("all-gather", ("x",))
+
+
 @pytest.mark.parametrize("objective", ["time", "xla"])
 def test_single_rows_are_joined_to_split_ones(objective: str) -> None:
     x = np.arange(4, dtype=np.float32)
