@@ -154,16 +154,17 @@ def plans(case: Case, xla: dict[str, Any], hardware: str = "v5p", compiled: Any 
     flops = compiled.cost_analysis()["flops"]
     less = (xla["flops"] - sum(n * f for n, f, _ in xla["products"])) / max(1, flops - operations)
     with config.override(shardtrace_hardware=hardware, shardtrace_objective="xla"):
-        alike = compile_case(case, "shardtrace")
-    if own_bytes(alike)[0] == received(xla["exchanges"]):
-        rest = _computation(alike.explain(hardware).partitioned.local, device)[1]
-    elif moved != received(xla["exchanges"]) and 0.9 / DEVICES < less < REPEATED:
+        as_xla = compile_case(case, "shardtrace")
+    moved_there = received(xla["exchanges"])
+    if own_bytes(as_xla)[0] == moved_there:
+        rest = _computation(as_xla.explain(hardware).partitioned.local, device)[1]
+    elif moved != moved_there and 0.9 / DEVICES < less < REPEATED:
         rest *= less
     computed = theirs + rest
     own = Plan(found.times.communication + found.times.compute, moved, flops,
                compiled.memory_analysis().peak_memory_in_bytes, xla["arguments"], tuple(words))
     exchanged = exchange_seconds(xla["exchanges"], case.mesh, hardware)
-    return own, Plan(exchanged + computed, received(xla["exchanges"]), xla["flops"], xla["peak"],
+    return own, Plan(exchanged + computed, moved_there, xla["flops"], xla["peak"],
                      xla["arguments"],
                      tuple(f"{t} x {k}[{n}] {','.join(a)}" for t, k, a, _, n in xla["exchanges"]))
 

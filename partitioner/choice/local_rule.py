@@ -130,23 +130,29 @@ def _product(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
     order = [axes for part in reversed(parts) for axes in part.values()]
     for f, axes in found.items():                             # in an order that some array has
         found[f] = next((o for o in order if {*o} == {*axes}), axes)
-    operands = parts[:info.operands]
     for f in [f for f in found if info.factors[f].leaves_sum]:
-        split = [part.get(f, ()) for part in operands]
-        for t, part in enumerate(operands):
-            lost = [a for a in split[t] if a not in found[f]]
-            if lost and not _may_regroup(part, lost, mesh):
-                split[t] = tuple([a for a in found[f] if a in split[t] and any(
-                    a in other.get(f, ()) for other in operands if other is not part)])
-        kept = tuple([a for a in found[f] if any(a in axes for axes in split)])
-        found[f] = kept
-        for a in kept if {*kept}.issuperset(sum(split, ())) else ():
-            having = [t for t, own in enumerate(split) if a in own]
-            fewer = {**found, f: tuple([b for b in found[f] if b != a])}
-            if len(having) == 1 and _elements(info, having[0], fewer, mesh) <= _elements(
-                    info, info.operands, fewer, mesh):
-                found = fewer
+        found[f] = _summed_axes(info, f, found, parts[:info.operands], mesh)
     return {f: axes for f, axes in found.items() if axes}
+
+
+def _summed_axes(info: RuleInfo, f: int, found: AxesOf, operands: list[AxesOf], mesh: BaseMesh
+                 ) -> Axes:
+    """Those axes of a summed factor along which no operand is gathered instead."""
+    split = [part.get(f, ()) for part in operands]
+    for t, part in enumerate(operands):
+        lost = [a for a in split[t] if a not in found[f]]
+        if lost and not _may_regroup(part, lost, mesh):
+            split[t] = tuple([a for a in found[f] if a in split[t] and any(
+                a in other.get(f, ()) for other in operands if other is not part)])
+    axes = kept = tuple([a for a in found[f] if any(a in own for own in split)])
+    for a in kept if {*kept}.issuperset(sum(split, ())) else ():
+        having = [t for t, own in enumerate(split) if a in own]
+        fewer = tuple([b for b in axes if b != a])
+        blocks = {**found, f: fewer}
+        if len(having) == 1 and _elements(info, having[0], blocks, mesh) <= _elements(
+                info, info.operands, blocks, mesh):
+            axes = fewer
+    return axes
 
 
 def _may_regroup(part: AxesOf, lost: Sequence[str], mesh: BaseMesh) -> bool:
