@@ -124,7 +124,7 @@ def sources(m: Match, read: Equation, gather: Equation) -> tuple[tuple[int, ...]
     takes of what is gathered, and where in the block that part begins.
     """
     d, names = gather.params["all_gather_dimension"], axis_names(gather)
-    if gather.params["axis_index_groups"] is not None or len(names) != 1:
+    if gather.params.get("axis_index_groups") is not None or len(names) != 1:
         return None
     whole, out = read.invars[0].aval.shape, read.outvars[0].aval.shape
     size = gather.invars[0].aval.shape[d] if gather.params["tiled"] else 1

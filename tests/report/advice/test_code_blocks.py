@@ -181,3 +181,28 @@ args = (struct((8192, 64), "d"), struct((64, 16)))
             changed = np.asarray(best.apply()(*placed))
     np.testing.assert_allclose(changed, np.tanh(given[0] @ given[1]).T @ given[0], rtol=2e-3,
                                atol=2e-3)
+
+
+@pytest.mark.parametrize("made", ["whole[:1024] @ w", "whole[1024:1536].sum(0)"])
+def test_a_gather_whose_result_is_the_same_on_all_devices_is_followed(made, tmp_path):
+    """It is another op, without groups."""
+    source = HEAD + f"""\
+def body(x, w):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True, to="invarying")
+    return {made}
+
+
+f = st.jit(st.shard_map(body, mesh=mesh, in_specs=(P("d"), P()), out_specs=P()))
+args = (struct((8192, 64), "d"), struct((64, 8)))
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        given = [v / 64 for v in values_of(module.args)]
+        placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
+        wanted = np.asarray(module.f(*placed))
+        tried = [s for c in found.collectives for s in c.suggestions]
+        assert tried
+        for suggestion in tried:
+            with st.config.override(shardtrace_executor="per_device"):
+                changed = np.asarray(suggestion.apply()(*placed))
+            np.testing.assert_allclose(changed, wanted, rtol=2e-3, atol=2e-3)
