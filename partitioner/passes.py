@@ -34,6 +34,7 @@ from .propagation.resolve import propagate
 from .resharding.loop_sums import move_sums
 from .resharding.padding_notes import note_padding
 from .resharding.reshards import insert_reshards
+from .resharding.routes import route_reshards
 
 as_xla = lazy_import(".resharding.as_xla", __package__)
 
@@ -152,7 +153,7 @@ SIMPLIFY: tuple[Pass, ...] = (
 )
 
 # Done already in a frozen plan: it is of a prepared program, with reshards in their final places.
-_DECIDED = frozenset(("drop-unread", "pad-uneven", "move-sums",
+_DECIDED = frozenset(("drop-unread", "pad-uneven", "move-sums", "route-reshards",
                       *[step.name for step in PREPARE if step.plans]))
 
 PIPELINE: tuple[Pass, ...] = (
@@ -170,6 +171,9 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("move-sums", "resharded", lambda p, r: move_sums(p, r.prices(p)),
          "reshards stand where they cost least: later, and outside of loops",
          frozenset({"reshard"}), inside=True, plans="own"),
+    Pass("route-reshards", "resharded", lambda p, r: route_reshards(p, r.prices(p)),
+         "values go to other layouts by the cheapest way", frozenset({"reshard"}), inside=True,
+         plans="own"),
     Pass("note-padding", "resharded", lambda p, r: note_padding(p),
          "reshards say how many of their rows are padding", frozenset({"reshard"}), inside=True),
     Pass("localize", "local", lambda p, r: localize(p, r.objective.name == "xla"),

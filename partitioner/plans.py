@@ -71,9 +71,9 @@ class _Plan(NamedTuple):
         return self.memory.peak_bytes
 
     def longer_than(self, other: _Plan, most: float = 0.0) -> float:
-        """How many times as long as another plan's a step takes on the hardware: the smaller of the
-        ratios with and without overlap of exchanges. The former is not computed if the latter is at
-        most `most`.
+        """How many times as long as another plan's a step takes on the hardware: the geometric mean
+        of the ratios with and without overlap of exchanges. The former is not computed if the
+        latter, which is the result then, is at most `most`.
         """
         if self.local is other.local:
             return 1.0
@@ -83,7 +83,7 @@ class _Plan(NamedTuple):
         if one_by_one <= most:
             return one_by_one
         own, others = (step_of(p.local, self.objective) for p in (self, other))
-        return min(own / max(others, 1e-18), one_by_one)
+        return math.sqrt(own / max(others, 1e-18) * one_by_one)
 
 
 def planned(program: Program, request: PartitionRequest, passes: Sequence[Pass],

@@ -9,6 +9,7 @@ has it. There is no look-ahead and no cost.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from ...ir.meshes.axes import axes_overlap, format_sub_axis
@@ -204,7 +205,16 @@ def _elementwise(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
                    key=lambda found: _largest(info, found, mesh))
     sums = any(f.kind == REDUCE for f in info.factors) or row and any(
         f.leaves_sum for f in info.factors)
-    return _in_order(parts if sums else parts[count:])
+    if sums:
+        return _in_order(parts)
+    results = parts[count:]
+    # where more operands than results are laid out alike, the results are moved
+    (most, votes), = Counter([tuple(part.items()) for part in parts[:count] if part]).most_common(
+        1) or [((), 0)]
+    if votes > len(results) and any([
+            part.get(f, axes) != axes for part in results for f, axes in most]):
+        results = [dict(most), *results]
+    return _in_order(results)
 
 
 def _in_order(parts: Sequence[AxesOf]) -> AxesOf:

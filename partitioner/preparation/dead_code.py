@@ -4,8 +4,6 @@ It runs before propagation, so that dead equations do not influence layouts.
 """
 from __future__ import annotations
 
-import operator
-
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.rewriting.unread import drop_dead
 
@@ -16,16 +14,18 @@ def drop_unread(program: Program) -> Program:
         return drop_dead(program)
     read: set[Atom] = {*program.outvars}
     eqns: list[Equation] = []
+    changed = False
     for eqn in reversed(program.eqns):
-        if eqn.outvars and read.isdisjoint(eqn.outvars) and not eqn.effects:
+        results = eqn.outvars
+        if results and results[0] not in read and read.isdisjoint(results) and not eqn.effects:
+            changed = True
             continue
         if eqn.op.subprograms:
-            eqn = _narrowed(eqn, read)
+            whole, eqn = eqn, _narrowed(eqn, read)
+            changed = changed or eqn is not whole
         eqns.append(eqn)
         read.update(eqn.invars)
-    eqns.reverse()
-    same = len(eqns) == len(program.eqns) and all(map(operator.is_, eqns, program.eqns))
-    return program if same else program.replace(eqns=eqns)
+    return program.replace(eqns=eqns[::-1]) if changed else program
 
 
 def _narrowed(eqn: Equation, read: set[Atom]) -> Equation:
