@@ -137,6 +137,17 @@ def test_tiles_change_places_before_anything_is_gathered(f: Any, args: Any, foun
     assert plan(f, GRID, *args) == found
 
 
+@pytest.mark.parametrize("f, specs, out, found", [
+    (jnp.multiply, [P("x")] * 2, P("y"), ["collective-permute x,y:(1)2,y:(2)2"]),
+    (lambda a, b: jnp.where(a > 0, jnp.tanh(b), a), [P("x", "y")] * 2, P(None, "x"),
+     ["collective-permute x,y:(1)2,y:(2)2", "all-gather y:(2)2", "all-gather y:(1)2"]),
+    (jnp.add, [P(("y", "x")), P()], P(), ["all-gather y,x"]),
+    (jnp.add, [P(), P()], P(("y", "x")), [])])
+def test_results_move_that_are_laid_out_unlike_most_operands(
+        f: Any, specs: list[P], out: P, found: list[str]) -> None:
+    assert plan(f, GRID, *[((64, 64), spec) for spec in specs], out=out) == found
+
+
 def test_an_axis_and_a_part_of_it_are_not_used_together() -> None:
     """The product takes a part of y for what it sums over; its result and `x` have y."""
     def f(x: Any, w: Any) -> Any:
