@@ -138,7 +138,7 @@ def variance_scaling(scale: Any, mode: str, distribution: str, in_axis: Axis = -
             deviation = jnp.sqrt(variance) / jnp.asarray(_CUT_REAL if real else _CUT_COMPLEX,
                                                          dtype)
             drawn = (random.truncated_normal(key, -2, 2, shape, dtype, out_sharding=out_sharding)
-                     if real else _complex_truncated_normal(key, 2, shape, dtype))
+                     if real else _complex_truncated_normal(key, shape, dtype))
             return drawn * deviation
         if distribution == "uniform":
             if real:
@@ -163,12 +163,12 @@ def _complex_uniform(key: Any, shape: Sequence[int], dtype: Any) -> Array:
     return _polar(lax.convert_element_type(radius, dtype), angle_key, shape, real)
 
 
-def _complex_truncated_normal(key: Any, upper: float, shape: Sequence[int], dtype: Any) -> Array:
-    """Normal numbers whose absolute value is below `upper`."""
+def _complex_truncated_normal(key: Any, shape: Sequence[int], dtype: Any) -> Array:
+    """Normal numbers whose absolute value is below 2."""
     radius_key, angle_key = random.split(key)
     real = np.zeros((), dtype).real.dtype
     u = lax.convert_element_type(random.uniform(radius_key, shape, real), dtype)
-    cut = (1 - jnp.exp(jnp.asarray(-upper ** 2, dtype))) * u
+    cut = (1 - jnp.exp(jnp.asarray(-4, dtype))) * u
     return _polar(jnp.sqrt(-jnp.log(1 - cut)), angle_key, shape, real)
 
 

@@ -112,7 +112,7 @@ def _infer(lhs: ArrayType, rhs: ArrayType, sizes: ArrayType, *,
                 "batch dimensions.")
         if rhs.shape[group] != count:
             bad(f"expected rhs group dimension size to be {count}, got {rhs.shape[group]}.")
-    check_dot("dot_general", lhs, rhs, n.dot_dimension_numbers)
+    check_dot(lhs, rhs, n.dot_dimension_numbers)
     if not issubdtype(sizes.dtype, np.integer):
         bad(f"{name} requires that group_sizes.dtype is subtype of np.integer.")
     left, right, out = _labels(lhs.ndim, rhs.ndim, n)

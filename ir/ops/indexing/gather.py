@@ -70,16 +70,8 @@ def _infer(operand: ArrayType, indices: ArrayType, *, dimension_numbers: GatherD
         if not 0 <= d < operand.ndim:
             check.fail(f"Invalid start_index_map; domain is [0, {operand.ndim}), got: {i}->{d}.")
     check.unique(n.start_index_map, "start_index_map")
-    for dims, name in ((n.collapsed_slice_dims, "collapsed_slice_dims"),
-                       (n.operand_batching_dims, "operand_batching_dims")):
-        check.sorted_unique(dims, name)
-        check.in_range(dims, operand.ndim, name)
-    check.disjoint(n.collapsed_slice_dims, n.operand_batching_dims, "collapsed_slice_dims",
-                   "operand_batching_dims")
-    check.disjoint(n.start_index_map, n.operand_batching_dims, "start_index_map",
-                   "operand_batching_dims")
-    check.batching(operand, indices, n.operand_batching_dims, n.start_indices_batching_dims,
-                   "operand_batching_dims", "start_indices_batching_dims")
+    check.operand_dims(n, operand, indices, "collapsed_slice_dims", "start_index_map",
+                       "start_indices_batching_dims")
     if operand.ndim != len(slice_sizes):
         check.fail("Gather op must have one slice size for every input dimension; got: "
                    f"len(slice_sizes)={len(slice_sizes)}, input_shape.rank={operand.ndim}")
