@@ -111,7 +111,8 @@ class Collective:
     axes: params -> the mesh axes of its replica groups, major first.
     evaluate: (x, lead, size, **params) -> result. `x` has `lead` leading device dimensions, the
       last of which is the replica group with `size` members (in the order of `axes`); the result
-      has the same leading dimensions, the last of size 1 where all members get the same.
+      has the same leading dimensions, the last of size 1 where all members get the same. None for
+      one of which every engine has a function of its own.
     wire: (local operand type, size, params) -> bytes received by each device (ring algorithms).
     kind: as hardware calls it: "all-reduce", "all-gather", "reduce-scatter", "all-to-all",
       "collective-permute", or "retile" for one of these or a mixture, by its params; "" where no
@@ -123,7 +124,7 @@ class Collective:
       its operand.
     """
     axes: Callable[[dict[str, Any]], tuple[str, ...]]
-    evaluate: Callable[..., np.ndarray]
+    evaluate: Callable[..., np.ndarray] | None
     wire: Callable[[ArrayType, int, dict[str, Any]], int]
     kind: str
     reduces: str = ""

@@ -207,7 +207,8 @@ def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
     block_dims = tuple((d,) for d in range(len(x.aval.shape)))
     slot = p.rearranged(x, (*((a,) for a in others), group, *block_dims))
     params, lead = eqn.params, len(others) + 1
-    evaluate: Callable[..., Any] = op.collective.evaluate
+    evaluate = op.collective.evaluate
+    assert evaluate is not None, f"{op.name} has a strategy of its own"
     dtype, arithmetic = storage_dtype(out.aval.dtype), op.arithmetic
     local = out.aval.shape
 
