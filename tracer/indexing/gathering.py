@@ -42,7 +42,7 @@ class Gathering:
     """
 
     indices: Any
-    numbers: Any
+    numbers: lax.GatherDimensionNumbers
     slice_sizes: tuple[int, ...]
     reversed_dims: tuple[int, ...]
     new_axes: tuple[int, ...]

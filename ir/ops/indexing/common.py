@@ -36,6 +36,10 @@ class GatherDimensionNumbers(NamedTuple):
     operand_batching_dims: tuple[int, ...] = ()
     start_indices_batching_dims: tuple[int, ...] = ()
 
+    def as_scatter(self) -> ScatterDimensionNumbers:
+        """The numbers of the scatter that writes what this gather reads."""
+        return ScatterDimensionNumbers(*self)
+
 
 @register_param_type
 class ScatterDimensionNumbers(NamedTuple):
@@ -48,9 +52,7 @@ class ScatterDimensionNumbers(NamedTuple):
 
     def as_gather(self) -> GatherDimensionNumbers:
         """The numbers of the gather that reads what this scatter writes."""
-        return GatherDimensionNumbers(
-            self.update_window_dims, self.inserted_window_dims, self.scatter_dims_to_operand_dims,
-            self.operand_batching_dims, self.scatter_indices_batching_dims)
+        return GatherDimensionNumbers(*self)
 
 
 @register_param_type

@@ -30,7 +30,6 @@ from .common import (
     Checks,
     GatherDimensionNumbers,
     GatherScatterMode,
-    ScatterDimensionNumbers,
     check_index_dtype,
     factor_dims,
     linear_index,
@@ -39,7 +38,7 @@ from .common import (
     window_dims,
 )
 from .padded_positions import indexed_on_padding
-from .split_windows import own_windows, split_dims
+from .split_windows import Outside, own_windows, split_dims
 
 _row_indexing = lazy_import(".row_indexing", __package__)
 _point_indexing = lazy_import(".point_indexing", __package__)
@@ -165,13 +164,10 @@ def _jvp(g: Any, out: Any, operand: Any, indices: Any, *, fill_value: Any, **par
 def _transpose(ct: Any, operand: Any, indices: Any, *, dimension_numbers: GatherDimensionNumbers,
                slice_sizes: Shape, unique_indices: bool, indices_are_sorted: bool,
                mode: GatherScatterMode, fill_value: Any) -> tuple:
-    n = dimension_numbers
-    numbers = ScatterDimensionNumbers(n.offset_dims, n.collapsed_slice_dims, n.start_index_map,
-                                      n.operand_batching_dims, n.start_indices_batching_dims)
     base = zeros(cotangent_type(operand.aval).update(dtype=ct.dtype))
     return OPS["scatter-add"].bind(
-        base, indices, ct, dimension_numbers=numbers, indices_are_sorted=indices_are_sorted,
-        unique_indices=unique_indices, mode=mode), None
+        base, indices, ct, dimension_numbers=dimension_numbers.as_scatter(),
+        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode), None
 
 
 def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
@@ -319,8 +315,8 @@ def _localize(context: LocalizeContext) -> list[Any]:
     if not split:
         return context.emit(gather_p, [operand, indices], params)
     fills = params["mode"] is GatherScatterMode.FILL_OR_DROP
-    own = own_windows(out, context, indices, n, context.params["slice_sizes"],
-                      params["slice_sizes"], split, not fills, fills)
+    own = own_windows(out, indices, n, context.params["slice_sizes"], params["slice_sizes"], split,
+                      Outside.TOLD if fills else Outside.MOVED)
     found = context.emit(gather_p, [operand, own.indices], {
         **params, "mode": GatherScatterMode.CLIP, "fill_value": None,
         "dimension_numbers": own.numbers, "slice_sizes": own.sizes, "indices_are_sorted": False})[0]

@@ -176,13 +176,9 @@ def _check_applicable(x: Array, index: Any, wrap: bool) -> None:
     """Raise where Explicit typing refuses to scatter whole updates to x[index]."""
     g = gathering(plain_index(index, x.aval.shape), x.aval, wrap)
     y = typeof(_fitted(convert(0, dtype_name(x)), g, x))
-    numbers = lax.ScatterDimensionNumbers(
-        update_window_dims=g.numbers.offset_dims,
-        inserted_window_dims=g.numbers.collapsed_slice_dims,
-        scatter_dims_to_operand_dims=g.numbers.start_index_map)
     updates = y.update(sharding=unsharded(y.ndim, y.mesh))
     infer(scatter_p, (x.aval, typeof(g.indices), updates),
-          {"dimension_numbers": numbers, "indices_are_sorted": g.sorted,
+          {"dimension_numbers": g.numbers.as_scatter(), "indices_are_sorted": g.sorted,
            "unique_indices": g.unique, "mode": lax.GatherScatterMode.FILL_OR_DROP},
           STATE.abstract_mesh)
 
@@ -219,17 +215,16 @@ def scatter_update(op: Op, x: Any, index: Any, y: Any, indices_are_sorted: bool,
     x = as_array(x)
     if not is_array_like(y):
         y = asarray(y)
-    own, own_weak = dtype_and_weak(x)
     y = _as_integer(y, x)
-    _check_cast(y, own)
-    return _scattered(op, x, index, y, own, own_weak, indices_are_sorted, unique_indices, mode,
-                      wrap)
+    _check_cast(y, dtype_name(x))
+    return _scattered(op, x, index, y, indices_are_sorted, unique_indices, mode, wrap)
 
 
 @memoized
-def _scattered(op: Op, x: Any, index: Any, y: Any, own: Any, own_weak: bool,
-               indices_are_sorted: bool, unique_indices: bool, mode: Any, wrap: bool) -> Array:
-    """`scatter_update` of an array of this dtype."""
+def _scattered(op: Op, x: Any, index: Any, y: Any, indices_are_sorted: bool, unique_indices: bool,
+               mode: Any, wrap: bool) -> Array:
+    """`scatter_update` of a value that may come to the dtype of the array."""
+    own, own_weak = dtype_and_weak(x)
     plain = plain_index(index, x.aval.shape)
     g = gathering(plain, x.aval, wrap)
     if 0 in g.slice_shape:
@@ -242,14 +237,10 @@ def _scattered(op: Op, x: Any, index: Any, y: Any, own: Any, own_weak: bool,
     y = _fitted(y, g, x)
     if g.reversed_dims:
         y = rev_p.bind(y, dimensions=g.reversed_dims)
-    numbers = lax.ScatterDimensionNumbers(
-        update_window_dims=g.numbers.offset_dims,
-        inserted_window_dims=g.numbers.collapsed_slice_dims,
-        scatter_dims_to_operand_dims=g.numbers.start_index_map)
     mode = lax.GatherScatterMode.FILL_OR_DROP if mode is None else lax.GatherScatterMode.from_any(
         mode)
     check_combines(op, x)
-    out = op.bind(x, g.indices, y, dimension_numbers=numbers,
+    out = op.bind(x, g.indices, y, dimension_numbers=g.numbers.as_scatter(),
                   indices_are_sorted=bool(indices_are_sorted or g.sorted),
                   unique_indices=bool(unique_indices or g.unique), mode=mode)
     if g.operand_new:
