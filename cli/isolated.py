@@ -94,12 +94,12 @@ class Isolated:
         self._process.join(5)
 
 
-def isolated(function: Callable[[A], R], argument: A) -> R:
+def isolated(function: Callable[[A], R], argument: A, seconds: float | None = None) -> R:
     """`function(argument)`, both of which can be pickled, as its result. Raises TimeoutError after
     so many seconds, Died where the process ends by itself, and what the function raises.
     """
     with contextlib.closing(Isolated(functools.partial(_once, function)).told(
-            argument)) as results:
+            argument, seconds)) as results:
         return next(results)
 
 
