@@ -19,7 +19,8 @@ from ...diagnostics.diagnostic import fail
 from ...dtypes import issubdtype
 from ...kernels.device_dimensions import is_common, lead_sizes, without_common
 from ...kernels.matrices.gemm import contract
-from ...op import LinearOperand, Op, Sample, defop, register_param_type
+from ...op import LinearOperand, Op, Sample, defop
+from ...param_types import register_param_type
 from ...support.named_tuple import NamedTuple
 from ...types import ArrayType, Shape, short_list
 from ..derivatives import batch_first, convert, type_of

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import issubdtype
-from ...op import register_param_type
+from ...param_types import register_param_type
 from ...support.named_tuple import NamedTuple
 from ...types import ArrayType, Shape
 from ..rules import reject

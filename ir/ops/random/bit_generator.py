@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from ...kernels.generators import philox, threefry
-from ...op import OPS, LocalizeContext, Op, Sample, defop, register_param_type
+from ...op import OPS, LocalizeContext, Op, Sample, defop
+from ...param_types import register_param_type
 from ...shardings.sharding import NamedSharding
 from ...types import ArrayType, Entries, Shape
 from ..derivatives import move_first, type_of
