@@ -30,9 +30,6 @@ from . import moments
 from . import reduce as reductions
 from .reduce import to_shape
 
-# -- quantiles -------------------------------------------------------------------------------------
-
-
 # -- covariance ------------------------------------------------------------------------------------
 
 def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=None, dtype=None):
@@ -106,6 +103,3 @@ def corrcoef(x, y=None, rowvar=True, dtype=None):
     if LEVEL[c.dtype] == 3:
         return complex_p.bind(clip(real(c), -1, 1), clip(imag(c), -1, 1))
     return clip(c, -1, 1)
-
-
-# -- counts ----------------------------------------------------------------------------------------

@@ -309,8 +309,6 @@ def boxcox1p(x, lmbda):
     return where(lmbda == 0, lax.log1p(x), jnp.expm1(power * lax.log1p(x)) / power)
 
 
-# -- the normal distribution -----------------------------------------------------------------------
-
 # -- Bessel functions ------------------------------------------------------------------------------
 
 def i0e(x):
