@@ -10,7 +10,7 @@ Zhang, Ren, Sun, ICCV 2015; Saxe, McClelland, Ganguli, ICLR 2014 (orthogonal); X
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -172,45 +172,25 @@ def _complex_truncated_normal(key: Any, shape: Sequence[int], dtype: Any) -> Arr
     return _polar(jnp.sqrt(-jnp.log(1 - cut)), angle_key, shape, real)
 
 
-def glorot_uniform(in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (),
-                   dtype: Any = None) -> Initializer:
-    """variance_scaling(1, "fan_avg", "uniform"); also called Xavier uniform."""
-    return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
+def _scaled(name: str, scale: float, mode: str, distribution: str, remark: str
+            ) -> Callable[..., Initializer]:
+    def f(in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (),
+          dtype: Any = None) -> Initializer:
+        return variance_scaling(scale, mode, distribution, in_axis, out_axis, batch_axis, dtype)
+
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = f'variance_scaling({scale:g}, "{mode}", "{distribution}"); {remark}.'
+    return f
 
 
-def glorot_normal(in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (),
-                  dtype: Any = None) -> Initializer:
-    """variance_scaling(1, "fan_avg", "truncated_normal"); also called Xavier normal."""
-    return variance_scaling(1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis,
-                            dtype)
-
-
-def lecun_uniform(in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (),
-                  dtype: Any = None) -> Initializer:
-    """Uniform numbers of variance 1 / inputs: variance_scaling(1, "fan_in", "uniform")."""
-    return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
-
-
-def lecun_normal(in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (),
-                 dtype: Any = None) -> Initializer:
-    """Truncated normal numbers of variance 1 / inputs: variance_scaling(1, "fan_in", ...)."""
-    return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis,
-                            dtype)
-
-
-def he_uniform(in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (),
-               dtype: Any = None) -> Initializer:
-    """variance_scaling(2, "fan_in", "uniform"); also called Kaiming uniform."""
-    return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
-
-
-def he_normal(in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (),
-              dtype: Any = None) -> Initializer:
-    """variance_scaling(2, "fan_in", "truncated_normal"); also called Kaiming normal."""
-    return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis,
-                            dtype)
-
-
+glorot_uniform = _scaled("glorot_uniform", 1.0, "fan_avg", "uniform", "also called Xavier uniform")
+glorot_normal = _scaled("glorot_normal", 1.0, "fan_avg", "truncated_normal",
+                        "also called Xavier normal")
+lecun_uniform = _scaled("lecun_uniform", 1.0, "fan_in", "uniform", "the variance is 1 / inputs")
+lecun_normal = _scaled("lecun_normal", 1.0, "fan_in", "truncated_normal",
+                       "the variance is 1 / inputs")
+he_uniform = _scaled("he_uniform", 2.0, "fan_in", "uniform", "also called Kaiming uniform")
+he_normal = _scaled("he_normal", 2.0, "fan_in", "truncated_normal", "also called Kaiming normal")
 xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
 kaiming_uniform, kaiming_normal = he_uniform, he_normal
 
