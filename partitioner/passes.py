@@ -25,6 +25,7 @@ from .preparation.broadcasts import broadcast_operands
 from .preparation.checks import drop_checks
 from .preparation.constants import split_constants
 from .preparation.dead_code import drop_unread
+from .preparation.identities import IDENTITIES, drop_identities
 from .preparation.inline import inline
 from .preparation.to_place import arrange, arrange_as_xla
 from .preparation.uneven import pad_uneven
@@ -101,7 +102,9 @@ PREPARE: tuple[Pass, ...] = (
     Pass("inline", "inlined", lambda p, r: inline(p),
          "calls are replaced by what they call", CALLS, inside=True),
     Pass("drop-unread", "inlined", lambda p, r: drop_unread(p),
-         "what nothing reads asks for no layout", plans="xla"),
+         "what nothing reads asks for no layout"),
+    Pass("drop-identities", "inlined", lambda p, r: drop_identities(p),
+         "what changes nothing is not computed", IDENTITIES, inside=True),
     Pass("merge-equal", "inlined", lambda p, r: dedupe(p),
          "equal equations are one before they are split", plans="xla"),
     Pass("split-constants", "inlined", lambda p, r: split_constants(p),

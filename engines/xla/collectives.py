@@ -36,13 +36,14 @@ def _sum(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
 
 
 def _extreme(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
-    return f"lax.{e.op.name}({x}, {axes}{_parts(p)})"
+    return f"lax.{e.op.name.removesuffix('_scatter')}({x}, {axes}{_parts(p)})"
 
 
 def _combined(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
-    if e.invars[0].aval.dtype == np.bool_ and e.op.name in ("pand", "por"):
-        return f"lax.{'pmin' if e.op.name == 'pand' else 'pmax'}({x}, {axes})"
-    return f"combine_all({x}, {axes}, {_size(e)}, {_COMBINED[e.op.name]})"
+    name = e.op.name.removesuffix("_scatter")
+    if e.invars[0].aval.dtype == np.bool_ and name in ("pand", "por"):
+        return f"lax.{'pmin' if name == 'pand' else 'pmax'}({x}, {axes})"
+    return f"combine_all({x}, {axes}, {_size(e)}, {_COMBINED[name]})"
 
 
 def _size(e: Equation) -> int:
@@ -59,6 +60,12 @@ def _gather(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
 def _scatter(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
     return (f"lax.psum_scatter({x}, {axes}, scatter_dimension={p['scatter_dimension']}, "
             f"tiled={p['tiled']}{_parts(p)})")
+
+
+def _block(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
+    """Of a reduction that is not a sum; XLA makes one exchange of both."""
+    whole = WRITERS[e.op.name.removesuffix("_scatter")](s, p, axes, x, e)
+    return f"own_block({whole}, {axes}, {p['axis_size']}, {p['scatter_dimension']})"
 
 
 def _all_to_all(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
@@ -166,6 +173,7 @@ WRITERS: dict[str, Writer] = {
     **dict.fromkeys(_COMBINED, _combined),
     **dict.fromkeys(("all_gather", "all_gather_invariant", "all_gather_reduced"), _gather),
     **dict.fromkeys(("reduce_scatter", "unreduced_reduce_scatter"), _scatter),
+    **{f"{name}_scatter": _block for name in ("pmax", "pmin", *_COMBINED)},
     "all_to_all": _all_to_all, "ppermute": _permute, "all_slice": _slice, "retile": _retile,
     "exchange_rows": _rows}
 

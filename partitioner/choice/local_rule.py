@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ...ir.meshes.axes import format_sub_axis
+from ...ir.meshes.axes import axes_overlap, format_sub_axis
 from ...ir.meshes.mesh import BaseMesh
 from ...ir.rules.factor import HALO, INDEXED, ORDERED, PASS, REDUCE, REPLICATE
 from ..factors import Axes, RuleInfo
@@ -61,6 +61,8 @@ def _strategy(decision: Decision, idle_axes: bool) -> Strategy | Decision:
     _move_axes(decision, axes_of, whole, parts)
     if idle_axes and (info.is_product or _indexed(info)):
         _use_idle_axes(info, axes_of, parts, decision.layouts.mesh)
+    if any(a not in decision.layouts.mesh.shape for axes in axes_of.values() for a in axes):
+        axes_of = _without_overlaps(axes_of)
     decision.layouts.numbers[tuple(axes_of.values()), frozenset()]      # makes new axes known
     while True:
         found = table.strategy(candidates.candidate(dict(sorted(axes_of.items()))), decision.sums)
@@ -68,6 +70,18 @@ def _strategy(decision: Decision, idle_axes: bool) -> Strategy | Decision:
             return found
         assert axes_of, "every equation can run on whole operands"
         axes_of.popitem()
+
+
+def _without_overlaps(axes_of: AxesOf) -> AxesOf:
+    """The factors without axes of which others have a part, or that are a part of one of others."""
+    found: AxesOf = {}
+    used: list[str] = []
+    for f, axes in axes_of.items():
+        for a in axes:
+            if not any([axes_overlap(a, b) for b in used]):
+                found[f] = (*found.get(f, ()), a)
+                used.append(a)
+    return found
 
 
 def _indexed(info: RuleInfo) -> bool:

@@ -4,13 +4,28 @@ It runs before propagation, so that dead equations do not influence layouts.
 """
 from __future__ import annotations
 
+import operator
+
 from ...ir.program import Atom, Equation, Program, Var
-from ...ir.rewriting.unread import without_unread
+from ...ir.rewriting.unread import drop_dead
 
 
 def drop_unread(program: Program) -> Program:
     """The program without unread equations, in bodies of scans too; effects on the host stay."""
-    return program.replace(eqns=without_unread(program.eqns, program.outvars, narrowed=_narrowed))
+    if not program.holds_programs:
+        return drop_dead(program)
+    read: set[Atom] = {*program.outvars}
+    eqns: list[Equation] = []
+    for eqn in reversed(program.eqns):
+        if eqn.outvars and read.isdisjoint(eqn.outvars) and not eqn.effects:
+            continue
+        if eqn.op.subprograms:
+            eqn = _narrowed(eqn, read)
+        eqns.append(eqn)
+        read.update(eqn.invars)
+    eqns.reverse()
+    same = len(eqns) == len(program.eqns) and all(map(operator.is_, eqns, program.eqns))
+    return program if same else program.replace(eqns=eqns)
 
 
 def _narrowed(eqn: Equation, read: set[Atom]) -> Equation:
@@ -22,7 +37,7 @@ def _narrowed(eqn: Equation, read: set[Atom]) -> Equation:
     consts, carries = params["num_consts"], params["num_carry"]
     live = [v in read for v in eqn.outvars]
     while True:
-        small = drop_unread(body.replace(outvars=[
+        small = drop_unread(body if all(live) else body.replace(outvars=[
             v for v, wanted in zip(body.outvars, live, strict=True) if wanted]))
         used = {*small.outvars}.union(*[e.invars for e in small.eqns])
         more = [k for k in range(carries) if not live[k] and body.invars[consts + k] in used]

@@ -115,13 +115,13 @@ def _in_place(layout: Layout, group: Atoms, d: int) -> Layout:
 def _plan_exchange(p: Workspace, eqn: Equation, x: Value) -> None:
     """`plan` for collectives that are more than a change of layout."""
     group = collective_atoms(eqn, p.atoms)
-    name, params, (kind, _) = eqn.op.name, eqn.params, _kind(eqn)
+    name, params, (kind, reduces) = eqn.op.name, eqn.params, _kind(eqn)
     if params.get("axis_index_groups") is not None:
         _exchange(p, eqn, x, group)
     elif kind == "all-gather":
         _gather_stacked(p, eqn, x, group, params["all_gather_dimension"])
-    elif kind == "reduce-scatter":
-        combined = p.folded(x, frozenset(group))
+    elif kind == "reduce-scatter" and reduces in FOLDED:
+        combined = p.folded(x, frozenset(group), reduces)
         layout = combined.layout
         whole = Value(x.aval, layout._replace(folded=layout.folded - frozenset(group)),
                       combined.slot)
