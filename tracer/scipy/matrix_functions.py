@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from .. import jnp, lax
+from ..jnp.indexing.searching import choose_where as where
 from ..operands.dtype_promotion import promote_dtypes_inexact
 from .dense import expm, qr, schur
-from .special.functions import where
 
 
 def _square(name: str, a: Any) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 from ....ir.ops.elementwise.arithmetic import div_p, mul_p, sub_p
 from ....ir.ops.elementwise.complex_parts import complex_p
 from ... import lax
+from ...operands.broadcasting import to_type
 from ...operands.dtype_promotion import (
     check_arraylike,
     convert,
@@ -28,7 +29,6 @@ from ..manipulation.joining import concatenate
 from ..matrices.contraction import dot
 from . import moments
 from . import reduce as reductions
-from .reduce import to_shape
 
 # -- covariance ------------------------------------------------------------------------------------
 
@@ -74,7 +74,7 @@ def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=N
     average, total = moments.average(x, axis=1, weights=weights, returned=True)
     if weights is not None:
         total = lax.index_in_dim(total, 0, 0, keepdims=False)
-    x = sub_p.bind(strong(x), to_shape(lax.expand_dims(average, (1,)), x.shape))
+    x = sub_p.bind(strong(x), to_type(lax.expand_dims(average, (1,)), x.shape))
     factor: Any
     if weights is None:
         factor = convert(x.shape[1] - ddof, x.dtype)
@@ -86,7 +86,7 @@ def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=N
         square = reductions.sum(mul_p.bind(weights, convert(aweights, x.dtype)))
         factor = sub_p.bind(total, div_p.bind(mul_p.bind(convert(ddof, x.dtype), square), total))
     right = x if weights is None else mul_p.bind(
-        x, to_shape(lax.expand_dims(as_array(weights), (0,)), x.shape))
+        x, to_type(lax.expand_dims(as_array(weights), (0,)), x.shape))
     out = div_p.bind(dot(x, conjugate(lax.transpose(right, (1, 0)))), factor)
     return lax.reshape(out, ()) if out.shape == (1, 1) else out
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from ....ir.dtypes import issubdtype
 from ... import jnp, lax
+from ...jnp.indexing.searching import choose_where as where
 from ...operands.dtype_promotion import promote_args_inexact, strong_array
 from ..special import functions as special
-from ..special.functions import where
 from .distributions import exp_of, within_support
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from ... import jnp, lax
+from ...jnp.indexing.searching import choose_where as where
 from ...operands.dtype_promotion import promote_args_inexact, strong, strong_array
 from ...staging.constants import as_array
 from ..special import error_functions
 from ..special import functions as special
-from ..special.functions import where
 
 LOG_2PI = math.log(2 * math.pi)
 

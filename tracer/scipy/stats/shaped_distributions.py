@@ -6,10 +6,10 @@ import math
 import numpy as np
 
 from ... import jnp, lax
+from ...jnp.indexing.searching import choose_where as where
 from ...operands.dtype_promotion import promote_args_inexact, strong_array
 from ..special import error_functions
 from ..special import functions as special
-from ..special.functions import where
 from .distributions import LOG_2PI, LocationScale, Shaped, exp_of, log_of, within_support
 
 
