@@ -152,7 +152,8 @@ SIMPLIFY: tuple[Pass, ...] = (
 )
 
 # Done already in a frozen plan: it is of a prepared program, with reshards in their final places.
-_DECIDED = frozenset(("pad-uneven", "move-sums", *[step.name for step in PREPARE if step.plans]))
+_DECIDED = frozenset(("drop-unread", "pad-uneven", "move-sums",
+                      *[step.name for step in PREPARE if step.plans]))
 
 PIPELINE: tuple[Pass, ...] = (
     *PREPARE,

@@ -150,7 +150,7 @@ def _best_plan(given: Program, program: Program, request: PartitionRequest, pass
                 weight=weight, no_repeats=True)))
     if large:
         xla = plan(_as_xla(objective))
-        if xla.local is not taken.local and _exchanges(taken) != _exchanges(xla):
+        if xla.local is not taken.local:
             taken = _shorter_or_lighter(taken, xla, grows)
     if large and not repeats:       # with more weight on blocks, computation is seldom repeated
         for weight in WEIGHTS:
@@ -209,12 +209,6 @@ def _plans_to_make(local: Program, objective: Objective) -> tuple[bool, bool, bo
 def step_of(local: Program, objective: Objective) -> float:
     """Seconds of a step of a per-device program on the hardware of the objective."""
     return _schedule.times(local, Topology.of(objective.hardware, local.mesh.shape)).step
-
-
-def _exchanges(plan: _Plan) -> list[tuple]:
-    """The figures in which equally good plans agree."""
-    return [(use.kind, use.mesh_axes, use.received_bytes, use.count)
-            for use in each_collective(plan.local)]
 
 
 def plans_made(local: Program, objective: Objective) -> int:

@@ -36,14 +36,13 @@ def _sum(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
 
 
 def _extreme(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
-    return f"lax.{e.op.name.removesuffix('_scatter')}({x}, {axes}{_parts(p)})"
+    return f"lax.{e.op.name}({x}, {axes}{_parts(p)})"
 
 
 def _combined(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
-    name = e.op.name.removesuffix("_scatter")
-    if e.invars[0].aval.dtype == np.bool_ and name in ("pand", "por"):
-        return f"lax.{'pmin' if name == 'pand' else 'pmax'}({x}, {axes})"
-    return f"combine_all({x}, {axes}, {_size(e)}, {_COMBINED[name]})"
+    if e.invars[0].aval.dtype == np.bool_ and e.op.name in ("pand", "por"):
+        return f"lax.{'pmin' if e.op.name == 'pand' else 'pmax'}({x}, {axes})"
+    return f"combine_all({x}, {axes}, {_size(e)}, {_COMBINED[e.op.name]})"
 
 
 def _size(e: Equation) -> int:
@@ -63,9 +62,13 @@ def _scatter(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
 
 
 def _block(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
-    """Of a reduction that is not a sum; XLA makes one exchange of both."""
-    whole = WRITERS[e.op.name.removesuffix("_scatter")](s, p, axes, x, e)
-    return f"own_block({whole}, {axes}, {p['axis_size']}, {p['scatter_dimension']})"
+    """Of a reduction that is no sum. XLA makes one exchange of a maximum and its own block."""
+    name, where = e.op.name.removesuffix("_scatter"), f"{p['axis_size']}, {p['scatter_dimension']}"
+    if e.invars[0].aval.dtype == np.bool_:
+        name = {"pand": "pmin", "por": "pmax"}.get(name, name)
+    if name in _COMBINED:
+        return f"combine_own({x}, {axes}, {where}, {_COMBINED[name]})"
+    return f"own_block(lax.{name}({x}, {axes}), {axes}, {where})"
 
 
 def _all_to_all(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
