@@ -287,7 +287,7 @@ def qr_multiply(a, c, mode="right", pivoting=False, conjugate=False, overwrite_a
     return out.ravel() if vector else out, r[..., :k, :], *order
 
 
-def eigh_tridiagonal(d, e, *, eigvals_only=False, select="a", select_range=None, tol=None,
+def eigh_tridiagonal(d, e, *, eigvals_only=False, select="a", select_range: Any = None, tol=None,
                      key=None):
     """The eigenvalues, ascending, of the symmetric matrix with diagonal d and e beside it.
 
