@@ -17,7 +17,7 @@ import numpy as np
 
 from ...device_cost import DeviceCost
 from ...diagnostics.diagnostic import fail
-from ...facts import CHEAP, GENERATED, IDENTITY, POSITION, REARRANGED, VIEW
+from ...facts import CHEAP, GENERATED, IDENTITY, POSITION, REARRANGED, TAKEN, VIEW
 from ...meshes.manual_state import NOT_MANUAL, ManualState
 from ...op import OPS, Collective, Op, defop
 from ...rules.factor_axes import axes_without, axis_set, canonical_axes, covered
@@ -375,7 +375,7 @@ all_slice_p = defop(
         all_gather_invariant_p.bind(ct, axis_name=axes, axis_size=axis_size,
                                     all_gather_dimension=dimension, tiled=True),),
     batch=_batch_shift(lambda: all_slice_p, "dimension"),
-    arithmetic=False, facts=(REARRANGED,),
+    arithmetic=False, facts=(REARRANGED, TAKEN),
     collective=Collective(_named, exchange.own_slice, exchange.wire_nothing, "", local=True))
 
 
