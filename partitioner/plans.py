@@ -10,8 +10,8 @@ each complete, and one is taken:
     repeated computation  also plans without it, one of them with more weight on memory
     large exchanges       if a device receives much, if blocks go to other dimensions or to
                           neighbours, or if a sum waits alone that used to be much larger: also
-                          XLA's plan, and one with more weight on memory; if the plan needs much
-                          more memory than XLA's, another of these
+                          XLA's plan, one that is searched more widely, and one with more weight
+                          on memory; if the plan needs much more memory than XLA's, another of these
 
 The plan with the shorter step wins; its memory may be larger by as large a factor as its step is
 shorter, plus a tenth.
@@ -31,6 +31,7 @@ from ..ir.passes import DONATED, OBJECTIVE, RECOMPUTES, Pass
 from ..ir.program import Program
 from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
+from .choice.lookahead import BUDGETS
 from .cost.prices import Objective
 from .cost.topology import Topology
 from .dumps import Dump
@@ -49,6 +50,7 @@ WEIGHTS = (16, 256)             # weights of the bytes of blocks, beside time
 MAX_PEAK_RATIO = 1.1            # how much more a plan may hold at the same step time
 MIN_GAIN = 1.03                 # ratio of step times from which blocks may be split in another way
 MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which XLA's plan is worth making
+MOST_FOR_WIDE_SEARCH = 200      # equations
 MUCH_LARGER = 16        # ratio of two sums over the same axes that a plan has come to keep apart
 _USUAL = frozenset(("all-reduce", "all-gather", "reduce-scatter"))
 LARGEST = 3                     # values named in a MemoryLimitError
@@ -152,6 +154,8 @@ def _best_plan(given: Program, program: Program, request: PartitionRequest, pass
         xla = plan(_as_xla(objective))
         if xla.local is not taken.local:
             taken = _shorter_or_lighter(taken, xla, grows)
+        if _is_searched_narrowly(program):
+            taken = _shorter_or_lighter(taken, plan(objective._replace(wide=True)), grows)
     if large and not repeats:       # with more weight on blocks, computation is seldom repeated
         for weight in WEIGHTS:
             weighed = plan(objective._replace(weight=weight, no_repeats=True))
@@ -206,6 +210,12 @@ def _plans_to_make(local: Program, objective: Objective) -> tuple[bool, bool, bo
     return repeats, grows or joins or total >= MIN_BYTES_FOR_XLA_PLAN, grows
 
 
+def _is_searched_narrowly(program: Program) -> bool:
+    """Is it, or one that it holds, too long to be searched widely at once, but not for a trial?"""
+    return BUDGETS[0][0] < len(program.eqns) <= MOST_FOR_WIDE_SEARCH or any(
+        [_is_searched_narrowly(body) for _, _, body in program.subprograms()])
+
+
 def step_of(local: Program, objective: Objective) -> float:
     """Seconds of a step of a per-device program on the hardware of the objective."""
     return _schedule.times(local, Topology.of(objective.hardware, local.mesh.shape)).step
@@ -214,7 +224,7 @@ def step_of(local: Program, objective: Objective) -> float:
 def plans_made(local: Program, objective: Objective) -> int:
     """How many plans were made for a program, of which this one was taken."""
     repeats, large, _ = _plans_to_make(local, objective)
-    return 1 + 2 * repeats + large * (1 if repeats else 2)
+    return 1 + 2 * repeats + large * ((1 if repeats else 2) + _is_searched_narrowly(local))
 
 
 def _shorter_or_lighter(own: _Plan, other: _Plan, grows: bool = True) -> _Plan:

@@ -133,7 +133,8 @@ class LookaheadSearch:
         self.deferred_trips: Mapping[int, int] | None = None     # what it gives, once asked
         self.layouts = layouts
         self.program = program
-        self.budget = next(e for n, e in BUDGETS if len(program.eqns) <= n)
+        count = 0 if layouts.prices.wide else len(program.eqns)
+        self.budget = next(e for n, e in BUDGETS if count <= n)
         self.repeats = loop_invariant_counts(program, repeats)
         self.members = members
         self.parts = _parts(program, members)

@@ -38,7 +38,7 @@ FLOPS_PER_BYTE = 1000
 TRAFFIC = 4000
 EXCHANGE = 1e-3
 # How the text of a program names the objective of a trial plan: "time_weight_4_no_repeats".
-_NAME = lazy_pattern(r"([a-z]+)(?:_weight_([1-9]\d*))?(_no_repeats)?(?:_for_([a-z]+))?")
+_NAME = lazy_pattern(r"([a-z]+)(?:_weight_([1-9]\d*))?(_no_repeats)?(_wide)?(?:_for_([a-z]+))?")
 NEVER = 10 ** 6                # a margin that nothing is worth
 _LARGE, _SMALL = 10 ** 9, 16    # bytes with which the slope of an exchange is measured
 _DTYPES = {1: "int8", 2: "bfloat16", 4: "float32", 8: "float64", 16: "complex128"}
@@ -65,14 +65,15 @@ class Objective(NamedTuple):
     name: of OBJECTIVES. memory_limit: bytes that a device may hold at once; 0: no limit.
 
     For trial plans (see plans.py): weight: how much more the bytes of blocks count. no_repeats:
-    never repeat computation. tried_for: the objective by which XLA's plan is judged, and its
-    exchanges are combined.
+    never repeat computation. wide: search longer programs as widely as short ones. tried_for: the
+    objective by which XLA's plan is judged, and its exchanges are combined.
     """
     name: str
     hardware: Hardware
     memory_limit: int = 0
     weight: int = 1
     no_repeats: bool = False
+    wide: bool = False
     tried_for: str = ""
 
     @staticmethod
@@ -83,27 +84,28 @@ class Objective(NamedTuple):
         bytes.
         """
         parts = _NAME.fullmatch(name)
-        if not parts or parts[1] not in OBJECTIVES or parts[4] not in (None, *OBJECTIVES):
+        if not parts or parts[1] not in OBJECTIVES or parts[5] not in (None, *OBJECTIVES):
             raise ValueError(f"objective must be one of {', '.join(map(repr, OBJECTIVES))}, got "
                              f"{name!r}")
         if not (isinstance(memory_limit, (int, float)) and 0 <= memory_limit < math.inf):
             raise ValueError("memory_limit must be the number of bytes that a device may hold, "
                              f"such as 80e9, got {memory_limit!r}")
         return Objective(parts[1], hardware(device), int(memory_limit), int(parts[2] or 1),
-                         bool(parts[3]), parts[4] or "")
+                         bool(parts[3]), bool(parts[4]), parts[5] or "")
 
     @property
     def said(self) -> tuple[str, str, int] | None:
         """What the text of a program says of the objective, leaving out what is usual."""
         name = self.name + f"_weight_{self.weight}" * (self.weight > 1)
-        name += "_no_repeats" * self.no_repeats + f"_for_{self.tried_for}" * bool(self.tried_for)
+        name += "_no_repeats" * self.no_repeats + "_wide" * self.wide
+        name += f"_for_{self.tried_for}" * bool(self.tried_for)
         said = name, self.hardware.key, self.memory_limit
         return None if said == ("time", DEFAULT_HARDWARE, 0) else said
 
     def prices(self, mesh: AbstractMesh) -> Prices:
         """The prices of a mesh."""
         return _prices(mesh, self.name, self.hardware if self.name in ("time", "xla") else None,
-                       self.weight, self.no_repeats)
+                       self.weight, self.no_repeats, self.wide)
 
 
 class Prices:
@@ -113,15 +115,16 @@ class Prices:
     memory. flops: of an operation, by the size of an element. margin: the factor by which exchanges
     count that make devices compute the same; by time computation is repeated, and blocks grow, only
     where this halves the cost of exchanges. received: of a byte received, where time does not
-    count.
+    count. wide: as of `Objective`.
     """
 
     __slots__ = ("_exchanges", "flops", "made_of", "margin", "mesh", "received", "scale",
-                 "topology", "traffic", "unit")
+                 "topology", "traffic", "unit", "wide")
 
     def __init__(self, mesh: AbstractMesh, name: str, device: Hardware | None, weight: int,
-                 no_repeats: bool) -> None:
-        self.mesh, self.made_of = mesh, (name, device, weight, no_repeats)
+                 no_repeats: bool, wide: bool) -> None:
+        self.mesh, self.made_of = mesh, (name, device, weight, no_repeats, wide)
+        self.wide = wide
         self._exchanges: dict[tuple[str, tuple[str, ...]], Price] = {}
         self.topology = None if device is None else Topology.of(device, mesh.shape)
         self.received = BYTE

@@ -217,3 +217,20 @@ def test_sums_that_could_be_exchanged_together_are_where_waiting_for_one_takes_l
     ids = st.ShapeDtypeStruct((128,), jnp.int32, sharding=NamedSharding(MESH, P()))
     lowered = st.jit(loss).lower(struct((128, 64)), struct((64, 4096), None, "x"), ids)
     assert len(list(each_collective(lowered.stages["optimized"]))) == 2
+
+
+def test_longer_programs_are_searched_widely_too():
+    """A normalised layer with split weights: both are gathered, in one exchange."""
+    mesh = AbstractMesh((8,), ("x",), axis_types=(AxisType.Auto,))
+
+    def at(shape, *spec):
+        return st.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    def loss(x, w, u):
+        x = (x - x.mean(-1, keepdims=True)) * st.lax.rsqrt(x.var(-1, keepdims=True) + 1e-5)
+        return ((st.nn.relu(x @ w) @ u) ** 2).sum()
+    with st.config.override(shardtrace_objective="time"):
+        compiled = st.jit(st.grad(loss), out_shardings=NamedSharding(mesh, P("x"))).lower(
+            at((8, 64, 64), "x"), at((64, 64), None, "x"), at((64, 64), "x")).compile()
+    assert [(c.kind, c.received_bytes) for c in compiled.collectives()] == [
+        ("all-gather", 2 * 64 * 64 * 4 * 7 // 8)]
