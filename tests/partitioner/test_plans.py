@@ -221,7 +221,7 @@ def test_sums_that_could_be_exchanged_together_are_where_waiting_for_one_takes_l
 
 def test_longer_programs_are_searched_widely_too():
     """A normalised layer with split weights: both are gathered, in one exchange."""
-    mesh = AbstractMesh((8,), ("x",), axis_types=(AxisType.Auto,))
+    mesh = AbstractMesh((8,), ("x",))
 
     def at(shape, *spec):
         return st.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
