@@ -102,7 +102,10 @@ def _key(eqn: Equation, prices: Prices, every: bool) -> tuple | None:
     if not 0 < size <= most:
         return None
     common = {k: v for k, v in params.items() if k not in (dimension, "tiled")}
-    varying = () if every or op is psum_invariant_p else (aval.varying, result.varying)
+    varying = aval.varying, result.varying
+    if (every or op is psum_invariant_p) and not any([
+            a not in aval.mesh.shape for axes in varying for a in axes]):   # parts may overlap
+        varying = ()
     dtype, weak = aval.dtype, aval.weak_type
     if op in _MOVING and not (every or weak or has_no_bits(dtype) or itemsize_bits(dtype) < 8):
         dtype = _bits(dtype)

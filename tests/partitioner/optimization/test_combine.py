@@ -10,6 +10,9 @@ from shardtrace import config, lax
 from shardtrace import numpy as jnp
 from shardtrace.driver.execution.programs import further
 from shardtrace.ir.text.parse import parse_program
+from shardtrace.ir.verify import verify
+from shardtrace.partitioner.cost.prices import Objective
+from shardtrace.partitioner.optimization.combine import combine
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -141,3 +144,21 @@ def test_permutes_of_two_dtypes_are_one_exchange_and_sums_are_not():
         np.testing.assert_array_equal(np.asarray(found), np.roll(np.arange(16), 2))
     kinds = [kind for kind, _ in exchanges(lambda a, b: (jnp.sum(a), jnp.sum(b)), *args)]
     assert kinds == ["all-reduce"] * 2
+
+
+def test_parts_of_axes_that_overlap_are_not_confused() -> None:
+    program = parse_program("""mesh (x=8 manual) of cpu
+level local
+
+program @f(
+    a: f32[4]{V:x} <- f32[32@x],
+    b: f32[4]{V:(x:(1)2,x:(4)2)} <- f32[16@(x:(1)2,x:(4)2)],
+) -> (f32[4]{V:x:(2)4} => f32[16@x:(2)4], f32[4]{V:x:(4)2} => f32[8@x:(4)2]) {
+  %a: f32[4]{V:x:(2)4} = psum_invariant[axes=('x:(1)2',)] a
+  %b: f32[4]{V:x:(4)2} = psum_invariant[axes=('x:(1)2',)] b
+  return %a, %b
+}
+""")
+    prices = Objective.of("time", "h100").prices(program.mesh)
+    verify(combine(program, prices))
+    verify(combine(program, prices, every=True))
