@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import shardtrace as st
+import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
@@ -40,3 +41,13 @@ def test_of_a_list_of_arguments(f, shape, sharding, few):
         compiled = st.jit(f, in_shardings=([sharding] * n,)).lower(ws).compile()
         found.append(python_calls(lambda c=compiled: str(c.explain()), events=("call", "c_call")))
     assert found[2] < 4.4 * found[1], found
+
+
+def test_of_a_chain_that_is_longer_than_python_recurses():
+    """Axes that values have by the strategies of the equations before are followed through all."""
+    def chain(x):
+        for _ in range(400):
+            x = jnp.sort(x, 0) + jnp.cumsum(x, 0)
+        return x
+    found = st.explain(st.jit(chain, in_shardings=ROWS))(np.ones((8, 8), np.float32))
+    assert "because of `x` as P('data')" in str(found)
