@@ -7,7 +7,6 @@ before the first one.
 """
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -111,8 +110,9 @@ class _Memory:
         for i, call in enumerate(calls):
             for s in call[1]:
                 self.readers.setdefault(s, []).append(i)
-        times = Counter(outputs) if writable else {}
-        self.writable = {x for x, o in writable.items() if times[o] == 1 and self._is_new(o)
+        once = len(self.given) == len(outputs)
+        self.writable = {x for x, o in writable.items()
+                      if (once or outputs.count(o) == 1) and self._is_new(o)
                       and not any([s in self.given for s, _ in self._views(o) if s != o])}
 
     def is_free(self, x: int, i: int, often: bool = False) -> bool:
