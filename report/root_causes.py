@@ -163,8 +163,9 @@ class _Rows:
         for v, name, spec in zip(program.invars, program.arg_names, partitioned.in_specs,
                                  strict=False):
             alike.setdefault((row_of(name), v.aval.shape, spec_text(spec)), []).append(name)
-        self.text = {name: f"`{pattern_of(names)}` as {spec}"
-                     for (_, _, spec), names in alike.items() for name in names}
+        self.text: dict[str, str] = {}
+        for (_, _, spec), names in alike.items():
+            self.text.update(dict.fromkeys(names, f"`{pattern_of(names)}` as {spec}"))
         self.at: dict[tuple, str] = {}
         self.asked: set[str] = set()
         self.suspect = {self.text[program.arg_names[i]] for i in (

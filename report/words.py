@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from ..ir.diagnostics.diagnostic import shown_part
 from ..ir.source.location import Location
 from ..ir.spec import PartitionSpec
+from ..ir.support.caches import cached
 
 
 def quantity(n: float, unit: str, base: int = 1000) -> str:
@@ -19,6 +20,7 @@ def quantity(n: float, unit: str, base: int = 1000) -> str:
     raise AssertionError
 
 
+@cached(4096, "specs as text")
 def spec_text(spec: PartitionSpec) -> str:
     """`P('X', None)`, as the user writes it."""
     entries = []

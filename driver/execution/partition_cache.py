@@ -91,7 +91,8 @@ def plan_cached(program: Program, mesh: AbstractMesh,
     if found is None:
         dump: Dump | None = program.memo.get(Dump.KEY)
         if dump is None:
-            found = compiler(program, mesh)
+            with collector_paused():
+                found = compiler(program, mesh)
         else:
             dump_bodies(run_execution_passes(program, dump.execution), dump.execution)
             with recording_plans() as told:

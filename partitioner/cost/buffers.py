@@ -125,8 +125,8 @@ def _buffers(program: Program, masks_are_written: bool) -> Buffers:
                     root[v] = source
         if not eqn.outvars or eqn.outvars[0] in root:
             continue
-        for n, a in enumerate(eqn.invars):
-            if type(a) is not Literal and not (n and a in eqn.invars[:n]):
+        for a in dict.fromkeys(eqn.invars) if len(eqn.invars) > 1 else eqn.invars:
+            if type(a) is not Literal:
                 readers.setdefault(root.get(a, a), []).append(i)     # type: ignore[call-overload]
     results = {out.of(a) for a in program.outvars}
     reads = [kind.reads for kind in kinds]

@@ -61,8 +61,9 @@ def _moved_bytes(program: Program, keeps_rows: bool) -> dict[Equation, int]:
             continue
         read, written = _traffic(eqn)
         total, at, invars = 0, runs[i], eqn.invars
+        distinct = len(invars) < 2 or len({*invars}) == len(invars)
         for n, a in enumerate(invars):
-            if type(a) is Literal or (n and a in invars[:n]):
+            if type(a) is Literal or not distinct and a in invars[:n]:
                 continue
             source = root.get(a, a)                                  # type: ignore[call-overload]
             if source in fused:

@@ -144,19 +144,24 @@ def vetoes(program: Program, var: Var) -> tuple[Veto, ...]:
         for node in origins.solution.graph.nodes:
             for t in set(node.tensors):
                 near.setdefault(t, []).append(node)
+    split = program.memo.setdefault(_SPLIT, {})
     found = [veto for node in near.get(tensor, ()) if node.info is not None
-             for veto in _vetoes(origins, node, tensor)]
+             for veto in _vetoes(origins, node, tensor, split)]
     return tuple(dict.fromkeys(found))
 
 
-_NEAR = "nodes by tensor"       # of Program.memo
+# of Program.memo
+_NEAR, _SPLIT = "nodes by tensor", "axes of factors by node"
 
 
-def _vetoes(origins: Origins, node: Node, tensor: int) -> Iterator[Veto]:
+def _vetoes(origins: Origins, node: Node, tensor: int, split: dict[Node, list]) -> Iterator[Veto]:
     graph, info = origins.solution.graph, node.info
     assert info is not None
-    layouts = [graph.layouts[t] if t >= 0 else None for t in node.tensors]
-    axes = [project(dims, info.factors, layout.entries, graph.size)[0] if layout else {}
+    axes = split.get(node)
+    if axes is None:
+        layouts = [graph.layouts[t] if t >= 0 else None for t in node.tensors]
+        axes = split[node] = [
+            project(dims, info.factors, layout.entries, graph.size)[0] if layout else {}
             for dims, layout in zip(info.maps, layouts, strict=True)]
     for at, t in enumerate(node.tensors):
         if t != tensor:

@@ -9,7 +9,7 @@ Stacks come first, because a body that stacks what it carries thereby reads it.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Program, Var
@@ -34,8 +34,13 @@ def _lay_out_stacks(program: Program, prices: Prices) -> Program:
     """The same for arrays that one loop stacks for another one alone."""
     better: dict[Equation, _Better] = {}
     new: dict[Atom, Var] = {}
+    around: dict[Program, _Around] = {}
     for stack, ends in stacks_between_loops(program).items():
-        entries = _cheapest_slices(*ends, prices)
+        for eqn in (ends.maker, ends.reader):
+            body = eqn.params["jaxpr"]
+            if body not in around:
+                around[body] = _Around(body, (*body.invars, *body.outvars))
+        entries = _cheapest_slices(*ends, around, prices)
         if entries is not None:
             new[stack] = Var(typed(stack.aval, stack.aval.mesh, ((), *entries[0])),
                              getattr(stack, "name", None))
@@ -49,7 +54,8 @@ def _lay_out_stacks(program: Program, prices: Prices) -> Program:
     return program.replace(eqns=eqns)
 
 
-def _cheapest_slices(maker: Equation, made: Slot, reader: Equation, slot: Slot, prices: Prices
+def _cheapest_slices(maker: Equation, made: Slot, reader: Equation, slot: Slot,
+                     around: Mapping[Program, _Around], prices: Prices
                      ) -> tuple[Entries, Alternative] | None:
     """The layout of slices of a stack with the least cost where they are made and read, or with
     less memory there; None if they have it.
@@ -58,7 +64,7 @@ def _cheapest_slices(maker: Equation, made: Slot, reader: Equation, slot: Slot, 
     result, param = body.outvars[made.outputs[0][1]], other.invars[slot.operand]
     if not isinstance(result, Var) or param in other.outvars:
         return None
-    inside, there = _Around(body, [result]), _Around(other, [param])
+    inside, there = around[body], around[other]
     sources = list(dict.fromkeys([inside.source(result).aval, result.aval]))
     if len(inside.readers[result]) == 1:
         sources = sources[:1]                           # it is resharded only for the stack

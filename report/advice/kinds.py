@@ -4,11 +4,12 @@ much.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Equation
 from ...ir.spec import PartitionSpec
+from ...ir.support.caches import cached
 from ..reasons.causes import Cause, where
 from ..words import spec_text
 from .candidates import Candidates
@@ -63,7 +64,7 @@ class Kinds:
     def parts(self, axes: Iterable[str]) -> int:
         return math.prod(map(self.candidates.mesh.axis_size, axes))
 
-    def had(self, change: Change) -> set[str]:
+    def had(self, change: Change) -> Set[str]:
         """The axes that split a change's value now; for a change of what asked for the collective,
         also those before it is moved.
         """
@@ -104,5 +105,6 @@ class Kinds:
         return not isinstance(change, Constrain)
 
 
-def _axes(spec: PartitionSpec) -> set[str]:
-    return {str(a) for e in spec.padded(len(spec)).entries for a in e}
+@cached(4096, "the mesh axes of specs")
+def _axes(spec: PartitionSpec) -> frozenset[str]:
+    return frozenset([str(a) for e in spec.padded(len(spec)).entries for a in e])

@@ -55,8 +55,8 @@ class PlacedValues:
         # The expressions that read a value: one that its own expression alone reads is inside of
         # a function of ours.
         self.read_at: dict[Var, set[tuple]] = {}
-        for _, _, eqn in places(self.inlined):
-            if eqn is None:
+        for place, _, eqn in places(self.inlined):
+            if eqn is None or place.index:
                 continue
             for a in eqn.invars:
                 if isinstance(a, Var):

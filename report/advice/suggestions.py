@@ -224,7 +224,14 @@ class _One(Ranking):
 
     def in_rows(self, changes: tuple[Change, ...]) -> bool:
         """Do they cover all values that are like the changed ones?"""
-        return {*changes} == {a for c in changes for a in self.search.candidates.alike(c)}
+        known, seen = {*changes}, set[Change]()
+        for c in changes:
+            if c not in seen:                   # of a row, each is like all the others
+                row = self.search.candidates.alike(c)
+                if c not in row or not known.issuperset(row):
+                    return False
+                seen.update(row)
+        return True
 
     def combine(self) -> None:
         """Try changes with the results kept as they are, and several changes together."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 
 from ...ir.ops.communication.sharding import reshard_p
@@ -15,12 +15,14 @@ from ..words import spec_text
 from .causes import Hold, Path, Step
 from .value_names import Values
 
+_Asked = tuple[Var, int, str]           # a value, one of its dimensions, and an axis
+
 
 class AxisPaths(Values):
     """Follows the axes of one partitioned program back to annotations."""
 
     @functools.cached_property
-    def known(self) -> dict[tuple[Var, int, str], Path | None]:
+    def known(self) -> dict[_Asked, Path | None]:
         """Paths found so far: many values have theirs from the same one."""
         return {}
 
@@ -117,13 +119,28 @@ class AxisPaths(Values):
 
     def path(self, var: Var, dim: int, axis: str) -> Path | None:
         """The path of an axis from an annotation to this value."""
-        key = (var, dim, axis)
-        if key not in self.known:
-            self.known[key] = None           # a value that comes from itself
-            self.known[key] = self.followed(var, dim, axis)
-        return self.known[key]
+        known, first = self.known, (var, dim, axis)
+        if first in known:
+            return known[first]
+        known[first] = found = None          # a value that comes from itself
+        waiting = [(first, self.followed(*first))]
+        while waiting:
+            key, search = waiting[-1]
+            try:
+                asked = search.send(found)
+            except StopIteration as end:
+                found = known[key] = end.value
+                waiting.pop()
+            else:
+                found = known.get(asked)
+                if asked not in known:
+                    known[asked] = None
+                    waiting.append((asked, self.followed(*asked)))
+        return found
 
-    def followed(self, var: Var, dim: int, axis: str) -> Path | None:
+    def followed(self, var: Var, dim: int, axis: str
+                 ) -> Generator[_Asked, Path | None, Path | None]:
+        """The same. What it yields are paths of other values, which it is then given."""
         name = self.name(var)
         source = self.source(var)
         if self.origins is None:
@@ -136,12 +153,12 @@ class AxisPaths(Values):
             made = self.made.get(var)
             if made is not None and made.op is reshard_p and not made.reason:
                 return Path(axis, dim, name, "`reshard`", made.location, ())
-            planned = self.planned(source, dim, axis, tensor)
+            planned = yield from self.planned(source, dim, axis, tensor)
             if planned is not None:
                 return planned
             # the partitioner moved it here from another dimension
             other = [d for d, own in enumerate(whole.aval.entries) if d != dim and axis in own]
-            return self.path(source, other[0], axis) if other and tensor >= 0 else None
+            return (yield source, other[0], axis) if other and tensor >= 0 else None
         steps: list[tuple[str, Location]] = []
         tensors, at = [tensor], dim
         seen: set[tuple[int, int]] = set()
@@ -149,7 +166,7 @@ class AxisPaths(Values):
             seen.add((tensor, at))
             back = self.back(tensor, at, axis)
             if back is None:
-                return self.planned(source, dim, axis, tensor) if not steps else None
+                return None if steps else (yield from self.planned(source, dim, axis, tensor))
             if isinstance(back, Step):
                 eqn, tensor, at = back.equation, back.tensor, back.dim
                 steps.append((eqn.op.name if eqn is not None else "the result",
@@ -160,7 +177,8 @@ class AxisPaths(Values):
             return Path(axis, dim, name, text, where, tuple(reversed(steps)), tuple(tensors))
         return None
 
-    def planned(self, var: Var, dim: int, axis: str, tensor: int) -> Path | None:
+    def planned(self, var: Var, dim: int, axis: str, tensor: int
+                ) -> Generator[_Asked, Path | None, Path | None]:
         """The path of an axis that a value has by its strategy rather than by propagation: that of
         the operand which passes it on.
         """
@@ -171,7 +189,7 @@ class AxisPaths(Values):
         for operand, d in _handing_on(made, var, dim, axis):
             # the operand itself, not a layout to which it was resharded
             if axis in self.source(operand).aval.entries[d]:
-                path = self.path(operand, d, axis)
+                path = yield operand, d, axis
                 if path is not None:
                     return Path(axis, dim, self.name(var), path.root, path.root_location,
                                 (*path.steps, (made.op.name, made.location)),

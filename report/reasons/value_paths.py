@@ -6,15 +6,14 @@ equation. It is the same for all traces of a function on arguments of the same t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from ...ir.program import Equation, Program, Var
+from ...ir.support.named_tuple import NamedTuple
 
 Path = tuple[tuple[int, str, int], ...]     # (equation, param, place in it or -1) from the top
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """The position of a value. equation: that makes it, -1 for a parameter. index: which parameter
     or result.
     """

@@ -110,7 +110,9 @@ class _Memory:
         for i, call in enumerate(calls):
             for s in call[1]:
                 self.readers.setdefault(s, []).append(i)
-        self.writable = {x for x, o in writable.items() if outputs.count(o) == 1 and self._is_new(o)
+        once = len(self.given) == len(outputs)
+        self.writable = {x for x, o in writable.items()
+                      if (once or outputs.count(o) == 1) and self._is_new(o)
                       and not any([s in self.given for s, _ in self._views(o) if s != o])}
 
     def is_free(self, x: int, i: int, often: bool = False) -> bool:

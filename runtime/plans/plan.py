@@ -97,7 +97,8 @@ class PlanBuilder:
         """
         draft = run_passes(PLANNED, Draft(
             self.calls, outputs, self.constants, traits(self.calls), carried, loop=True))
-        return LoopBody(self._plan(draft), tuple(map(carried.index, draft.used)))
+        position = {slot: i for i, slot in enumerate(carried)}
+        return LoopBody(self._plan(draft), tuple([position[slot] for slot in draft.used]))
 
     def _plan(self, draft: Draft, read_only: bool = False) -> Plan:
         dead = last_reads(draft.calls, (*draft.outputs, *self.constants))

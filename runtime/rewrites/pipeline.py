@@ -38,7 +38,7 @@ EXECUTION: tuple[Pass, ...] = (
     Pass("narrow-updates", "narrowed-updates", lambda p: _peepholes.NARROW_UPDATES(p),
          "what is chosen between an array and the same updated is chosen for the part alone",
          frozenset({"dynamic_update_slice"})),
-    Pass("join-slices", "joined-slices", lambda p: _join_slices.JOIN_SLICES(p),
+    Pass("join-slices", "joined-slices", lambda p: _join_slices.join_slices(p),
          "an array put together slice by slice is one concatenation",
          frozenset({"pad", "place"})),
     Pass("round-integers", "rounded-integers", lambda p: _peepholes.ROUND_INTEGERS(p),

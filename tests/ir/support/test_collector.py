@@ -6,8 +6,11 @@ import sys
 import weakref
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
+import shardtrace as st
+from shardtrace.driver.execution import bound_program
 from shardtrace.ir.support import collector
 from shardtrace.ir.support.collector import collector_paused, end_pauses
 
@@ -110,6 +113,14 @@ def test_the_collector_stays_off_where_it_was_off():
     with collector_paused(), collector_paused():
         assert not gc.isenabled()
     assert gc.isenabled()
+
+
+def test_it_pauses_while_a_program_is_planned(monkeypatch):
+    on, plan = [], bound_program.compile_simulated
+    monkeypatch.setattr(bound_program, "compile_simulated",
+                        lambda *given: on.append(gc.isenabled()) or plan(*given))
+    st.jit(lambda x: x * 3 - 1)(np.ones(7, np.float32))
+    assert on == [False] and gc.isenabled()
 
 
 def test_an_interrupt_of_a_stage_or_of_its_end_leaves_the_collector_on():

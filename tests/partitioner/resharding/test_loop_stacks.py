@@ -13,6 +13,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.settings.context import config
+from shardtrace.partitioner.resharding import carry_layouts
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -106,3 +107,26 @@ def test_what_others_read_too_is_as_typed(mesh) -> None:
     loop = next(e for e in compiled.stages["resharded"].eqns if e.op.name == "scan")
     was = next(e for e in compiled.stages["resolved"].eqns if e.op.name == "scan")
     assert [v.aval for v in loop.outvars] == [v.aval for v in was.outvars]
+
+
+def test_bodies_are_looked_through_once_however_many_values_they_stack(mesh, monkeypatch) -> None:
+    looked, around = [], carry_layouts._Around
+
+    def noted(*given):
+        looked.append(given)
+        return around(*given)
+    monkeypatch.setattr(carry_layouts, "_Around", noted)
+
+    def chain(x, n):
+        def body(x, _):
+            for _ in range(n):
+                x = jnp.sin(x) * x
+            return x, None
+        return lax.scan(body, x, None, length=3)[0].sum()
+    x = st.ShapeDtypeStruct((8, 8), "float32", sharding=NamedSharding(mesh, P("x")))
+    times = []
+    for n in (4, 16):
+        looked.clear()
+        st.jit(st.value_and_grad(lambda x, n=n: chain(x, n))).lower(x)
+        times.append(len(looked))
+    assert times[0] == times[1] > 0

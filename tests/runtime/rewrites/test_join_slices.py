@@ -9,11 +9,16 @@ from hypothesis import strategies as draw
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
+from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.settings.context import config
+from shardtrace.ir.text.parse import parse_program
+from shardtrace.ir.verify import verify
 from shardtrace.runtime.rewrites import join_slices
 from shardtrace.sharding import PartitionSpec as P
 
 from ...executors import forget_plans
+from ...paths import TESTS
+from ...python_calls import python_calls
 
 MESH = st.make_mesh((4,), ("x",), axis_types=(st.sharding.AxisType.Auto,))
 RNG = np.random.default_rng(0)
@@ -26,9 +31,9 @@ def normal(*shape):
 def run(f, *args):
     """What both executors give, and the ops of programs after their pieces were joined."""
     flats = []
-    join = join_slices.JOIN_SLICES
+    join = join_slices.join_slices
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(join_slices, "JOIN_SLICES", lambda p: flats.append(join(p)) or flats[-1])
+        patch.setattr(join_slices, "join_slices", lambda p: flats.append(join(p)) or flats[-1])
         forget_plans()
         got = np.asarray(st.jit(lambda *xs: f(*xs))(*args))
     before = config.shardtrace_executor
@@ -39,6 +44,17 @@ def run(f, *args):
         config.update("shardtrace_executor", before)
     np.testing.assert_allclose(got, other, rtol=1e-5, atol=1e-6)
     return got, [e.op.name for flat in flats for e in flat.eqns]
+
+
+@pytest.mark.parametrize("path", sorted((TESTS / "programs" / "joined-slices").glob("*.st")),
+                         ids=lambda path: path.stem)
+def test_before_and_after(path):
+    before, after = map(parse_program, path.read_text().split("# -----"))
+    verify(before)
+    made = join_slices.join_slices(before)
+    verify(made)
+    assert programs_equal(made, after), str(made)
+    assert join_slices.join_slices(made) is made
 
 
 def layers(w, x):
@@ -142,3 +158,49 @@ def test_a_strong_array_all_of_whose_rows_are_weak_stays_strong():
     with st.set_mesh(MESH):
         found = st.jit(lambda x, y: y.at[2:].set(x[2:]).at[:2].set(x[:2]))(x, jnp.zeros(8))
     assert x.weak_type and not found.weak_type
+
+
+def writes(n):
+    """A program that writes n rows one after the other, and one whose rows are added."""
+    written = "".join(f"  %a{i + 1}: f32[{n},4] = place[dimension=0, limit=1, low={i}, start=0] "
+                      f"x {f'%a{i}' if i else 'y'}\n" for i in range(n))
+    padded = "".join(f"  %b{i}: f32[{n},4] = pad[padding_config=(({i}, {n - 1 - i}, 0), (0, 0, 0))]"
+                     f" x 0.0:f32[]\n" for i in range(n))
+    added = "".join(f"  %c{i}: f32[{n},4] = add_any %c{i - 1} %b{i}\n" for i in range(2, n))
+    both = padded + f"  %c1: f32[{n},4] = add_any %b0 %b1\n" + added
+    return [parse_program(f"program @f(x: f32[1,4], y: f32[{n},4]) -> f32[{n},4] {{\n{body}"
+                          f"  return {result}\n}}\n")
+            for body, result in ((written, f"%a{n}"), (both, f"%c{n - 1}"))]
+
+
+def test_joining_n_slices_takes_n_steps():
+    for few, many in zip(writes(100), writes(400), strict=True):
+        join_slices.join_slices(few)
+        calls = [python_calls(join_slices.join_slices, p, events=("call", "c_call"))
+                 for p in (few, many)]
+        assert calls[1] < 4.4 * calls[0]
+        made = join_slices.join_slices(many)
+        verify(made)
+        assert [e.op.name for e in made.eqns] == ["concatenate"]
+
+
+def test_rows_that_are_added_twice_begin_a_new_array():
+    """The sums before stay joined."""
+    w = normal(6, 3)
+    got, ops = run(st.grad(lambda w: sum(jnp.sin(w[i % 6]).sum() for i in range(9))), w)
+    np.testing.assert_allclose(got, np.cos(w) * np.array([2, 2, 2, 1, 1, 1])[:, None], rtol=1e-5)
+    assert ops.count("concatenate") == 1
+
+
+def test_no_rows_at_all():
+    made = join_slices.join_slices(parse_program("""
+program @f(x: f32[0,4], y: f32[2,4]) -> (f32[0,4], f32[2,4]) {
+  %a: f32[0,4] = concatenate[dimension=0] x x
+  %b: f32[0,4] = concatenate[dimension=0] x x
+  %o: f32[0,4] = add_any %a %b
+  %p: f32[2,4] = place[dimension=0, limit=1, low=1, start=0] y y
+  return %o, %p
+}
+"""))
+    verify(made)
+    assert {e.op.name for e in made.eqns} == {"broadcast_in_dim", "concatenate", "slice"}
