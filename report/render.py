@@ -74,7 +74,7 @@ def summary(e: Analysis, count: int | None = None) -> str:
     for group in grouped(e.collectives)[:count]:
         total = sum(c.total_time for c in group)
         lines.append(f"  {duration(total):>8}  {heading(group[0])}{places(group)}, "
-                     f"{group[0].source}")
+                     f"{group[0].place}")
     return wrapped("\n".join(lines), WIDTH)
 
 
@@ -127,7 +127,7 @@ def _by_cause(e: Analysis, advised: int) -> Iterator[str]:
             if id(group) in more_advised:
                 yield from _entry(e, group, ["   and "], True, told)
         others = [g for g in others if id(g) not in more_advised]
-        lines = [f"   also {heading(g[0])}{places(g)}, {g[0].source}" for g in others[:_FEW]]
+        lines = [f"   also {heading(g[0])}{places(g)}, {g[0].place}" for g in others[:_FEW]]
         more = [c for g in others[_FEW:] for c in g]
         if more:
             size = quantity(sum(c.total_bytes for c in more), "B")
@@ -178,11 +178,11 @@ def _entry(e: Analysis, group: Sequence[ExplainedCollective], start: Sequence[st
     """
     c = group[0]
     lines = [*start[:-1], f"{start[-1]}{heading(c)}{places(group)}"]
-    function = c.source.function
-    inside = f" in `{function}`" if function not in ("", "<module>") else ""
-    if c.source.line:
-        lines.append(f"   --> {c.source}{inside}")
-    lines += [f"   {line}" for line in excerpt(c.source).splitlines()]
+    for n, at in enumerate((c.source, *c.calls)):
+        inside = f" in `{at.function}`" if at.function not in ("", "<module>") else ""
+        if at.line:
+            lines.append(f"   {'called at' if n else '-->'} {at}{inside}")
+        lines += [f"   {line}" for line in excerpt(at).splitlines()]
     sentences = causes(group)
     if told is None or not told.asked(c):
         lines.append(f"   {c.verdict}")
@@ -202,7 +202,7 @@ def advised_of(e: Analysis, count: int) -> list[ExplainedCollective]:
     """The dearest of the collectives, one of each kind and line."""
     firsts: dict[tuple, ExplainedCollective] = {}
     for group in grouped(e.collectives):
-        firsts.setdefault((group[0].kind, str(group[0].source)), group[0])
+        firsts.setdefault((group[0].kind, group[0].place), group[0])
     return list(firsts.values())[:count]
 
 
@@ -310,7 +310,8 @@ def _cells(e: Analysis, advised: int) -> list[tuple[str, ...]]:
     rows = []
     for group in grouped(e.collectives):
         c = group[0]
-        about = [str(c.source), c.source.source_line().strip()] if c.source.line else []
+        about = [text for at in (c.source, *c.calls) if at.line
+                 for text in (str(at), at.source_line().strip())]
         about.append(c.verdict)
         about += [f"because {line}" if i == 0 else line for i, line in enumerate(causes(group))]
         if c in chosen and c.suggestions:

@@ -157,7 +157,8 @@ class AxisPaths(Values):
                 tensors.append(tensor)
                 continue
             text, where = back
-            return Path(axis, dim, name, text, where, tuple(reversed(steps)), tuple(tensors))
+            return Path(axis, dim, name, text, where, tuple(reversed(steps)), tuple(tensors),
+                        calls=self.calls)
         return None
 
     def planned(self, var: Var, dim: int, axis: str, tensor: int) -> Path | None:
@@ -175,7 +176,8 @@ class AxisPaths(Values):
                 if path is not None:
                     return Path(axis, dim, self.name(var), path.root, path.root_location,
                                 (*path.steps, (made.op.name, made.location)),
-                                (*([tensor] if tensor >= 0 else ()), *path.tensors), True)
+                                (*([tensor] if tensor >= 0 else ()), *path.tensors), True,
+                                calls=self.calls)
         return None
 
     def back(self, tensor: int, dim: int, axis: str) -> Step | tuple[str, Location] | None:

@@ -1,16 +1,16 @@
 """The cause of a collective as data: paths of its axes, what pins a value, and the sentences."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
-from ...ir.program import Equation, Program
+from ...ir.program import Equation
 from ...ir.source.location import Location
 from ...ir.source.wording import duration
 from ...partitioner.choice.comparisons import ASKED, CHOSEN, Alternative
 from ..words import quantity
-from .value_paths import inner_programs
+from .calls import NO_CALLS, Calls
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class Path:
 
     root: the annotation where it begins. steps: the equations that passed it on, the one nearest to
     the annotation first. tensors: the values on the way. planned: the last step is the planner's,
-    not propagation's. wanted: the moved value is to have it, by an annotation.
+    not propagation's. wanted: the moved value is to have it, by an annotation. calls: those
+    that tell places apart.
     """
     axis: str
     dim: int
@@ -29,6 +30,7 @@ class Path:
     steps: tuple[tuple[str, Location], ...]
     tensors: tuple[int, ...] = field(default=(), compare=False)
     planned: bool = field(default=False, compare=False)
+    calls: Calls = field(default=NO_CALLS, compare=False, repr=False)
     wanted: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
@@ -37,7 +39,7 @@ class Path:
         if self.root_location.line:
             text += f" at line {self.root_location.line}"
         if self.steps:
-            ways = [f"`{name}` line {at.line}" if at.line else f"`{name}`"
+            ways = [f"`{name}` {self.calls.line(at)}" if at.line else f"`{name}`"
                     for name, at in self.steps]
             if len(ways) > 4:
                 ways = [*ways[:2], "...", *ways[-1:]]
@@ -136,16 +138,14 @@ def whole_axes(axes: Iterable[str]) -> frozenset[str]:
 
 
 def where(location: Location) -> tuple:
+    """Equal for equal places, whoever called the function there."""
     return (location.file, location.line, location.column, location.end_line,
             location.end_column, location.transform)
 
 
-def equations(program: Program) -> Iterator[Equation]:
-    """All equations of a program and of those inside."""
-    for n, eqn in enumerate(program.eqns):
-        yield eqn
-        for _, inner in inner_programs(eqn, n):
-            yield from equations(inner)
+def reached(location: Location) -> tuple:
+    """Equal for places that are reached by equal calls."""
+    return (*where(location), location.chain)
 
 
 def sharding_key(eqn: Equation) -> str:

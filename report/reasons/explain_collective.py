@@ -21,7 +21,8 @@ from ...partitioner.propagation.origins import vetoes
 from ...partitioner.reasons import WRITTEN, written
 from ..words import spec_text
 from .body_paths import BodyPaths
-from .causes import Asked, Cause, Path, equations, sharding_key, where, whole_axes
+from .causes import Asked, Cause, Path, reached, sharding_key, where, whole_axes
+from .value_paths import equations
 
 _VETOES = 3
 _INSIDE = re.compile(r"^`[^`]*` (?:puts its blocks together|leaves partial results)")
@@ -106,7 +107,7 @@ class Reasons(BodyPaths):
                 return Cause(None, None, record.reason or written(record.op),
                              tuple(dict.fromkeys(self.body_paths(record))))
             axes = frozenset(map(str, record.mesh_axes))
-            alike = self.named_at[where(record.source), equation.op.name]
+            alike = self.named_at[reached(record.source), equation.op.name]
             paths = {e: tuple(self.operand_paths(e, axes)) for e in alike}
             equation = next((e for e in alike if paths[e]), equation)
             return Cause(None, equation, self.named(without_alternative(record.reason), equation),
@@ -159,7 +160,7 @@ class Reasons(BodyPaths):
                 text = (f"{veto.axis} on dimension {veto.dim} of {self.name(var)} was not taken: "
                         f"{veto.held}")
                 at = veto.location
-                found.append(f"{text} at line {at.line}" if at.line else text)
+                found.append(f"{text} at {self.calls.line(at)}" if at.line else text)
         return tuple(dict.fromkeys(found))[:_VETOES]
 
     def first_form(self, atom: Atom) -> Var | None:
@@ -178,7 +179,7 @@ class Reasons(BodyPaths):
             named = bool(reason) and (reason in record.reason or record.reason in reason)
             return (bool(axes & changed), named or reason == record.reason, -len(axes ^ changed))
 
-        found = self.moves_alike.get(where(record.source), {})
+        found = self.moves_alike.get(reached(record.source), {})
         best = max(found, key=score, default=None)
         if best is None or not score(best)[0]:
             return None
@@ -203,7 +204,7 @@ class Reasons(BodyPaths):
         """
         alike: dict[tuple, list[int]] = {}
         for r in collectives(self.local):
-            key = (r.kind, where(r.source), r.reason, r.mesh_axes)
+            key = (r.kind, reached(r.source), r.reason, r.mesh_axes)
             alike.setdefault(key, []).append(id(r.equation))
         return {eqn: (n, len(same)) for same in alike.values() for n, eqn in enumerate(same)}
 
@@ -249,7 +250,7 @@ class Reasons(BodyPaths):
     def spoken_of(self, reason: str, location: Location) -> Equation | None:
         """The equation at a place whose op the reason begins with."""
         op = re.match(r"`([\w\-]+)`", reason)
-        found = self.named_at.get((where(location), op.group(1)), []) if op else []
+        found = self.named_at.get((reached(location), op.group(1)), []) if op else []
         return found[0] if found else None
 
 
