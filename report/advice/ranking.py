@@ -72,6 +72,8 @@ class Ranking:
         base = self.trials.base
         gain, saved = base.times.communication - s._exchange, base.time - s.time
         gain += max(0.0, saved - gain) * LITTLE
+        if self.fills(s):
+            gain = max(gain, saved)
         if not self.over(s) and not self.kinds.splits(s.changes):
             gain = max(gain, saved / 2)
         return (gain * (1 - _CALLERS * self.callers(s)) * self.price(s) ** -_PRICE
@@ -102,7 +104,23 @@ class Ranking:
         return (self.over(s) + _MORE * stays
                 + _LESS * (further + (not self.kinds.direct(s.changes))))
 
+    def fills(self, s: Suggestion) -> bool:
+        """Does it put axes of the mesh to use along which nearly all is computed again and again,
+        all by arguments of one tree, where it is about the collective, removes it, and raises
+        nothing?
+        """
+        axes = self.kinds.further(s.changes)
+        trees = {c.name.partition("[")[0] if isinstance(c, Argument) and self.kinds.further([c])
+                 else "" for c in s.changes}
+        return (len(trees) == 1 and trees != {""} and s.flops * self.kinds.parts(axes) <= (
+                    self.trials.base.flops * _LESS_WORK)
+                and self.avoids(s) and self.price(s) <= SOME and self.kinds.direct(s.changes))
+
     def over(self, s: Suggestion) -> bool:
+        """Does it split values over further axes, of which it makes no full use?"""
+        return not self.fills(s) and self.splits_more(s)
+
+    def splits_more(self, s: Suggestion) -> bool:
         """Does it split values over further axes?"""
         return self.kinds.over(s.changes) or s.flops * _LESS_WORK < self.trials.base.flops and any(
             isinstance(c, Argument | Result | Constrain) and any(c.spec) for c in s.changes)
