@@ -136,16 +136,22 @@ class Candidates(PlacedValues):
         """
         if not isinstance(change, Argument):
             return self.alike(change)
-        tree, spec = change.name.partition("[")[0], self.partitioned.in_specs[change.index]
-        group = {i: name for i, (name, own) in enumerate(zip(
-            self.partitioned.traced.arg_names, self.partitioned.in_specs, strict=False))
-            if own == spec and name.partition("[")[0] == tree}
-        for i in group:
-            shape = self.inlined.invars[i].aval.shape
+        group = self.trees[change.name.partition("[")[0],
+                           self.partitioned.in_specs[change.index]]
+        for shape in {self.inlined.invars[i].aval.shape for i in group}:
             if len(change.spec) > len(shape) or not is_layout(
                     self.mesh, shape, change.spec.padded(len(shape)).entries):
                 return self.alike(change)
         return tuple([change.of(i, name) for i, name in group.items()])
+
+    @functools.cached_property
+    def trees(self) -> dict[tuple[str, PartitionSpec], dict[int, str]]:
+        """By position, the names of the arguments of a tree that are in one layout."""
+        found: dict[tuple[str, PartitionSpec], dict[int, str]] = {}
+        for i, (name, spec) in enumerate(zip(
+                self.partitioned.traced.arg_names, self.partitioned.in_specs, strict=False)):
+            found.setdefault((name.partition("[")[0], spec), {})[i] = name
+        return found
 
     def beside(self, change: Constrain) -> tuple[Change, ...]:
         """The same constraint on all results of its equation that are of one type with its value.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir.meshes.mesh import AbstractMesh
@@ -41,7 +41,7 @@ class Argument:
 
     def of(self, index: int, name: str) -> Argument:
         """The same change of another argument."""
-        return replace(self, index=index, name=name)
+        return Argument(index, name, self.spec, self.was)
 
     def text_for(self, name: str) -> str:
         """The change in words, for an argument of this name."""
@@ -63,7 +63,7 @@ class Result:
 
     def of(self, index: int, name: str) -> Result:
         """The same change of another result."""
-        return replace(self, index=index, name=name)
+        return Result(index, name, self.spec, self.was)
 
     def text_for(self, name: str) -> str:
         """The change in words, for a result of this name."""

@@ -224,7 +224,11 @@ class _One(Ranking):
 
     def in_rows(self, changes: tuple[Change, ...]) -> bool:
         """Do they cover all values that are like the changed ones?"""
-        return {*changes} == {a for c in changes for a in self.search.candidates.alike(c)}
+        rows: set[Change] = set()
+        for c in changes:
+            if c not in rows:
+                rows.update(self.search.candidates.alike(c))
+        return rows == {*changes}
 
     def combine(self) -> None:
         """Try changes with the results kept as they are, and several changes together."""
