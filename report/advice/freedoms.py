@@ -54,6 +54,12 @@ class Freedoms:
                      for i, d in places}
             yield {i: new for i, new in found.items() if new is not None}
 
+    @functools.cached_property
+    def idle(self) -> tuple[str, ...]:
+        """The axes of the mesh that split no argument."""
+        used = {a for one in self.given.values() for e in one.entries for a in e}
+        return tuple([a for a in self.mesh.axis_names if a not in used])
+
     def instead(self, axis: str, axes: tuple[str, ...]) -> Iterator[dict[int, Entries]]:
         """For each freedom, the same with an axis in place of others, where these split arguments.
         """

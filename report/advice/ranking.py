@@ -57,8 +57,8 @@ class Ranking:
     def ranked(self, found: Sequence[Suggestion]) -> list[Suggestion]:
         """The best first."""
         base = self.trials.base.time
-        self.least = min([s._exchange for s in found
-                          if not self.splits_more(s) and self.price(s) <= SOME], default=math.inf)
+        self.least = min([s._exchange for s in found if self.price(s) <= SOME and not (
+            self.kinds.further(s.changes) or self.kinds.over(s.changes))], default=math.inf)
         # what takes much more for next to nothing is no suggestion
         left = [(self.worth(s), s) for s in dict.fromkeys(found)
                 if self.price(s) <= MUCH or base - s.time >= base * LITTLE]

@@ -24,10 +24,9 @@ class Calls:
         """The calls to tell of, the nearest first."""
         own, found = at.chain, []
         alike = self.chains.get(at.spot, ())
-        for n in range(len(own)):
-            if len(alike) < 2:
-                break
-            same = [c for c in alike if c[:n + 1] == own[:n + 1]]
+        for n, call in enumerate(own):
+            # a shorter one is what a transformation makes of the same
+            same = [c for c in alike if c[n:n + 1] in ((), (call,))]
             if len(same) < len(alike):
                 found.append(at.calls[n])
             alike = same
