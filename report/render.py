@@ -19,6 +19,7 @@ from .analysis import Analysis
 from .equal_collectives import causes, grouped, places
 from .explained_collective import ExplainedCollective
 from .gaps import gaps
+from .reasons.causes import Hold, Path
 from .root_causes import RootCause
 from .warnings.warnings import warnings_of
 from .words import excerpt, listed, quantity
@@ -153,16 +154,19 @@ class _Told:
         """Is the cause that is told of what asked for this collective?"""
         return (self.cause is not None and c.asked_by is not None
                 and c.asked_by.location.file == c.source.file
-                and self.cause.text.startswith(c.asked_by.text))
+                and self.cause.annotation.is_of(c.asked_by))
 
-    def nearest(self, sentences: Sequence[str], count: int) -> Sequence[str]:
+    def nearest(self, sentences: Sequence[str], count: int,
+                about: Sequence[Path | Hold | None] = ()) -> Sequence[str]:
         """A few of the sentences (one more is told, too): the first, and those on the cause before
-        others.
+        others. about: what each of them tells, as far as that is known.
         """
         count += len(sentences) == count + 1
         self.less = self.less or len(sentences) > count
-        return [*sentences[:1], *sorted(sentences[1:], key=lambda s: (
-            self.cause is None or not self.cause.is_in(s)))][:count]
+        own = {n for n, one in enumerate(about) if self.cause is not None and one is not None
+               and self.cause.annotation.is_of(one)}
+        order = sorted(range(1, len(sentences)), key=lambda n: n not in own)
+        return [sentences[n] for n in (0, *order)[:min(count, len(sentences))]]
 
     def again(self, s: Suggestion) -> bool:
         """Was this suggestion told? It is from now on."""
@@ -183,12 +187,13 @@ def _entry(e: Analysis, group: Sequence[ExplainedCollective], start: Sequence[st
         if at.line:
             lines.append(f"   {'called at' if n else '-->'} {at}{inside}")
         lines += [f"   {line}" for line in excerpt(at).splitlines()]
-    sentences = causes(group)
+    sentences, about = causes(group), c.cause.told
     if told is None or not told.asked(c):
         lines.append(f"   {c.verdict}")
     elif c.cause.move is None:
-        sentences = sentences[1:]                # that it is written where it was asked for
-    for k, sentence in enumerate(sentences if told is None else told.nearest(sentences, _REASONS)):
+        sentences, about = sentences[1:], about[1:]      # that it is written where it was asked for
+    for k, sentence in enumerate(sentences if told is None else (
+            told.nearest(sentences, _REASONS, about))):
         lines.append(f"   {'because: ' if k == 0 else '         '}{sentence}")
     vetoes = c.vetoes if told is None else told.nearest(c.vetoes, 1)
     for k, sentence in enumerate(vetoes):

@@ -75,7 +75,7 @@ class BodyPaths(AxisPaths):
                         ())
         steps = (*outer.steps, ("shard_map", shard_map.location))
         return Path(axis, dim, name, outer.root, outer.root_location, steps, outer.tensors,
-                    calls=self.calls)
+                    calls=self.calls, argument=outer.argument)
 
     def operand_name(self, eqn: Equation) -> str:
         return self.name(eqn.invars[0]) if eqn.invars else "a value"

@@ -17,10 +17,10 @@ from .calls import NO_CALLS, Calls
 class Path:
     """How an axis came to a value.
 
-    root: the annotation where it begins. steps: the equations that passed it on, the one nearest to
-    the annotation first. tensors: the values on the way. planned: the last step is the planner's,
-    not propagation's. wanted: the moved value is to have it, by an annotation. calls: those
-    that tell places apart.
+    root: the annotation where it begins; argument: its position, if it is one. steps: the equations
+    that passed it on, the one nearest to the annotation first. tensors: the values on the way.
+    planned: the last step is the planner's, not propagation's. wanted: the moved value is to have
+    it, by an annotation. calls: those that tell places apart.
     """
     axis: str
     dim: int
@@ -31,6 +31,7 @@ class Path:
     tensors: tuple[int, ...] = field(default=(), compare=False)
     planned: bool = field(default=False, compare=False)
     calls: Calls = field(default=NO_CALLS, compare=False, repr=False)
+    argument: int = field(default=-1, compare=False)
     wanted: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
@@ -75,10 +76,12 @@ class Step:
 @dataclass(frozen=True)
 class Asked:
     """Who asked for a layout or an exchange: the user's expression, in backquotes, or an argument
-    of `jit`. location: of the expression; line 0 if there is none.
+    of `jit`. location: of the expression; line 0 if there is none. result: for out_shardings, the
+    number of the result, -1 where that is not known.
     """
     text: str
     location: Location
+    result: int = -1
 
     def __str__(self) -> str:
         at = self.location
@@ -124,9 +127,14 @@ class Cause:
                     "follows")
         return f"chosen: no dearer than {other.text} ({price})"
 
+    @property
+    def told(self) -> tuple[Path | Hold | None, ...]:
+        """What the sentences of the reason are about: first none of these, if it has a text."""
+        return (*((None,) if self.text else ()), *self.paths, *self.holds)
+
     def lines(self) -> list[str]:
         """The reason in sentences, the nearest cause first."""
-        return [*([self.text] if self.text else []), *map(str, self.paths), *map(str, self.holds)]
+        return [self.text if one is None else str(one) for one in self.told]
 
     def __str__(self) -> str:
         return "; ".join(self.lines())

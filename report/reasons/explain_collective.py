@@ -57,9 +57,10 @@ class Reasons(BodyPaths):
         clause = clauses[0] if clauses else ""
         result = re.match(r"(.*result.*) is asked for as (.*)", clause)
         if result:
-            return Asked(f"`out_shardings`, {result[2]} for {result[1]}", UNKNOWN)
+            return Asked(f"`out_shardings`, {result[2]} for {result[1]}", UNKNOWN,
+                         self.result_of(cause))
         if clause.endswith("as asked for"):
-            return Asked("`out_shardings`", UNKNOWN)
+            return Asked("`out_shardings`", UNKNOWN, self.result_of(cause))
         at = cause.asked or record.source
         taken = re.match(r"`shard_map` takes operand (\d+) as (.*)", clause)
         if taken:
@@ -74,6 +75,11 @@ class Reasons(BodyPaths):
             at = held[0] if held else at
         name = re.match(r"`([\w.\-]+)`", clause)
         return Asked(_expression(at, self.layout_asked(at) or (name[1] if name else record.op)), at)
+
+    def result_of(self, cause: Cause) -> int:
+        """The number of the result that a cause brings to its layout, or -1."""
+        moved = cause.move.outvars[0] if cause.move is not None else None
+        return next((i for i, v in enumerate(self.resharded.outvars) if v is moved), -1)
 
     def layout_asked(self, at: Location) -> str:
         """The expression at a place that lays out a value, with the spec."""
