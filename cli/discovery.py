@@ -119,51 +119,21 @@ class PythonFile(WatchedFile):
         """Every program of the file that can be found, and what is missing for the others. advise:
         whether it is tried what would help these.
         """
-        declared = self.names.get(ARGUMENTS)
         functions = self.functions()
         jitted = {n: f for n, f in functions.items() if isinstance(f, Jitted)}
-        found: list[Found] = []
-        if isinstance(declared, dict):
-            found += [self.named(name) for name in declared]
-        for name in commented_calls(self.path):
-            if name in functions and name not in {f.name for f in found}:
-                try:
-                    found.append(self.named(name))
-                except Problem as problem:              # others may be fine
-                    self.problems.append(problem)
-        declared_ones = {f.name for f in found}
-        unseen = [n for n, f in jitted.items()
-                  if n not in declared_ones and not self.calls_of(f, n)]
+        found = self._declared(functions)
+        declared = {f.name for f in found}
+        unseen = [n for n, f in jitted.items() if n not in declared and not self.calls_of(f, n)]
         if self.is_script and (unseen or not (found or self.seen)):
             self.run_as_script()
         called = {n for n, f in jitted.items() if self.calls_of(f, n)}
-        found += [f for f in self.seen if f.name not in declared_ones]
+        found += [f for f in self.seen if f.name not in declared]
         missing: list[str] = []
         for name, fun in jitted.items():
-            if name in called or name in declared_ones:
-                continue
-            arguments = self._guessed(fun, name)
-            if arguments is None and not needed(fun):
-                arguments = ((), {})
-            if arguments is None:
-                missing += self.missing(name, fun, advise)
-                continue
-            try:
-                found.append(self.traced(fun, name, arguments, _FOUND))
-            except Problem as problem:                  # others may be fine
-                self.problems.append(problem)
-                missing.append(str(problem))
+            if name not in called and name not in declared:
+                missing += self._add_jitted(found, fun, name, advise)
         found += self.operations()
-        wrong: Problem | None = None
-        if not found:
-            for name, fun in functions.items():
-                arguments = None if isinstance(fun, Jitted) else self._guessed(fun, name)
-                if arguments is None or is_maker(name):
-                    continue
-                try:
-                    found.append(self.traced(fun, name, arguments, _FOUND))
-                except Problem as problem:              # a guess; perhaps it was not meant
-                    wrong = wrong or problem
+        wrong = None if found else self._add_guessed(found, functions)
         if not found:
             for name, fun in functions.items():
                 if _RUNS.fullmatch(name) and not needed(fun) and not (
@@ -177,6 +147,42 @@ class PythonFile(WatchedFile):
             missing = [line for name, fun in functions.items()
                        if needed(fun) for line in self.missing(name, fun, advise)]
         return found, missing
+
+    def _declared(self, functions: dict[str, Any]) -> list[Found]:
+        """What the file itself says how to call, in a dictionary or in comments."""
+        declared = self.names.get(ARGUMENTS)
+        found = [self.named(name) for name in declared] if isinstance(declared, dict) else []
+        for name in commented_calls(self.path):
+            if name in functions and name not in {f.name for f in found}:
+                try:
+                    found.append(self.named(name))
+                except Problem as problem:              # others may be fine
+                    self.problems.append(problem)
+        return found
+
+    def _add_jitted(self, found: list[Found], fun: Jitted, name: str, advise: bool) -> list[str]:
+        """Add a jitted function that nobody calls; what is missing for that, if it is."""
+        arguments = self._guessed(fun, name)
+        if arguments is None and needed(fun):
+            return self.missing(name, fun, advise)
+        try:
+            found.append(self.traced(fun, name, arguments or ((), {}), _FOUND))
+        except Problem as problem:                      # others may be fine
+            self.problems.append(problem)
+            return [str(problem)]
+        return []
+
+    def _add_guessed(self, found: list[Found], functions: dict[str, Any]) -> Problem | None:
+        """Add plain functions for which arguments can be guessed; the first problem with one."""
+        wrong: Problem | None = None
+        for name, fun in functions.items():
+            arguments = None if isinstance(fun, Jitted) else self._guessed(fun, name)
+            if arguments is not None and not is_maker(name):
+                try:
+                    found.append(self.traced(fun, name, arguments, _FOUND))
+                except Problem as problem:              # a guess; perhaps it was not meant
+                    wrong = wrong or problem
+        return wrong
 
     def traced(self, fun: Any, name: str, arguments: tuple[tuple, dict], how: str) -> FoundFunction:
         """The function traced on arguments."""

@@ -30,10 +30,6 @@ class Problem(Exception):
         self.status, self.error = status, error
 
 
-class NotFound(Problem):
-    """Something that was named does not exist."""
-
-
 def failure(error: BaseException, doing: str) -> Problem:
     """The user's program raised: what it said, and the innermost line that is the user's."""
     if isinstance(error, DumpError):

@@ -36,6 +36,9 @@ IN_PLACE = "in place"
 FRESH = "fresh"
 """The result lies in memory of its own."""
 
+TAKEN = "taken"
+"""The result is a part of the first operand, which part its other operands and params say."""
+
 PERMUTED = "permuted"
 """The result is the operand with its dimensions in another order: that of `permutation`."""
 
@@ -62,8 +65,8 @@ REPEATS = "repeats"
 
 _IMPLIED = {IDENTITY: (BITCAST, VIEW), BITCAST: (VIEW,)}
 _KNOWN = frozenset((IDENTITY, BITCAST, VIEW, CHEAP, EXACT, TRANSCENDENTAL, GENERATED, REARRANGED,
-                    IN_PLACE, FRESH, PERMUTED, READS_FUSED, BRANCHES, PER_DEVICE, POSITION,
-                    LAYOUT, BY_PLACE, REPEATS))
+                    IN_PLACE, FRESH, TAKEN, PERMUTED, READS_FUSED, BRANCHES, PER_DEVICE,
+                    POSITION, LAYOUT, BY_PLACE, REPEATS))
 
 
 def facts_of(named: Iterable[str]) -> frozenset[str]:

@@ -9,7 +9,7 @@ every file of ops; every stage reads the fields it needs, and no stage has a tab
     multiple_results  whether there is a list of them                 all
     subprograms       params that hold programs                       passes, executors
     region            what is one value in and outside (ir/region.py) partitioner
-    rule              factor rule (ir/rules/rule.py)                        typing, propagation,
+    rule              factor rule (ir/rules/rule.py)                  typing, propagation,
                                                                       lowering, batching, cost
     explicit          entries of the results on Explicit axes         inference
     pending           unreduced and reduced axes of the results       inference, optimiser
@@ -48,7 +48,6 @@ current interpreter of the thread, which records an equation or runs it.
 """
 from __future__ import annotations
 
-import enum
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -111,7 +110,8 @@ class Collective:
     axes: params -> the mesh axes of its replica groups, major first.
     evaluate: (x, lead, size, **params) -> result. `x` has `lead` leading device dimensions, the
       last of which is the replica group with `size` members (in the order of `axes`); the result
-      has the same leading dimensions, the last of size 1 where all members get the same.
+      has the same leading dimensions, the last of size 1 where all members get the same. None for
+      one of which every engine has a function of its own.
     wire: (local operand type, size, params) -> bytes received by each device (ring algorithms).
     kind: as hardware calls it: "all-reduce", "all-gather", "reduce-scatter", "all-to-all",
       "collective-permute", or "retile" for one of these or a mixture, by its params; "" where no
@@ -123,7 +123,7 @@ class Collective:
       its operand.
     """
     axes: Callable[[dict[str, Any]], tuple[str, ...]]
-    evaluate: Callable[..., np.ndarray]
+    evaluate: Callable[..., np.ndarray] | None
     wire: Callable[[ArrayType, int, dict[str, Any]], int]
     kind: str
     reduces: str = ""
@@ -383,23 +383,3 @@ class LinearOperand:
 
     def __repr__(self) -> str:
         return f"LinearOperand({self.aval})"
-
-
-# -- classes of params -----------------------------------------------------------------------------
-# Values of these stand in params of ops: dimension numbers, modes, options. The text of a program
-# names them: dataclasses and NamedTuples as `Name(field=value, ...)`, enums as `Name.MEMBER`.
-
-PARAM_TYPES: dict[str, type] = {}
-
-
-def register_param_type(cls: Any) -> Any:
-    """Let values of `cls`, a dataclass, NamedTuple or Enum, stand in params. Works as decorator.
-
-    Raises ValueError if another class of that name is known, TypeError for any other kind of class.
-    """
-    if not (issubclass(cls, enum.Enum) or hasattr(cls, "_fields")
-            or "__match_args__" in vars(cls)):
-        raise TypeError(f"{cls.__name__} is neither a dataclass, nor a NamedTuple, nor an Enum")
-    if PARAM_TYPES.setdefault(cls.__name__, cls) is not cls:
-        raise ValueError(f"a param type called {cls.__name__} is registered already")
-    return cls

@@ -249,60 +249,55 @@ class Program:
     @property
     def result_types(self) -> tuple[ArrayType, ...]:
         """The types of what its equations give, each once, in the order of first appearance."""
-        found = self.memo.get("result_types")
-        if found is None:
-            found = self.memo["result_types"] = tuple(dict.fromkeys(
+        memo = self.memo
+        if "result_types" not in memo:
+            memo["result_types"] = tuple(dict.fromkeys(
                 [v.aval for e in self.eqns for v in e.outvars]))
-        return found
+        return memo["result_types"]
 
     @property
     def result_meshes(self) -> tuple[AbstractMesh, ...]:
         """The meshes that these types are on, each once."""
-        found = self.memo.get("result_meshes")
-        if found is None:
-            found = self.memo["result_meshes"] = tuple(dict.fromkeys(
+        memo = self.memo
+        if "result_meshes" not in memo:
+            memo["result_meshes"] = tuple(dict.fromkeys(
                 [t.mesh for t in self.result_types]))
-        return found
+        return memo["result_meshes"]
 
     @property
     def ops(self) -> frozenset[Op]:
         """The ops of its equations, those of the programs that they hold not included."""
-        found = self.memo.get("ops")
-        if found is None:
-            found = self.memo["ops"] = frozenset([e.op for e in self.eqns])
-        return found
+        memo = self.memo
+        if "ops" not in memo:
+            memo["ops"] = frozenset([e.op for e in self.eqns])
+        return memo["ops"]
 
     @property
     def op_names(self) -> frozenset[str]:
         """Their names."""
-        found = self.memo.get("op_names")
-        if found is None:
-            found = self.memo["op_names"] = frozenset([op.name for op in self.ops])
-        return found
+        memo = self.memo
+        if "op_names" not in memo:
+            memo["op_names"] = frozenset([op.name for op in self.ops])
+        return memo["op_names"]
 
     @property
     def holds_programs(self) -> bool:
         """Do equations hold programs in their params?"""
-        found = self.memo.get("holds_programs")
-        if found is None:
-            found = False
-            for op in self.ops:
-                if op.subprograms:
-                    found = True
-                    break
-            self.memo["holds_programs"] = found
-        return found
+        memo = self.memo
+        if "holds_programs" not in memo:
+            memo["holds_programs"] = any([op.subprograms for op in self.ops])
+        return memo["holds_programs"]
 
     @property
     def effects(self) -> frozenset[str]:
         """What the host sees of it besides results: "debug", "io", and "ordered debug" and so on;
         "check" for errors that are to be raised.
         """
-        found = self.memo.get("effects")
-        if found is None:
-            found = self.memo["effects"] = frozenset().union(
+        memo = self.memo
+        if "effects" not in memo:
+            memo["effects"] = frozenset().union(
                 *[e.effects for e in self.eqns if e.op.effect or e.op.subprograms])
-        return found
+        return memo["effects"]
 
     def replace(self, **changes: Any) -> Program:
         """A program that differs in what is given here. Of the equations, if these are the same,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from .program import Atom, Program
+    from .program import Atom, Program, Var
 
 
 class Slot(NamedTuple):
@@ -45,3 +45,9 @@ class Region(NamedTuple):
         programs = self.programs
         return (*[programs[p][2].invars[i] for p, i in slot.inputs],
                 *[programs[p][2].outvars[i] for p, i in slot.outputs])
+
+    def invariants(self, program: Program) -> frozenset[Var]:
+        """The parameters of one of the programs that are the same however often it runs."""
+        return frozenset([program.invars[i] for slot in self.slots
+                          if not slot.stacked and not slot.outputs
+                          for p, i in slot.inputs if self.programs[p][2] is program])

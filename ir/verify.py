@@ -141,9 +141,6 @@ def _verification_error(program: Program, index: int, violation: Violation) -> E
                  help=violation.help or ())
 
 
-# -- the heading -----------------------------------------------------------------------------------
-
-
 # -- equations -------------------------------------------------------------------------------------
 
 class _Place:

@@ -25,6 +25,7 @@ from .preparation.broadcasts import broadcast_operands
 from .preparation.checks import drop_checks
 from .preparation.constants import split_constants
 from .preparation.dead_code import drop_unread
+from .preparation.identities import IDENTITIES, drop_identities
 from .preparation.inline import inline
 from .preparation.to_place import arrange, arrange_as_xla
 from .preparation.uneven import pad_uneven
@@ -33,6 +34,7 @@ from .propagation.resolve import propagate
 from .resharding.loop_sums import move_sums
 from .resharding.padding_notes import note_padding
 from .resharding.reshards import insert_reshards
+from .resharding.routes import route_reshards
 
 as_xla = lazy_import(".resharding.as_xla", __package__)
 
@@ -101,7 +103,9 @@ PREPARE: tuple[Pass, ...] = (
     Pass("inline", "inlined", lambda p, r: inline(p),
          "calls are replaced by what they call", CALLS, inside=True),
     Pass("drop-unread", "inlined", lambda p, r: drop_unread(p),
-         "what nothing reads asks for no layout", plans="xla"),
+         "what nothing reads asks for no layout"),
+    Pass("drop-identities", "inlined", lambda p, r: drop_identities(p),
+         "what changes nothing is not computed", IDENTITIES, inside=True),
     Pass("merge-equal", "inlined", lambda p, r: dedupe(p),
          "equal equations are one before they are split", plans="xla"),
     Pass("split-constants", "inlined", lambda p, r: split_constants(p),
@@ -149,7 +153,8 @@ SIMPLIFY: tuple[Pass, ...] = (
 )
 
 # Done already in a frozen plan: it is of a prepared program, with reshards in their final places.
-_DECIDED = frozenset(("pad-uneven", "move-sums", *[step.name for step in PREPARE if step.plans]))
+_DECIDED = frozenset(("drop-unread", "pad-uneven", "move-sums", "route-reshards",
+                      *[step.name for step in PREPARE if step.plans]))
 
 PIPELINE: tuple[Pass, ...] = (
     *PREPARE,
@@ -166,6 +171,9 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("move-sums", "resharded", lambda p, r: move_sums(p, r.prices(p)),
          "reshards stand where they cost least: later, and outside of loops",
          frozenset({"reshard"}), inside=True, plans="own"),
+    Pass("route-reshards", "resharded", lambda p, r: route_reshards(p, r.prices(p)),
+         "values go to other layouts by the cheapest way", frozenset({"reshard"}), inside=True,
+         plans="own"),
     Pass("note-padding", "resharded", lambda p, r: note_padding(p),
          "reshards say how many of their rows are padding", frozenset({"reshard"}), inside=True),
     Pass("localize", "local", lambda p, r: localize(p, r.objective.name == "xla"),

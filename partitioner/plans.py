@@ -71,9 +71,9 @@ class _Plan(NamedTuple):
         return self.memory.peak_bytes
 
     def longer_than(self, other: _Plan, most: float = 0.0) -> float:
-        """How many times as long as another plan's a step takes on the hardware: the smaller of the
-        ratios with and without overlap of exchanges. The former is not computed if the latter is at
-        most `most`.
+        """How many times as long as another plan's a step takes on the hardware: the geometric mean
+        of the ratios with and without overlap of exchanges. The former is not computed if the
+        latter, which is the result then, is at most `most`.
         """
         if self.local is other.local:
             return 1.0
@@ -83,7 +83,7 @@ class _Plan(NamedTuple):
         if one_by_one <= most:
             return one_by_one
         own, others = (step_of(p.local, self.objective) for p in (self, other))
-        return min(own / max(others, 1e-18), one_by_one)
+        return math.sqrt(own / max(others, 1e-18) * one_by_one)
 
 
 def planned(program: Program, request: PartitionRequest, passes: Sequence[Pass],
@@ -150,7 +150,7 @@ def _best_plan(given: Program, program: Program, request: PartitionRequest, pass
                 weight=weight, no_repeats=True)))
     if large:
         xla = plan(_as_xla(objective))
-        if xla.local is not taken.local and _exchanges(taken) != _exchanges(xla):
+        if xla.local is not taken.local:
             taken = _shorter_or_lighter(taken, xla, grows)
     if large and not repeats:       # with more weight on blocks, computation is seldom repeated
         for weight in WEIGHTS:
@@ -209,12 +209,6 @@ def _plans_to_make(local: Program, objective: Objective) -> tuple[bool, bool, bo
 def step_of(local: Program, objective: Objective) -> float:
     """Seconds of a step of a per-device program on the hardware of the objective."""
     return _schedule.times(local, Topology.of(objective.hardware, local.mesh.shape)).step
-
-
-def _exchanges(plan: _Plan) -> list[tuple]:
-    """The figures in which equally good plans agree."""
-    return [(use.kind, use.mesh_axes, use.received_bytes, use.count)
-            for use in each_collective(plan.local)]
 
 
 def plans_made(local: Program, objective: Objective) -> int:

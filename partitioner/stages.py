@@ -38,6 +38,7 @@ def staged(program: Program, request: PartitionRequest, passes: Sequence[Pass],
     """
     left_out = request.left_out
     run = run_pass if dump is None else functools.partial(run_pass, dump=dump)
+    verified = config.read("shardtrace_check") and not request.draft
     for stage, group in itertools.groupby(passes, _STAGE):
         first, steps, done = program, tuple(group), []
         try:
@@ -50,7 +51,7 @@ def staged(program: Program, request: PartitionRequest, passes: Sequence[Pass],
             continue
         if stage == "optimized":
             program = _before(program, "")
-        if config.read("shardtrace_check") and not request.draft:
+        if verified:
             try:
                 in_phase("verify", verify, program, first)
             except VerificationError:

@@ -50,12 +50,12 @@ def uses(program: Program, path: Path = (), runs: int = 1, outside: int = 1,
     """Every equation of a program and of those inside it, each before what it holds."""
     for n, eqn in enumerate(program.eqns):
         yield Use(eqn, program, path, n, runs, outside, invariant)
-        for step, inner in inner_programs(eqn, n) if has_region(eqn) else ():
-            consts: Sequence[Var] = ()
-            if eqn.op.name == "scan":
-                consts = inner.invars[:eqn.params["num_consts"]]
-            yield from uses(inner, (*path, step), runs * trips_of(region_of(eqn)), runs,
-                            frozenset(consts))
+        if not has_region(eqn):
+            continue
+        region = region_of(eqn)
+        for step, inner in inner_programs(eqn, n):
+            yield from uses(inner, (*path, step), runs * trips_of(region), runs,
+                            region.invariants(inner))
 
 
 class Group:

@@ -96,6 +96,12 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
     """
     rows = _Rows(partitioned, freedoms)
     roots = {id(c): dict(sorted(rows.roots(c), key=lambda r: r[1])) for c in collectives}
+    before: dict[str, dict[str, bool]] = {}
+    for c in collectives:           # axes that a choice brought: from the exchange before over them
+        axes = whole_axes(c.mesh_axes)
+        if not roots[id(c)]:
+            roots[id(c)] = {root: False for a in axes for root in before.get(a, ())}
+        before.update(dict.fromkeys(axes, roots[id(c)]))
     changed = rows.changed(changes)
     if about is not None and about.cause.asked_by is None and not changed:
         lines = {rows.placed(_expression(c.location), c.location): True for c in changes

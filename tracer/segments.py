@@ -21,6 +21,7 @@ from .jnp.indexing.indexed_update import scatter_update
 from .jnp.reductions import reduce as reductions
 from .lax.creation import filled_as
 from .operands.dtype_promotion import check_arraylike, convert
+from .sharding_notes import INDENT, with_example
 from .shardings.auto_mode import in_auto_mode
 from .shardings.out_sharding import canonicalize_sharding
 from .staging.constants import as_array
@@ -41,96 +42,78 @@ def _neutral(op: Op, dtype: np.dtype) -> Any:
     return dtype.type(np.inf if largest else -np.inf)
 
 
-def _segment(name: str, op: Op, reducer: Callable[..., Array], data: Any, segment_ids: Any,
-             num_segments: int | None, indices_are_sorted: bool, unique_indices: bool,
-             bucket_size: int | None, mode: Any, out_sharding: Any) -> Array:
-    sharding = canonicalize_sharding(out_sharding, name)
-    if sharding is not None and sharding.spec.unreduced and op is not scatter_add_p:
-        raise NotImplementedError(f"unreduced for {name.removeprefix('segment_')} is not yet "
-                                  "supported: only a sum can be left pending")
-    check_arraylike(name, data, segment_ids)
-    data, ids = as_array(data), as_array(segment_ids)
+_ARGUMENTS = "\n".join(("", "", *(INDENT + line for line in (
+    "data: [n, ...]. segment_ids: int [n], the group of each row. num_segments: of the result's",
+    "rows, needed while tracing; by default the largest id + 1. Rows with other ids are left out",
+    "(see mode). bucket_size: rows are reduced in groups of this size first. out_sharding: of the",
+    "result. Raises ValueError for num_segments below 0. Source: `jax.ops`."))))
+
+
+def _segments(name: str, op: Op, reducer: Callable[..., Array], doc: str, *example: str
+              ) -> Callable[..., Array]:
+    def f(data, segment_ids, num_segments=None, indices_are_sorted=False, unique_indices=False,
+          bucket_size=None, mode=None, out_sharding=None):
+        sharding = canonicalize_sharding(out_sharding, name)
+        if sharding is not None and sharding.spec.unreduced and op is not scatter_add_p:
+            raise NotImplementedError(f"unreduced for {name.removeprefix('segment_')} is not yet "
+                                      "supported: only a sum can be left pending")
+        check_arraylike(name, data, segment_ids)
+        data, ids = as_array(data), as_array(segment_ids)
+        count = _count(name, num_segments, ids)
+        neutral = _neutral(op, data.dtype)
+        rest = data.shape[1:] if ids.ndim else data.shape
+
+        def scattered(lead: tuple[int, ...], index: Any, data: Any) -> Array:
+            out = filled_as((*lead, count, *rest), convert(neutral, data.dtype))
+            return scatter_update(op, out, index, data, indices_are_sorted, unique_indices, mode,
+                                  False)
+
+        if bucket_size is None:
+            return in_auto_mode(lambda data, ids: scattered((), ids, data), sharding, data, ids)
+        if sharding is not None:
+            raise NotImplementedError(f"{name} with both bucket_size and out_sharding")
+        which = np.arange(ids.shape[0], dtype=np.int32) // np.int32(bucket_size)
+        out = scattered((-(-ids.size // bucket_size),), (which, ids), data)
+        return lax.convert_element_type(reducer(out, axis=0), data.dtype)
+
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = with_example(doc + _ARGUMENTS, "import shardtrace.numpy as jnp",
+                             ">>> from shardtrace import ops", f">>> {example[0]}", *example[1:])
+    return f
+
+
+def _count(name: str, num_segments: Any, ids: Any) -> int:
+    """How many groups there are: as many as asked for, else up to the largest id."""
     if num_segments is None:
         if isinstance(ids, Tracer):
             ids._concrete(f"{name}; pass num_segments=")
         known = np.asarray(ids)
-        num_segments = int(known.max()) + 1 if known.size else 0
-    elif isinstance(num_segments, Tracer):
+        return int(known.max()) + 1 if known.size else 0
+    if isinstance(num_segments, Tracer):
         num_segments._concrete(f"{name}() `num_segments` argument.")
     count = operator.index(num_segments)
     if count < 0:
         raise ValueError("num_segments must be non-negative.")
-    neutral = _neutral(op, data.dtype)
-    rest = data.shape[1:] if ids.ndim else data.shape
-    if bucket_size is None:
-        def run(data: Any, ids: Any) -> Array:
-            out = filled_as((count, *rest), convert(neutral, data.dtype))
-            return scatter_update(op, out, ids, data, indices_are_sorted, unique_indices, mode,
-                                  False)
-
-        return in_auto_mode(run, sharding, data, ids)
-    if sharding is not None:
-        raise NotImplementedError(f"{name} with both bucket_size and out_sharding")
-    buckets = -(-ids.size // bucket_size)
-    out = filled_as((buckets, count, *rest), convert(neutral, data.dtype))
-    which = np.arange(ids.shape[0], dtype=np.int32) // np.int32(bucket_size)
-    out = scatter_update(op, out, (which, ids), data, indices_are_sorted, unique_indices, mode,
-                         False)
-    return lax.convert_element_type(reducer(out, axis=0), data.dtype)
+    return count
 
 
-def segment_sum(data, segment_ids, num_segments=None, indices_are_sorted=False,
-                unique_indices=False, bucket_size=None, mode=None, out_sharding=None):
-    """Sums of the rows of data with the same id: [n, ...] and int [n] -> [num_segments, ...].
-
-    num_segments: needed while tracing; by default the largest id + 1. Rows with other ids are left
-    out (see mode). bucket_size: rows are summed in groups of this size first. out_sharding: of the
-    result; the sum may be left unreduced. Source: `jax.ops.segment_sum`.
-
-    >>> import shardtrace.numpy as jnp
-    >>> from shardtrace import ops
-    >>> ops.segment_sum(jnp.arange(5), jnp.array([0, 0, 1, 1, 2]))
-    Array([1, 5, 4], dtype=int32)
-    """
-    return _segment("segment_sum", scatter_add_p, reductions.sum, data, segment_ids, num_segments,
-                    indices_are_sorted, unique_indices, bucket_size, mode, out_sharding)
-
-
-def segment_prod(data, segment_ids, num_segments=None, indices_are_sorted=False,
-                 unique_indices=False, bucket_size=None, mode=None, out_sharding=None):
-    """Products of the rows of data with the same id; 1 where there is none. See `segment_sum`.
-
-    >>> import shardtrace.numpy as jnp
-    >>> from shardtrace import ops
-    >>> ops.segment_prod(jnp.arange(6), jnp.array([0, 0, 1, 1, 2, 2]))
-    Array([ 0,  6, 20], dtype=int32)
-    """
-    return _segment("segment_prod", scatter_mul_p, reductions.prod, data, segment_ids,
-                    num_segments, indices_are_sorted, unique_indices, bucket_size, mode,
-                    out_sharding)
-
-
-def segment_max(data, segment_ids, num_segments=None, indices_are_sorted=False,
-                unique_indices=False, bucket_size=None, mode=None, out_sharding=None):
-    """Maxima of the rows of data with the same id; the least value where there is none.
-
-    >>> import shardtrace.numpy as jnp
-    >>> from shardtrace import ops
-    >>> ops.segment_max(jnp.arange(6), jnp.array([0, 0, 1, 1, 2, 2]))
-    Array([1, 3, 5], dtype=int32)
-    """
-    return _segment("segment_max", scatter_max_p, reductions.max, data, segment_ids, num_segments,
-                    indices_are_sorted, unique_indices, bucket_size, mode, out_sharding)
-
-
-def segment_min(data, segment_ids, num_segments=None, indices_are_sorted=False,
-                unique_indices=False, bucket_size=None, mode=None, out_sharding=None):
-    """Minima of the rows of data with the same id; the greatest value where there is none.
-
-    >>> import shardtrace.numpy as jnp
-    >>> from shardtrace import ops
-    >>> ops.segment_min(jnp.arange(6), jnp.array([0, 0, 1, 1, 2, 2]))
-    Array([0, 2, 4], dtype=int32)
-    """
-    return _segment("segment_min", scatter_min_p, reductions.min, data, segment_ids, num_segments,
-                    indices_are_sorted, unique_indices, bucket_size, mode, out_sharding)
+segment_sum = _segments(
+    "segment_sum", scatter_add_p, reductions.sum,
+    "Sums of the rows of data with the same id; the sum may be left unreduced.",
+    "ops.segment_sum(jnp.arange(5), jnp.array([0, 0, 1, 1, 2]))",
+    "Array([1, 5, 4], dtype=int32)")
+segment_prod = _segments(
+    "segment_prod", scatter_mul_p, reductions.prod,
+    "Products of the rows of data with the same id; 1 where there is none.",
+    "ops.segment_prod(jnp.arange(6), jnp.array([0, 0, 1, 1, 2, 2]))",
+    "Array([ 0,  6, 20], dtype=int32)")
+segment_max = _segments(
+    "segment_max", scatter_max_p, reductions.max,
+    "Maxima of the rows of data with the same id; the least value where there is none.",
+    "ops.segment_max(jnp.arange(6), jnp.array([0, 0, 1, 1, 2, 2]))",
+    "Array([1, 3, 5], dtype=int32)")
+segment_min = _segments(
+    "segment_min", scatter_min_p, reductions.min,
+    "Minima of the rows of data with the same id; the greatest value where there is none.",
+    "ops.segment_min(jnp.arange(6), jnp.array([0, 0, 1, 1, 2, 2]))",
+    "Array([0, 2, 4], dtype=int32)")

@@ -28,6 +28,16 @@ from .explain import different, explained
 LIMITS = ("max_bytes", "max_peak_bytes", "kinds", "axis", "exact")
 
 
+def add_options(sub: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    sub.add_argument("more", nargs="*", metavar="target", help="further targets")
+    sub.add_argument("--budget", type=Path, metavar="FILE",
+                     help="a TOML or JSON file with max_bytes, max_peak_bytes, kinds, axis")
+    sub.add_argument("--warnings", action="store_true",
+                     help="fail on waste: silent replication, padding, repeated gathers, ...")
+
+
+
 def check(options: argparse.Namespace) -> int:
     """Does a target keep to its budget, and has it no warnings?"""
     if options.budget is None and not options.warnings:

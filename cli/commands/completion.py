@@ -51,6 +51,12 @@ def _is_file(metavar: object) -> bool:
     return isinstance(metavar, str) and metavar.startswith(("FILE", "DIR"))
 
 
+def add_options(sub: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    sub.add_argument("shell", choices=("bash", "zsh", "fish"))
+
+
+
 def completion(options: argparse.Namespace) -> None:
     """Print the script for a shell."""
     verbs = list(verbs_of(options.parser))

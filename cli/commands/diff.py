@@ -29,6 +29,17 @@ _report = lazy_import("...interop.hlo.report", __package__)
 _DUMP = re.compile(r"(.+?)\.(\d\d)-(\w+)\.st")
 
 
+def add_options(sub: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    sub.add_argument("other", nargs="?", help="the program to compare with; without one, and with "
+                     "--objective, the plans by time and by that; after two revisions: the target")
+    sub.add_argument("--xla", action="store_true", help="compare the collectives of each line with "
+                     "those of XLA's own partition of the same function (needs JAX)")
+    sub.add_argument("revised", nargs="?", help="FILE.py:FUNCTION, where the first two are "
+                     "revisions of git")
+
+
+
 def diff(options: argparse.Namespace) -> int:
     """What differs; exit status 1 if anything does."""
     if options.xla:

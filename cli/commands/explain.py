@@ -10,11 +10,13 @@ from ...ir.program import Var, other_names
 from ...ir.support.progress import counted
 from ...ir.support.spelling import none_such
 from ...ir.text.names import dotted
+from ...report.advice.suggestions import SECONDS
 from ...report.equal_collectives import grouped
 from ...report.equal_collectives import places as places_of
 from ...report.explanation import Explanation
 from ...report.reasons.value_paths import places
 from ...report.views.page import page_of
+from ..arguments import amount, count, positive
 from ..output import Output
 from ..problems import Problem, failure
 from ..select import one, several
@@ -43,6 +45,29 @@ def explained(found: Found, options: argparse.Namespace) -> Explanation:
 
 
 # -- explain ---------------------------------------------------------------------------------------
+
+def add_options(sub: argparse.ArgumentParser) -> None:
+    """The options of `explain`."""
+    add_telling(sub)
+    sub.add_argument("--html", type=Path, metavar="OUT.html",
+                     help="write one page to look at: lines, collectives, graph, times, memory")
+
+
+def add_telling(sub: argparse.ArgumentParser) -> None:
+    """How much is told of what is explained, and how."""
+    sub.add_argument("--suggest", type=count, default=3, metavar="N",
+                     help="search suggestions for the N dearest collectives (default 3)")
+    sub.add_argument("--trials", type=positive, metavar="N",
+                     help="try N candidates for the suggestions for one collective, however long "
+                          "that takes")
+    sub.add_argument("--suggest-seconds", type=amount, default=SECONDS, metavar="S",
+                     help="search suggestions for about S seconds, counted in equations "
+                          f"(default {SECONDS:g}); Ctrl-C keeps what has been found")
+    sub.add_argument("--all", action="store_true", help="tell each collective in full, also where "
+                     "many have one cause")
+    sub.add_argument("--table", action="store_true", help="a table instead of text")
+
+
 
 def explain(options: argparse.Namespace) -> int:
     """Every collective of a target with line, reason, cost and cure; or the help page of an error.
@@ -154,6 +179,12 @@ def _overview(target: str, made: list[tuple[Found, Explanation]]) -> str:
 
 # -- why -------------------------------------------------------------------------------------------
 
+def add_value(sub: argparse.ArgumentParser) -> None:
+    """The options of `why`."""
+    sub.add_argument("value", help="NAME.DIM, such as h.0, or NAME for all dimensions")
+
+
+
 def why(options: argparse.Namespace) -> int:
     """Where the axes on a dimension of a value come from."""
     found = one(options.target, options)
@@ -203,6 +234,14 @@ def why(options: argparse.Namespace) -> int:
 
 
 # -- freedom ---------------------------------------------------------------------------------------
+
+def add_trials(sub: argparse.ArgumentParser) -> None:
+    """The options of `freedom`."""
+    sub.add_argument("--suggest-seconds", type=amount, default=SECONDS, metavar="S",
+                     help="try splits for about S seconds, counted in equations "
+                          f"(default {SECONDS:g})")
+
+
 
 def freedom(options: argparse.Namespace) -> None:
     """Print the freedom map of a target."""

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from ...driver.analysis.freeze import Thawed
 from ...report.frozen.plan import FrozenPlan
@@ -19,6 +20,12 @@ def function_of(options: argparse.Namespace) -> FoundFunction:
     return found
 
 
+def add_output(sub: argparse.ArgumentParser) -> None:
+    """The options of `freeze`."""
+    sub.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="the file to write")
+
+
+
 def freeze(options: argparse.Namespace) -> None:
     """Print the plan of a target, or write it into a file."""
     found = function_of(options)
@@ -34,6 +41,12 @@ def freeze(options: argparse.Namespace) -> None:
         out.text(said)
     else:
         out.as_it_is(plan.to_json().rstrip())
+
+
+def add_plan(sub: argparse.ArgumentParser) -> None:
+    """The options of `thaw`."""
+    sub.add_argument("file", type=Path, metavar="PLAN.json", help="a plan that `freeze` wrote")
+
 
 
 def thaw(options: argparse.Namespace) -> int:

@@ -26,6 +26,13 @@ TOPICS = {
 }
 
 
+def add_options(sub: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    sub.add_argument("topic", nargs="?", metavar="TOPIC",
+                     help=f"{', '.join(TOPICS)}, a command, the class of an error, or an op")
+
+
+
 def help_(options: argparse.Namespace) -> None:
     """Print a topic, the help of a command, or the page of an error class or an op."""
     out = Output(options)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ...ir.diagnostics.diagnostic import visible
 from ...ir.support.lazy import lazy_import
+from ...partitioner.cost.hardware import DEFAULT_HARDWARE, hardware_names
 from ..output import Output
 from ..problems import Problem
 from ..targets import standard_input
@@ -19,6 +20,16 @@ _progress = lazy_import("rich.progress")
 _console = lazy_import("rich.console")
 
 _LARGE = 4 << 20        # bytes from which progress is shown
+
+
+def add_options(sub: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    sub.add_argument("file", metavar="DUMP.txt",
+                     help="HLO text after optimisation, as --xla_dump_to writes it, or `as_text` "
+                          "of what JAX compiled; - for standard input")
+    sub.add_argument("--hardware", choices=hardware_names(),
+                     help=f"for which times are modelled (default {DEFAULT_HARDWARE})")
+
 
 
 def hlo(options: argparse.Namespace) -> None:

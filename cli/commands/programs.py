@@ -17,6 +17,28 @@ from ..targets import Found, FoundFunction
 STAGES = ("traced", "inlined", "resolved", "resharded", "local", "optimized")
 
 
+def add_stage_options(sub: argparse.ArgumentParser) -> None:
+    """The options of `partition`."""
+    sub.add_argument("--stage",
+                     help=f"the stage to print: {', '.join(STAGES)} (default: the last)")
+    sub.add_argument("--dump", type=Path, metavar="DIR", help="write all stages into a directory")
+    add_text_options(sub)
+
+
+def add_text_options(sub: argparse.ArgumentParser) -> None:
+    """How a program is printed."""
+    sub.add_argument("-o", "--output", metavar="FILE.st", help="write the program to a file")
+    sub.add_argument("--no-locations", action="store_true", help="without source lines")
+    add_brief_option(sub)
+
+
+def add_brief_option(sub: argparse.ArgumentParser) -> None:
+    """How much of a program is printed."""
+    sub.add_argument("--brief", action="store_true",
+                     help="of each equation only results, op, operands and line")
+
+
+
 def trace(options: argparse.Namespace) -> None:
     """The traced program, typed."""
     found = one(options.target, options)

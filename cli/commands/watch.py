@@ -23,6 +23,19 @@ _EVERY = 0.2             # seconds between looks at the files
 _CLEAR = "\x1b[2J\x1b[3J\x1b[H"
 
 
+def add_options(sub: argparse.ArgumentParser) -> None:
+    """The options of `watch`."""
+    explain.add_telling(sub)
+    sub.set_defaults(html=None)
+
+
+def add_server_options(sub: argparse.ArgumentParser) -> None:
+    """The options of `lsp`, which editors and the server itself give."""
+    sub.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    sub.add_argument("--stdio", action="store_true", help=argparse.SUPPRESS)
+
+
+
 def watch(options: argparse.Namespace) -> int:
     """Explain the target each time that a Python file of its folder changes, until Ctrl-C."""
     path = parts_of(options.target)[0] if is_python(options.target) else Path(options.target)

@@ -61,6 +61,16 @@ def _scatter(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
             f"tiled={p['tiled']}{_parts(p)})")
 
 
+def _block(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
+    """Of a reduction that is no sum. XLA makes one exchange of a maximum and its own block."""
+    name, where = e.op.name.removesuffix("_scatter"), f"{p['axis_size']}, {p['scatter_dimension']}"
+    if e.invars[0].aval.dtype == np.bool_:
+        name = {"pand": "pmin", "por": "pmax"}.get(name, name)
+    if name in _COMBINED:
+        return f"combine_own({x}, {axes}, {where}, {_COMBINED[name]})"
+    return f"own_block(lax.{name}({x}, {axes}), {axes}, {where})"
+
+
 def _all_to_all(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
     return (f"lax.all_to_all({x}, {axes}, {p['split_axis']}, {p['concat_axis']}, "
             f"tiled={p['tiled']}{_parts(p)})")
@@ -166,6 +176,7 @@ WRITERS: dict[str, Writer] = {
     **dict.fromkeys(_COMBINED, _combined),
     **dict.fromkeys(("all_gather", "all_gather_invariant", "all_gather_reduced"), _gather),
     **dict.fromkeys(("reduce_scatter", "unreduced_reduce_scatter"), _scatter),
+    **{f"{name}_scatter": _block for name in ("pmax", "pmin", *_COMBINED)},
     "all_to_all": _all_to_all, "ppermute": _permute, "all_slice": _slice, "retile": _retile,
     "exchange_rows": _rows}
 

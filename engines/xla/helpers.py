@@ -113,11 +113,16 @@ def combine_all(x: Array, axes: tuple, size: int, function: Any) -> Array:
     part of all blocks, and the parts are gathered."""
     flat = x.reshape(-1)
     flat = jnp.pad(flat, (0, -flat.size % size))
-    parts = lax.all_to_all(flat.reshape(size, -1), axes, 0, 0, tiled=True)
-    part = parts[0]
-    for i in range(1, size):
-        part = function(part, parts[i])
+    part = combine_own(flat, axes, size, 0, function)
     return lax.all_gather(part, axes, tiled=True)[:x.size].reshape(x.shape)
+
+
+def combine_own(x: Array, axes: tuple, size: int, dim: int, function: Any) -> Array:
+    """The own block of a dimension of what `combine_all` gives."""
+    found, *others = jnp.split(lax.all_to_all(x, axes, dim, dim, tiled=True), size, dim)
+    for other in others:
+        found = function(found, other)
+    return found
 
 
 # -- random numbers -------------------------------------------------------------------------------

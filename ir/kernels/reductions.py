@@ -73,11 +73,6 @@ def adder_of(axes: tuple[int, ...], shape: tuple[int, ...], dtype: np.dtype
     return row_adder(shape[first:], dtype)
 
 
-def has_products(row: tuple[int, ...], dtype: np.dtype) -> bool:
-    """Is a sum of products along such rows the product of rows, `numpy.vecdot`?"""
-    return len(row) == 1 and dtype.char in "fd" and SHORTEST <= row[0] <= LONGEST
-
-
 MOST = 1 << 12                  # elements along the dimension; of booleans FEW: numpy stops early
 FEW = 16
 WIDE = 1 << 10                  # elements of a row from which it pays to take whole rows

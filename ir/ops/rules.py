@@ -6,12 +6,13 @@ in derivatives.py.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from ..diagnostics.diagnostic import fail
 from ..diagnostics.errors import ShardingTypeError
-from ..op import LinearOperand
+from ..meshes.manual_state import ManualState
+from ..op import LinearOperand, Op
 from ..shardings.sharding import NamedSharding, named_sharding_abstract
 from ..spec import spec_from_entries
 from ..types import ArrayType, Entries, Shape, short_list
@@ -126,3 +127,25 @@ def resized_entries(verb: str, t: ArrayType, shape: Shape) -> Entries:
                      label=f"the result would have {m} elements over {parts} devices",
                      help=f"gather the dimension over {', '.join(axes)} first, with `reshard`")
     return t.entries
+
+
+# -- ops that hold programs ------------------------------------------------------------------------
+
+def no_rule(why: str) -> Callable[..., NoReturn]:
+    """The `rule` of an op that is gone, or passes layouts on to its programs, before one is asked
+    for."""
+    def rule(operand_shapes: tuple, result_shapes: tuple, **params: Any) -> NoReturn:
+        raise TypeError(why)
+    return rule
+
+
+CALL_RULE = no_rule("a call has no factor rule: its program is inlined before partitioning")
+
+
+def states_of(param: str) -> Callable[..., list[ManualState]]:
+    """The `manual` of an op whose results are those of the program, or programs, in a param."""
+    def manual(op: Op, types: Sequence[ArrayType], params: dict[str, Any]) -> list[ManualState]:
+        held = params[param]
+        program = held[0] if isinstance(held, tuple) else held
+        return [t.manual for t in program.out_avals]
+    return manual

@@ -15,8 +15,8 @@ def inside(program: Program, rewrite: Callable[[Program], Program]) -> Program:
     for k, eqn in enumerate(program.eqns):
         for name in eqn.op.subprograms:
             held = eqn.params[name]
-            new = _rewritten(held, rewrite)
-            if not _same(new, held):
+            new = rewrite(held) if held.__class__ is Program else _rewritten(held, rewrite)
+            if new is not held and not _same(new, held):
                 changed, eqn = True, eqn.replace(params={**eqn.params, name: new})
                 eqns[k] = eqn
     return program.replace(eqns=eqns) if changed else program

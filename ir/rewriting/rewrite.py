@@ -40,12 +40,18 @@ class Rewrite:
         self.name, self.pattern, self.replacement = name, pattern, replacement
         self.why, self.where, self.single_use = why, where, single_use
         self._steps: tuple[Step, ...] = ()
+        self.operands: tuple[tuple[int, Any, tuple[Op, ...]], ...] = ()
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """The pattern, read when it is first needed."""
         if not self._steps:
-            self._steps = read(self.pattern)
+            *before, last = self._steps = read(self.pattern)
+            made = {step.result: step.ops for step in before}
+            # by place, the literals among the operands and the ops that compute others
+            self.operands = tuple([(k, wanted, made.get(wanted, ()))
+                                   for k, wanted in enumerate(last.operands)
+                                   if wanted in made or not isinstance(wanted, Named)])
         return self._steps
 
     def apply(self, match: Match) -> Any:
@@ -70,28 +76,37 @@ class Rewrites:
     """
 
     def __init__(self, *rewrites: Rewrite, also_drops: tuple[Op, ...] = ()) -> None:
-        self.rewrites, self._also_drops = rewrites, also_drops
+        self.rewrites = rewrites
         self._by_op: dict[Op, list[Rewrite]] = {}
+        self._ops_of_steps: list[list[tuple[Op, ...]]] = []     # of each rewrite
+        self._drops = {*also_drops}
         self._counts = any([r.single_use for r in rewrites])
 
     @property
     def by_op(self) -> dict[Op, list[Rewrite]]:
         """By the op that they replace."""
         if not self._by_op:
+            by_op: dict[Op, list[Rewrite]] = {}
+            self._ops_of_steps = [[step.ops for step in r.steps] for r in self.rewrites]
             for rewrite in self.rewrites:
                 for op in rewrite.steps[-1].ops:
-                    self._by_op.setdefault(op, []).append(rewrite)
+                    by_op.setdefault(op, []).append(rewrite)
+                self._drops.update([op for step in rewrite.steps[:-1] for op in step.ops])
+            self._by_op = by_op         # the last, as other threads ask for it
         return self._by_op
 
     def __call__(self, program: Program) -> Program:
         """The program after all that apply, itself if none does. (Not the programs in it.)"""
-        ops = program.ops
-        if self.by_op.keys().isdisjoint(ops) or not any([
-                all([not ops.isdisjoint(step.ops) for step in r.steps]) for r in self.rewrites]):
+        ops, by_op = program.ops, self._by_op or self.by_op
+        if ops.isdisjoint(by_op):
             return program
-        drops = {*self._also_drops, *[
-            op for r in self.rewrites for step in r.steps[:-1] for op in step.ops]}
-        return _Walk(program, self.by_op, self._counts).program(drops)
+        for steps in self._ops_of_steps:
+            for some in steps:
+                if ops.isdisjoint(some):
+                    break
+            else:
+                return _Walk(program, by_op, self._counts).program(self._drops)
+        return program
 
 
 class Match:
@@ -228,28 +243,51 @@ class _Walk:
             self.reads.update(program.outvars)
 
     def program(self, drops: set[Op]) -> Program:
-        by_op, made, now, changed = self.by_op, self.made, self.now, False
-        for eqn in self.source.eqns:
+        by_op, made, now, eqns = self.by_op, self.made, self.now, self.eqns
+        given, done, changed = self.source.eqns, 0, False       # the first `done` are in `eqns`
+        for k, eqn in enumerate(given):
             if now and not now.keys().isdisjoint(eqn.invars):
                 eqn = eqn.with_operands([now.get(a, a) for a in eqn.invars], eqn.outvars)
-            if eqn.op in by_op:
-                changed |= self.rewritten(eqn)
+            found = self.fitting(eqn) if eqn.op in by_op else ()
+            if found:
+                eqns += given[done:k]
+                changed |= self.rewritten(eqn, found)
+                done = k + 1
                 continue
-            self.eqns.append(eqn)
             for v in eqn.outvars:
                 made[v] = eqn
+            if eqn is not given[k]:
+                eqns += (*given[done:k], eqn)
+                done = k + 1
         if not changed:
             return self.source
+        eqns += given[done:]
         outvars = [now.get(a, a) for a in self.source.outvars]
-        return self.source.replace(eqns=without_unread(self.eqns, outvars, drops),
-                                   outvars=outvars)
+        return self.source.replace(eqns=without_unread(eqns, outvars, drops), outvars=outvars)
 
-    def rewritten(self, eqn: Equation) -> bool:
+    def fitting(self, eqn: Equation) -> Sequence[Rewrite]:
+        """The rewrites whose pattern an equation may end, by its op, its literals and the ops that
+        compute its operands.
+        """
+        made, fitting = self.made, []
+        for rewrite in self.by_op[eqn.op] if eqn.op in self.by_op else ():
+            for k, wanted, ops in rewrite.operands:
+                atom = eqn.invars[k]
+                if atom.__class__ is Literal:
+                    if ops or atom.aval.shape or atom.val != wanted:    # type: ignore[union-attr]
+                        break
+                elif not ops or atom not in made or made[atom].op not in ops:   # type: ignore[index]
+                    break
+            else:
+                fitting.append(rewrite)
+        return fitting
+
+    def rewritten(self, eqn: Equation, fitting: Sequence[Rewrite]) -> bool:
         """Write down what an equation becomes in the end; whether that is not itself."""
         waiting, steps = [eqn], 0
         while waiting:
             eqn = waiting.pop()
-            for rewrite in self.by_op.get(eqn.op, ()):
+            for rewrite in fitting if steps == 0 else self.fitting(eqn):
                 match = Match(self, eqn)
                 found = rewrite.apply(match)
                 if found is None:

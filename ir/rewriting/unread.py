@@ -1,44 +1,39 @@
 """Removal of equations whose results are not read."""
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
 
 from ..op import Op
 from ..program import Atom, Equation, Program
 
 
 def without_unread(eqns: Sequence[Equation], outvars: Iterable[Atom],
-                   ops: Container[Op] | None = None,
-                   narrowed: Callable[[Equation, set[Atom]], Equation] | None = None
-                   ) -> Sequence[Equation]:
-    """Without equations that nothing reads and nobody hears of; of these ops, if any are given.
-
-    narrowed: what an equation is with the results alone that are in a set of values that are read.
-    The equations themselves where all are read.
+                   ops: Container[Op] | None = None) -> Sequence[Equation]:
+    """Without equations that nothing reads and nobody hears of; of these ops, if any are given. The
+    equations themselves where all are read.
     """
     outvars = tuple(outvars)
     read: set[Atom] = {*outvars}.union(*[eqn.invars for eqn in eqns])
-    for eqn in eqns if narrowed is None else ():
-        results = eqn.outvars
-        if results and results[0] not in read and read.isdisjoint(results):
-            break
-    else:                           # what is read by unread equations alone ends in one of these
-        if narrowed is None:
-            return eqns
-    read, kept = {*outvars}, []
-    for eqn in reversed(eqns):
-        results = eqn.outvars
-        if (results and read.isdisjoint(results) and (ops is None or eqn.op in ops)
-                and not eqn.effects):
-            continue
-        if narrowed is not None:
-            eqn = narrowed(eqn, read)
-        kept.append(eqn)
-        read.update(eqn.invars)
-    if narrowed is None and len(kept) == len(eqns):
+    waiting = [eqn for eqn in eqns if eqn.outvars and eqn.outvars[0] not in read
+               and read.isdisjoint(eqn.outvars) and (ops is None or eqn.op in ops)
+               and not eqn.effects]
+    if not waiting:
         return eqns
-    kept.reverse()
-    return kept
+    reads = Counter([a for eqn in eqns for a in eqn.invars])
+    reads.update(outvars)
+    made = {v: eqn for eqn in eqns for v in eqn.outvars}
+    gone = {*waiting}
+    while waiting:
+        for a in waiting.pop().invars:
+            reads[a] -= 1
+            if not reads[a] and a in made:
+                eqn = made[a]                               # type: ignore[index]
+                if eqn not in gone and not any([reads[v] for v in eqn.outvars]) and (
+                        ops is None or eqn.op in ops) and not eqn.effects:
+                    gone.add(eqn)
+                    waiting.append(eqn)
+    return [eqn for eqn in eqns if eqn not in gone]
 
 
 def drop_dead(program: Program) -> Program:

@@ -11,11 +11,6 @@ from .thread_state import STATE
 from .xla import SETTINGS
 
 
-def _env_flag(name: str, default: bool) -> bool:
-    text = os.environ.get(name)
-    return default if text is None else text.lower() not in ("0", "", "false", "off", "no")
-
-
 class Config:
     """Named settings with JAX's names; unknown names raise AttributeError, as in JAX.
 
@@ -143,7 +138,8 @@ class Config:
         environment.check(os.environ)
         values = dict(self._DEFAULTS)
         values["jax_num_cpu_devices"] = environment.device_count()
-        values["jax_enable_x64"] = _env_flag("JAX_ENABLE_X64", False)
+        values["jax_enable_x64"] = os.environ.get("JAX_ENABLE_X64", "0").lower() not in (
+            "0", "", "false", "off", "no")
         values["jax_traceback_filtering"] = os.environ.get("JAX_TRACEBACK_FILTERING", "auto")
         values["jax_captured_constants_warn_bytes"] = int(os.environ.get(
             "JAX_CAPTURED_CONSTANTS_WARN_BYTES",

@@ -16,8 +16,8 @@ from .spelling import close_match, none_such
 _YES, _NO = ("1", "true", "on", "yes"), ("0", "", "false", "off", "no")
 
 
-OPTIMIZE = ("move-sums", "inside-loops", "hoist", "dedupe", "fold-gathers", "form-scatters",
-            "drop-dead", "share-rows", "combine")
+OPTIMIZE = ("move-sums", "route-reshards", "inside-loops", "hoist", "dedupe", "fold-gathers",
+            "form-scatters", "drop-dead", "share-rows", "combine")
 """The passes that `optimize` stands for."""
 
 ENGINES = ("simulated", "per_device", "jax", "mpi")
@@ -26,10 +26,10 @@ ENGINES = ("simulated", "per_device", "jax", "mpi")
 OBJECTIVES = ("time", "bytes", "memory", "xla")
 """What plans can be judged by; "xla": the plan that XLA makes, whatever it costs."""
 
-SKIPPABLE = ("arrange", "pad-uneven", *OPTIMIZE, "part-exchanges", "masked-gathers",
-             "narrow-updates", "join-slices", "round-integers", "induction-variables",
-             "rematerialize-scans", "rematerialize", "share-zeros", "index-parts", "order-products",
-             "fuse", "write-over", "fold-constants")
+SKIPPABLE = ("drop-unread", "drop-identities", "arrange", "pad-uneven", *OPTIMIZE,
+             "part-exchanges", "masked-gathers", "narrow-updates", "join-slices", "round-integers",
+             "induction-variables", "rematerialize-scans", "rematerialize", "share-zeros",
+             "index-parts", "order-products", "fuse", "write-over", "fold-constants")
 """The passes that may be left out, in their order."""
 
 

@@ -314,12 +314,12 @@ def _programs_at(path: str, value: Any) -> Iterator[tuple[str, Program]]:
             yield from _programs_at(f"{path}.{i}", item)
 
 
-def equation_excerpt(program: Program, index: int, around: int = 2) -> list[str]:
+def equation_excerpt(program: Program, index: int) -> list[str]:
     """The lines of a program about equation `index`, which is marked; len(eqns) is `return`."""
     printer = _Printer(False, constant_text)
     names, notation = name_variables(program), Notation(program.mesh)
     lines: list[str] = []
-    width = len(str(len(program.eqns)))
+    around, width = 2, len(str(len(program.eqns)))
     for i in range(max(0, index - around), min(len(program.eqns), index + around + 1)):
         text = printer.equation(program.eqns[i], names, notation, program)
         mark = ">" if i == index else " "

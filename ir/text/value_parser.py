@@ -18,7 +18,8 @@ from ..dtypes import parse_short
 from ..meshes.device import AbstractDevice, Device
 from ..meshes.manual_state import NOT_MANUAL, ManualState
 from ..meshes.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
-from ..op import OPS, PARAM_TYPES
+from ..op import OPS
+from ..param_types import PARAM_TYPES
 from ..shardings.sharding import NamedSharding, SingleDeviceSharding, named_sharding_abstract
 from ..spec import UNCONSTRAINED, PartitionSpec, parse_axis, spec_from_entries
 from ..support.spelling import close_match

@@ -25,7 +25,8 @@ from ..meshes.device import Device
 from ..meshes.manual_state import ManualState
 from ..meshes.memory import DEVICE
 from ..meshes.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
-from ..op import PARAM_TYPES, Op, register_param_type
+from ..op import Op
+from ..param_types import PARAM_TYPES, register_param_type
 from ..program import Level, Program
 from ..shardings.sharding import NamedSharding, SingleDeviceSharding
 from ..spec import UNCONSTRAINED, PartitionSpec

@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
+from ...ir.meshes.axes import axes_overlap
 from ...ir.rules.factor import PASS, REDUCE
 from ...ir.support.named_tuple import NamedTuple
 from ..factors import Axes, RuleInfo, project
@@ -73,10 +74,12 @@ _FactorAxes = tuple[int, int, tuple[Pair, ...]]
 
 class _KnownAxes(NamedTuple):
     """What has been worked out for the mesh axes met so far. order: `LayoutTable.order` at that
-    time. lacking: for each map, all (axis, factor) pairs of an unsharded tensor. given: by (map,
+    time. clashes: the pairs of two axes, of which one is a part of the other or both have one in
+    common. lacking: for each map, all (axis, factor) pairs of an unsharded tensor. given: by (map,
     layouts).
     """
     order: list[tuple[str, int]]
+    clashes: list[tuple[int, int]]
     lacking: list[int]
     given: dict[tuple[int, LayoutIds], _FactorAxes]
 
@@ -139,7 +142,7 @@ class CandidateTable:
         self.parts: dict[tuple[int, int], Part] = {}
         self.candidates: dict[tuple[Pair, ...], Candidate] = {}
         self.by_pick: dict[int, Candidate] = {}
-        self.known = _KnownAxes([], [], {})     # replaced as a whole, as other threads read it
+        self.known = _KnownAxes([], [], [], {})     # replaced as a whole, as other threads read it
         # by the axes that layouts give to factors, and that some of them lack
         self.found: dict[tuple[int, int, Pending], list[Candidate] | _Shared] = {}
 
@@ -188,11 +191,14 @@ class CandidateTable:
 
     def rebuild(self) -> _KnownAxes:
         """Work out what is known for the axes that exist now."""
-        order = self.layouts.order()
-        every = 0
+        order, mesh = self.layouts.order(), self.layouts.mesh
+        every, factors = 0, (1 << self.width - 1) - 1
         for _, place in order:
             every |= 1 << place * self.width
-        self.known = known = _KnownAxes(order, [every * own for own in self.carried], {})
+        parts = [pair for pair in order if pair[0] not in mesh.shape]
+        clashes = [(factors << here * self.width, factors << there * self.width)
+                   for a, here in parts for b, there in order if a != b and axes_overlap(a, b)]
+        self.known = known = _KnownAxes(order, clashes, [every * own for own in self.carried], {})
         return known
 
     def factor_axes(self, known: _KnownAxes, m: int, held: LayoutIds) -> _FactorAxes:
@@ -291,6 +297,8 @@ class CandidateTable:
             first = first or not none
             shared |= seen & factors
             seen |= factors
+        if known.clashes:
+            picks = [p for p in picks if not any([p & a and p & b for a, b in known.clashes])]
         if first:
             picks = [0, *picks]             # in case that none of the others is possible
         if shared:

@@ -158,28 +158,35 @@ class Transfer(NamedTuple):
     """A change of layout without sums, for values of any size.
 
     units: what dimensions are rounded up to. fixed, slope: its price, once and for each byte of the
-    whole value.
+    whole value. gathered: the same if what moves is gathered first, where that is another way.
     """
     units: tuple[int, ...]
     fixed: int
     slope: float
+    gathered: tuple[int, float] | None = None
 
     def of(self, shape: Shape, itemsize: int) -> int:
         whole = itemsize
         for n, unit in zip(shape, self.units):  # noqa: B905 (speed)
             whole *= n if n % unit == 0 else -(-n // unit) * unit
-        return self.fixed + int(self.slope * whole)
+        cost = self.fixed + int(self.slope * whole)
+        if self.gathered is not None:
+            fixed, slope = self.gathered
+            cost = min(cost, fixed + int(slope * whole))
+        return cost
 
 
 def transfer(price: PriceOf, mesh: AbstractMesh, source: Entries, target: Entries) -> Transfer:
     """The price of the change between two layouts, without a plan.
 
     Blocks are cut along new axes, which is free; axes that change their dimension are exchanged
-    (all-to-all), and those that go away are gathered. Plans are no cheaper than that except with
-    parts of axes; for these one is made, on dimensions that all axes divide.
+    (all-to-all), and those that go away are gathered; or all of these are gathered, and then blocks
+    are cut. Plans are no cheaper than that except with parts of axes; for these one is made, on
+    dimensions that all axes divide.
     """
     units: tuple[int, ...] = ()
     moving: set[str] = set()                    # from here on the dimension differs
+    gathers: list[Axes] = []
     whole = True
     tiles = 1
     for have, want in zip(source, target):  # noqa: B905 (speed)
@@ -193,7 +200,10 @@ def transfer(price: PriceOf, mesh: AbstractMesh, source: Entries, target: Entrie
             if a != b:
                 break
             k += 1
-        moving.update(have[k:])
+        gone = have[k:]
+        if gone:
+            moving.update(gone)
+            gathers.append(gone)
         n = parts_of(mesh, have)
         tiles *= n
         units += (math.lcm(n, parts_of(mesh, want)),)
@@ -202,7 +212,13 @@ def transfer(price: PriceOf, mesh: AbstractMesh, source: Entries, target: Entrie
         return _planned(price, mesh, source, target, units)
     old = {a for axes in source for a in axes}
     new = {a for axes in target for a in axes}
-    fixed, slope = 0, 0.0
+    fixed, slope, gathered = 0, 0.0, None
+    if not moving.isdisjoint(new):
+        gathered, left = (0, 0.0), tiles
+        for gone in gathers:
+            one = price("all-gather", gone)
+            gathered = gathered[0] + one.fixed, gathered[1] + one.slope / left
+            left //= parts_of(mesh, gone)
     for a in new - old:
         tiles *= parts_of(mesh, (a,))
     for kind, some in (("all-to-all", moving & new), ("all-gather", moving - new)):
@@ -211,7 +227,7 @@ def transfer(price: PriceOf, mesh: AbstractMesh, source: Entries, target: Entrie
             one = price(kind, axes)
             fixed += one.fixed
             slope += one.slope / tiles
-    return Transfer(units, fixed, slope)
+    return Transfer(units, fixed, slope, gathered)
 
 
 def _planned(price: PriceOf, mesh: AbstractMesh, source: Entries, target: Entries,

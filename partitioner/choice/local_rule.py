@@ -9,9 +9,10 @@ has it. There is no look-ahead and no cost.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
-from ...ir.meshes.axes import format_sub_axis
+from ...ir.meshes.axes import axes_overlap, format_sub_axis
 from ...ir.meshes.mesh import BaseMesh
 from ...ir.rules.factor import HALO, INDEXED, ORDERED, PASS, REDUCE, REPLICATE
 from ..factors import Axes, RuleInfo
@@ -61,6 +62,8 @@ def _strategy(decision: Decision, idle_axes: bool) -> Strategy | Decision:
     _move_axes(decision, axes_of, whole, parts)
     if idle_axes and (info.is_product or _indexed(info)):
         _use_idle_axes(info, axes_of, parts, decision.layouts.mesh)
+    if any(a not in decision.layouts.mesh.shape for axes in axes_of.values() for a in axes):
+        axes_of = _without_overlaps(axes_of)
     decision.layouts.numbers[tuple(axes_of.values()), frozenset()]      # makes new axes known
     while True:
         found = table.strategy(candidates.candidate(dict(sorted(axes_of.items()))), decision.sums)
@@ -68,6 +71,18 @@ def _strategy(decision: Decision, idle_axes: bool) -> Strategy | Decision:
             return found
         assert axes_of, "every equation can run on whole operands"
         axes_of.popitem()
+
+
+def _without_overlaps(axes_of: AxesOf) -> AxesOf:
+    """The factors without axes of which others have a part, or that are a part of one of others."""
+    found: AxesOf = {}
+    used: list[str] = []
+    for f, axes in axes_of.items():
+        for a in axes:
+            if not any([axes_overlap(a, b) for b in used]):
+                found[f] = (*found.get(f, ()), a)
+                used.append(a)
+    return found
 
 
 def _indexed(info: RuleInfo) -> bool:
@@ -190,7 +205,16 @@ def _elementwise(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
                    key=lambda found: _largest(info, found, mesh))
     sums = any(f.kind == REDUCE for f in info.factors) or row and any(
         f.leaves_sum for f in info.factors)
-    return _in_order(parts if sums else parts[count:])
+    if sums:
+        return _in_order(parts)
+    results = parts[count:]
+    # where more operands than results are laid out alike, the results are moved
+    (most, votes), = Counter([tuple(part.items()) for part in parts[:count] if part]).most_common(
+        1) or [((), 0)]
+    if votes > len(results) and any([
+            part.get(f, axes) != axes for part in results for f, axes in most]):
+        results = [dict(most), *results]
+    return _in_order(results)
 
 
 def _in_order(parts: Sequence[AxesOf]) -> AxesOf:

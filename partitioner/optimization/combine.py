@@ -21,6 +21,7 @@ from ...ir.inference.infer import infer
 from ...ir.inference.levels import together
 from ...ir.op import Op, params_key
 from ...ir.ops.communication.collective import (
+    SCATTERS,
     all_gather_invariant_p,
     pmax_p,
     pmin_p,
@@ -28,7 +29,6 @@ from ...ir.ops.communication.collective import (
     pprod_p,
     psum_invariant_p,
     pvary_p,
-    reduce_scatter_p,
 )
 from ...ir.ops.communication.sharding import assume_invarying_p
 from ...ir.ops.elementwise.convert import bitcast_convert_type_p, has_no_bits
@@ -42,7 +42,7 @@ from ..reasons import merged_reasons
 from .parted_sums import with_parted_sums
 
 # ops that split a block among all devices, and the reverse, with their dimension param
-_SCATTERED = {reduce_scatter_p: "scatter_dimension"}
+_SCATTERED = dict.fromkeys(SCATTERS.values(), "scatter_dimension")
 _GATHERED = {all_gather_invariant_p: "all_gather_dimension"}
 _MOVING = frozenset((ppermute_p, *_GATHERED))      # without arithmetic
 _COMBINED = frozenset((psum_invariant_p, pmax_p, pmin_p, pprod_p, *_SCATTERED, *_MOVING))

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from ...ir.op import Op
 from ...ir.ops.communication.collective import (
+    SCATTERS,
     all_slice_p,
     axis_index_p,
-    psum_invariant_p,
     pvary_p,
-    reduce_scatter_p,
 )
 from ...ir.ops.movement.shape import transpose_p
 from ...ir.program import Atom, Equation, Program
@@ -101,16 +100,16 @@ def _scattered(m: Match) -> Atom:
     missing = tuple([a for a in m.axes if a not in x.aval.varying])
     if missing:
         x = m.emit(pvary_p, x, like=total, axes=missing)
-    out = m.emit(reduce_scatter_p, x, like=total,
+    out = m.emit(SCATTERS[total.op], x, like=total,
                  reason=merged_reasons((total.reason, m.eqn.reason)), axis_name=m.axes,
                  axis_size=group_size(m.mesh, m.axes), scatter_dimension=m.dimension, tiled=True)
     rest = tuple([a for a in m.summed if a not in m.axes])
-    return m.emit(psum_invariant_p, out, like=total, axes=rest) if rest else out
+    return m.emit(total.op, out, like=total, axes=rest) if rest else out
 
 
 FORM_SCATTERS = Rewrites(Rewrite(
-    "own-block-of-sum", """
-    total = psum_invariant x {axes=summed}
-    out = all_slice total {axes, dimension}
+    "own-block-of-sum", f"""
+    total = {"|".join([op.name for op in SCATTERS])} x {{axes=summed}}
+    out = all_slice total {{axes, dimension}}
     """, _scattered, single_use=("total",), where=lambda m: {*m.axes} <= {*m.summed},
     why="a reduce-scatter moves half of what an all-reduce does"))

@@ -5,12 +5,27 @@ It runs before propagation, so that dead equations do not influence layouts.
 from __future__ import annotations
 
 from ...ir.program import Atom, Equation, Program, Var
-from ...ir.rewriting.unread import without_unread
+from ...ir.rewriting.unread import drop_dead
 
 
 def drop_unread(program: Program) -> Program:
     """The program without unread equations, in bodies of scans too; effects on the host stay."""
-    return program.replace(eqns=without_unread(program.eqns, program.outvars, narrowed=_narrowed))
+    if not program.holds_programs:
+        return drop_dead(program)
+    read: set[Atom] = {*program.outvars}
+    eqns: list[Equation] = []
+    changed = False
+    for eqn in reversed(program.eqns):
+        results = eqn.outvars
+        if results and results[0] not in read and read.isdisjoint(results) and not eqn.effects:
+            changed = True
+            continue
+        if eqn.op.subprograms:
+            whole, eqn = eqn, _narrowed(eqn, read)
+            changed = changed or eqn is not whole
+        eqns.append(eqn)
+        read.update(eqn.invars)
+    return program.replace(eqns=eqns[::-1]) if changed else program
 
 
 def _narrowed(eqn: Equation, read: set[Atom]) -> Equation:
@@ -22,7 +37,7 @@ def _narrowed(eqn: Equation, read: set[Atom]) -> Equation:
     consts, carries = params["num_consts"], params["num_carry"]
     live = [v in read for v in eqn.outvars]
     while True:
-        small = drop_unread(body.replace(outvars=[
+        small = drop_unread(body if all(live) else body.replace(outvars=[
             v for v, wanted in zip(body.outvars, live, strict=True) if wanted]))
         used = {*small.outvars}.union(*[e.invars for e in small.eqns])
         more = [k for k in range(carries) if not live[k] and body.invars[consts + k] in used]

@@ -60,7 +60,7 @@ def steps(mesh: AbstractMesh, source: Entries, target: Entries, permutes: bool =
         to(end)
         return tuple(found)
     cut = [*now]
-    for a in mesh.sort_axes(want - have):
+    for a in mesh.sort_axes(want - have) if have else [a for axes in end for a in axes]:
         lacking = [d for d in range(len(cut))
                    if tile_count(mesh, end[d]) > tile_count(mesh, cut[d])]
         own = next(d for d, axes in enumerate(end) if a in axes)
@@ -102,11 +102,14 @@ def _with_gathered_last(mesh: AbstractMesh, now: Entries, end: Entries) -> Seque
     found = []
     for have, want in zip(now, end, strict=True):
         n = tile_count(mesh, have) / tile_count(mesh, want)
-        taken = next((extra[:k] for k in range(len(extra) + 1) if tile_count(mesh, extra[:k]) == n),
-                     None)
-        if taken is None:
+        parts = (tuple([a for a in extra if a not in have[len(want):]]), have[len(want):])
+        if have[:len(want)] != want or not {*have[len(want):]} <= {*extra}:
+            if n % 1:
+                return now
+            parts = _tail(mesh, extra, int(n))
+        if parts is None:
             return now
-        extra = extra[len(taken):]
+        extra, taken = parts
         found.append((*want, *taken))
     return found
 

@@ -1,9 +1,11 @@
 """Warnings about equations: redundant computation, and unnecessary exchanges."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from ...ir.facts import BITCAST, BRANCHES, TAKEN
 from ...ir.ops.communication.collective_kinds import each_collective, received_bytes
+from ...ir.ops.elementwise.convert import convert_element_type_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...partitioner.cost.work import equation_flops, trips
 from ..analysis import Analysis
@@ -13,10 +15,11 @@ from .layouts import idle_axes
 from .waste import LEAST, Waste, base_axis, equations, programs
 
 _NEARBY = 256         # equations, at most, searched for a gather
-_SLICES = frozenset(("all_slice", "slice", "dynamic_slice", "gather"))
-_SAME = frozenset(("reshape", "squeeze", "pvary", "preduced", "convert_element_type", "copy",
-                   "stop_gradient", "optimization_barrier", "shard_alike", "reduced_vary_cast_p",
-                   "vary_unreduced_cast_p"))
+
+
+def _is_same(eqn: Equation) -> bool:
+    """Are the results other forms of the operands?"""
+    return BITCAST in eqn.op.facts or eqn.op is convert_element_type_p
 
 
 def redundant(e: Analysis) -> Iterator[Waste]:
@@ -134,10 +137,10 @@ def _sliced(gather: Equation, readers: dict[Var, list[Equation]], results: set[V
             return
         for reader in readers[v]:
             size = sum(w.aval.local_nbytes for w in reader.outvars)
-            if reader.op.name in _SAME:
+            if _is_same(reader):
                 k = reader.invars.index(v) if len(reader.outvars) == len(reader.invars) else 0
                 frontier.append(reader.outvars[k])
-            elif reader.op.name in _SLICES and reader.invars[0] is v and size < whole:
+            elif TAKEN in reader.op.facts and reader.invars[0] is v and size < whole:
                 kept += size
             else:
                 return
@@ -157,13 +160,11 @@ def invariant(e: Analysis) -> Iterator[Waste]:
     from these nothing is hoisted, since they may not run.
     """
     for eqn, count in equations(e.partitioned.local):
-        if eqn.op.name not in ("scan", "while") or trips(eqn) < 2:
+        if eqn.op.region is None or trips(eqn) < 2:
             continue
-        if eqn.op.name == "scan":
-            body, first = eqn.params["jaxpr"], eqn.params["num_consts"]
-        else:
-            body, first = eqn.params["body_jaxpr"], eqn.params["body_nconsts"]
-        for inner, is_sure in _unchanged(body, frozenset(range(first))):
+        region = eqn.op.region(eqn)
+        for inner, is_sure in [found for _, _, body in region.programs
+                               for found in _unchanged(body, region.invariants(body))]:
             lost = received_bytes(inner) * (trips(eqn) - 1) * count
             again = f"{quantity(lost, 'B')} received again"
             if not is_sure:
@@ -174,17 +175,18 @@ def invariant(e: Analysis) -> Iterator[Waste]:
                         fix="do it once before the loop, and let the body use the result")
 
 
-def _unchanged(program: Program, constant: frozenset[int]) -> Iterator[tuple[Equation, bool]]:
+def _unchanged(program: Program, constant: Iterable[Var]) -> Iterator[tuple[Equation, bool]]:
     """(collectives of a body that are the same in all runs if these parameters are, whether each
     run has them).
     """
-    fixed: set[Var] = {*[program.invars[i] for i in constant], *program.constvars}
+    fixed: set[Var] = {*constant, *program.constvars}
     exchanged = {id(u.equation) for u in each_collective(program)}
     for eqn in program.eqns:
         known = [isinstance(a, Literal) or a in fixed for a in eqn.invars]
-        if eqn.op.name == "cond":
-            operands = frozenset([i for i, is_known in enumerate(known[1:]) if is_known])
-            for branch in eqn.params["branches"]:
+        if BRANCHES in eqn.op.facts:
+            for _, branch in eqn.subprograms():
+                operands = [v for v, is_known in zip(branch.invars, known[1:], strict=True)
+                            if is_known]
                 yield from ((inner, False) for inner, _ in _unchanged(branch, operands))
         if eqn.op.effect or not all(known):
             continue
@@ -195,7 +197,7 @@ def _unchanged(program: Program, constant: frozenset[int]) -> Iterator[tuple[Equ
 
 def _root(atom: Atom, made: dict[Var, Equation]) -> Atom:
     """The value of which this one is another form."""
-    while isinstance(atom, Var) and atom in made and made[atom].op.name in _SAME:
+    while isinstance(atom, Var) and atom in made and _is_same(made[atom]):
         eqn = made[atom]                # a barrier: the operand at its place
         atom = eqn.invars[eqn.outvars.index(atom) if len(eqn.outvars) == len(eqn.invars) else 0]
     return atom

@@ -190,12 +190,30 @@ def _from_process(sharding: Any, local: Any, global_shape: Any) -> ArrayImpl:
                 f"global_shape={tuple(global_shape)} and local_data.shape={given}.")
         return put(local, sharding)
     data, dtype = _block(local, "make_array_from_process_local_data")
-    parts = _tiles_of_processes(sharding, data.ndim)
-    mine = process_index()
+    shape, held = _whole_shape(sharding, data.shape, global_shape)
+    blocks = {}
+    block = sharding.shard_shape(shape)
+    for device, where in sharding.addressable_devices_indices_map(shape).items():
+        cut = []
+        for s, tiles_held, size in zip(where, held, block, strict=True):
+            if tiles_held is None or s.start is None:
+                cut.append(s)
+            else:
+                at = tiles_held.index(s.start // size) * size
+                cut.append(slice(at, at + size))
+        blocks[device] = data[tuple(cut)], dtype
+    return of_blocks(shape, dtype, sharding, blocks)
+
+
+def _whole_shape(sharding: Sharding, local: Shape, global_shape: Any
+                 ) -> tuple[Shape, list[list[int] | None]]:
+    """The shape of the whole of which this process has data of shape `local`, and for each
+    dimension the tiles that the data has, None where it has all.
+    """
     shape: list[int] = []
-    held: list[list[int] | None] = []     # tiles that the data has; None: all of the dimension
-    for dim, n in enumerate(data.shape):
-        tiles, per_process = parts[dim]
+    held: list[list[int] | None] = []
+    parts = _tiles_of_processes(sharding, len(local))
+    for dim, (n, (tiles, per_process)) in enumerate(zip(local, parts, strict=True)):
         groups = sorted({tuple(t) for t in per_process.values()})
         uniform = len({len(g) for g in groups}) == 1 and len(groups) * len(groups[0]) == tiles
         given = None if global_shape is None else global_shape[dim]
@@ -205,7 +223,7 @@ def _from_process(sharding: Any, local: Any, global_shape: Any) -> ArrayImpl:
                                  "Specify global shape directly.")
             given = n * len(groups)
         shape.append(given)
-        own = per_process.get(mine, [])
+        own = per_process.get(process_index(), [])
         if n == given:
             held.append(None)
         elif n * tiles == given * len(own):
@@ -216,18 +234,7 @@ def _from_process(sharding: Any, local: Any, global_shape: Any) -> ArrayImpl:
                 "Invalid host data, each dimension should match either global or process shape. "
                 f"In dimension {dim}, the process data has {n} elements. Process addresses "
                 f"{given * len(own) // tiles} elements and global_shape={wanted}.")
-    blocks = {}
-    block = sharding.shard_shape(tuple(shape))
-    for device, where in sharding.addressable_devices_indices_map(tuple(shape)).items():
-        cut = []
-        for s, tiles_held, size in zip(where, held, block, strict=True):
-            if tiles_held is None or s.start is None:
-                cut.append(s)
-            else:
-                at = tiles_held.index(s.start // size) * size
-                cut.append(slice(at, at + size))
-        blocks[device] = data[tuple(cut)], dtype
-    return of_blocks(tuple(shape), dtype, sharding, blocks)
+    return tuple(shape), held
 
 
 def _tiles_of_processes(sharding: Sharding, ndim: int

@@ -73,11 +73,10 @@ def run_cond(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[
         for i, branch in enumerate(branches):
             executor.active, executor.splits = outer
             _activate(executor, eqn, [d for d in outer[0] if chosen[d] == i])
-            if executor.active:
-                new = executor.run(branch, operands[1:])
-                for held, some in zip(results, new, strict=True):
-                    for d in executor.active:
-                        held[d] = some[d]
+            new = executor.run(branch, operands[1:]) if executor.active else ()
+            for held, some in zip(results, new, strict=False):
+                for d in executor.active:
+                    held[d] = some[d]
     finally:
         executor.active, executor.splits = outer
     return results

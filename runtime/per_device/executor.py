@@ -254,5 +254,6 @@ class PerDeviceRun(DeviceBlocks):
         function = known.get(collective.kind) or known.get(eqn.op.name)
         if function is not None:
             return function(group, blocks, **params)
+        assert collective.evaluate is not None, f"{eqn.op.name} has an exchange of its own"
         return exchanges.declared(group, blocks, collective.evaluate, params,
                                   eqn.op.arithmetic)

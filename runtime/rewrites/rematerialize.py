@@ -186,9 +186,9 @@ def _readers(program: Program, i: int) -> dict[Var, int | None]:
 class _Body:
     """The body of a scan, with the mapping of its parameters and results to what is outside."""
 
-    def __init__(self, eqn: Equation) -> None:
-        params = eqn.params
-        self.eqn = eqn
+    def __init__(self, program: Program, place: int) -> None:
+        self.eqn = eqn = program.eqns[place]
+        self.place, params = place, eqn.params
         self.nc, self.nk = params["num_consts"], params["num_carry"]
         self.flat = flat = inline_calls(params["jaxpr"])
         self.first = self.nc + self.nk
@@ -199,7 +199,7 @@ class _Body:
 
 def _stacking_less(program: Program, i: int, j: int, readers: dict[Var, int | None]) -> Program:
     """The program with the scan at i stacking less for the scan at j, if that pays."""
-    a, b = _Body(program.eqns[i]), _Body(program.eqns[j])
+    a, b = _Body(program, i), _Body(program, j)
     length = a.eqn.params["length"]
     if b.eqn.params["length"] != length or not length:
         return program
@@ -223,13 +223,16 @@ def _stacking_less(program: Program, i: int, j: int, readers: dict[Var, int | No
     if not choice.recomputed and all(v not in free for v in mine.values()) and (
             len(set(mine.values())) == len(mine)):
         return program
-    return _recomputed_later(program, i, j, a, b, mine, free, choice.recomputed)
+    return _recomputed_later(program, a, b, mine, free, choice.recomputed)
 
 
-def _recomputed_later(program: Program, i: int, j: int, a: _Body, b: _Body, mine: dict[Var, Any],
+def _recomputed_later(program: Program, a: _Body, b: _Body, mine: dict[Var, Any],
                       free: dict[Any, Any], recomputed: set[Var]) -> Program:
-    """The program with the scan at j recomputing these values of the scan at i."""
-    made = {v: e for e in a.flat.eqns for v in e.outvars}
+    """The program with scan b recomputing these values of scan a.
+
+    mine: the stacks of a that b alone reads, with what they stack. free: what b can read without
+    another stack, with what it is outside of a.
+    """
     # The first scan: stacks of what is saved for the second.
     outer = {v: x for x, v in reversed(a.stacks.items())}
     gone = {x for x, v in mine.items() if v in recomputed or v in free or outer[v] is not x}
@@ -252,9 +255,8 @@ def _recomputed_later(program: Program, i: int, j: int, a: _Body, b: _Body, mine
     more_consts: dict[Var, Any] = {}
     more_items: dict[Var, Any] = {}
     copies: dict[Var, Var] = {}
-    for v in (*needed, *[v for x, v in mine.items() if x in gone and v not in recomputed]):
-        if v in copies:
-            continue
+    for v in dict.fromkeys([*needed, *(v for x, v in mine.items()
+                                       if x in gone and v not in recomputed)]):
         copies[v] = Var(v.aval, v.name)
         if v in values:
             captured.append((copies[v], values[v]))
@@ -266,17 +268,18 @@ def _recomputed_later(program: Program, i: int, j: int, a: _Body, b: _Body, mine
                 copies[v] = params[x]
             else:
                 more_items[copies[v]] = x
+    made = {v: e for e in a.flat.eqns for v in e.outvars if v in recomputed}
     eqns, results = _recomputing(
         b.flat.eqns, {p: a.stacks[x] for x, p in given if x in gone},  # type: ignore[index]
-        {v: made[v] for v in recomputed}, copies, b.flat.outvars)
+        made, copies, b.flat.outvars)
     second = b.flat.replace(
         invars=[*b.flat.invars[:b.nc], *more_consts, *b.flat.invars[b.nc:b.first],
                 *[p for _, p in rest], *more_items],
         eqns=eqns, outvars=results, consts=captured, arg_names=(), result_names=())
     scans = list(program.eqns)
-    scans[i] = a.eqn.replace(outvars=[*a.eqn.outvars[:a.nk], *stacks],
+    scans[a.place] = a.eqn.replace(outvars=[*a.eqn.outvars[:a.nk], *stacks],
                              params={**a.eqn.params, "jaxpr": first})
-    scans[j] = b.eqn.replace(
+    scans[b.place] = b.eqn.replace(
         invars=[*b.eqn.invars[:b.nc], *more_consts.values(), *b.eqn.invars[b.nc:b.first],
                 *[x for x, _ in rest], *more_items.values()],
         params={**b.eqn.params, "jaxpr": second, "num_consts": b.nc + len(more_consts)})

@@ -115,13 +115,13 @@ def _in_place(layout: Layout, group: Atoms, d: int) -> Layout:
 def _plan_exchange(p: Workspace, eqn: Equation, x: Value) -> None:
     """`plan` for collectives that are more than a change of layout."""
     group = collective_atoms(eqn, p.atoms)
-    name, params, (kind, _) = eqn.op.name, eqn.params, _kind(eqn)
+    name, params, (kind, reduces) = eqn.op.name, eqn.params, _kind(eqn)
     if params.get("axis_index_groups") is not None:
         _exchange(p, eqn, x, group)
     elif kind == "all-gather":
         _gather_stacked(p, eqn, x, group, params["all_gather_dimension"])
-    elif kind == "reduce-scatter":
-        combined = p.folded(x, frozenset(group))
+    elif kind == "reduce-scatter" and reduces in FOLDED:
+        combined = p.folded(x, frozenset(group), reduces)
         layout = combined.layout
         whole = Value(x.aval, layout._replace(folded=layout.folded - frozenset(group)),
                       combined.slot)
@@ -207,7 +207,8 @@ def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
     block_dims = tuple((d,) for d in range(len(x.aval.shape)))
     slot = p.rearranged(x, (*((a,) for a in others), group, *block_dims))
     params, lead = eqn.params, len(others) + 1
-    evaluate: Callable[..., Any] = op.collective.evaluate
+    evaluate = op.collective.evaluate
+    assert evaluate is not None, f"{op.name} has a strategy of its own"
     dtype, arithmetic = storage_dtype(out.aval.dtype), op.arithmetic
     local = out.aval.shape
 
@@ -243,22 +244,8 @@ def _permuted(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int],
     in the layout, and often nothing has to move.
     """
     atoms = p.atoms
-    own, sizes = x.layout.atoms, atoms.sizes(group)
-    held = tuple([a for a in group if a in own])
-    members = list(itertools.product(*map(range, sizes)))
-    blocks = [tuple([i for i, a in zip(member, group, strict=True) if a in own])
-              for member in members]
-    arrives: list[tuple[int, ...] | None] = [None] * len(members)   # None: zeros
-    for source, target in perm:
-        arrives[target] = blocks[source]
-    places = []
-    step = len(members)
-    for d, n in enumerate(sizes):       # does what arrives vary along this axis?
-        step //= n
-        if any([block != arrives[i - member[d] * step]
-                for i, (member, block) in enumerate(zip(members, arrives, strict=True))]):
-            places.append(d)
-    differs = tuple([group[d] for d in places])
+    held = tuple([a for a in group if a in x.layout.atoms])
+    differs, pairs = _arriving(group, atoms.sizes(group), held, perm)
     gone = [a for a in held if a not in differs]
     new = [a for a in differs if a not in held]
     layout = x.layout
@@ -271,11 +258,6 @@ def _permuted(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int],
         names = {}
         rest = layout.without(set(gone))
         layout = rest._replace(stack=atoms.sort({*rest.stack, *new}))
-    pairs = []
-    for member, block in zip(members, arrives, strict=True):
-        target = tuple([member[d] for d in places])
-        if block is not None and sum(target) == sum(member):        # the other coordinates are 0
-            pairs.append((block, target))
     complete = len(pairs) == atoms.count(differs)
     same = len(gone) == len(new) and complete and all(
         {names.get(a, a): i for a, i in zip(held, source, strict=True)}
@@ -299,6 +281,32 @@ def _permuted(p: Workspace, x: Value, group: Atoms, perm: tuple[tuple[int, int],
         return result
 
     return layout, copied
+
+
+def _arriving(group: Atoms, sizes: Sequence[int], held: Atoms, perm: tuple[tuple[int, int], ...]
+              ) -> tuple[Atoms, list[tuple[tuple[int, ...], tuple[int, ...]]]]:
+    """The axes of the group along which the blocks that arrive differ, and for each place along
+    these, if a block comes there, (place along the axes `held` that it comes from, place).
+    """
+    members = list(itertools.product(*map(range, sizes)))
+    blocks = [tuple([i for i, a in zip(member, group, strict=True) if a in held])
+              for member in members]
+    arrives: list[tuple[int, ...] | None] = [None] * len(members)   # None: zeros
+    for source, target in perm:
+        arrives[target] = blocks[source]
+    places = []
+    step = len(members)
+    for d, n in enumerate(sizes):       # does what arrives vary along this axis?
+        step //= n
+        if any([block != arrives[i - member[d] * step]
+                for i, (member, block) in enumerate(zip(members, arrives, strict=True))]):
+            places.append(d)
+    pairs = []
+    for member, block in zip(members, arrives, strict=True):
+        to = tuple([member[d] for d in places])
+        if block is not None and sum(to) == sum(member):        # the other coordinates are 0
+            pairs.append((block, to))
+    return tuple([group[d] for d in places]), pairs
 
 
 def _axes_first(p: Workspace, x: Value, layout: Layout, axes: Atoms

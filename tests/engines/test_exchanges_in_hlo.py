@@ -16,7 +16,8 @@ from .exchanges import assert_nothing_added, planned, summary
 from .test_exchanges import CASES, lowered_case
 
 
-@pytest.mark.parametrize("name", CASES)
+# products along a group are an all-to-all, as jax.lax has no function for them
+@pytest.mark.parametrize("name", [name for name in CASES if name != "scattered product"])
 def test_xla_exchanges_what_the_program_says(name: str, jax: Any) -> None:
     lowered, _ = lowered_case(name)
     there = CASES[name][-1]

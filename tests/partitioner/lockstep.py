@@ -26,6 +26,8 @@ from ..comparisons import same_bits
 Device = tuple[int, ...]
 Blocks = dict[Device, np.ndarray]
 NARROW = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
+COMBINED = {"pmax": np.maximum, "pmin": np.minimum, "pprod": np.multiply, "pand": np.bitwise_and,
+            "por": np.bitwise_or, "pxor": np.bitwise_xor}
 
 
 # -- whole values and blocks ------------------------------------------------------------------
@@ -195,14 +197,11 @@ class Lockstep:
                 blocks = np.stack([x[m] for m in members])
                 out[device] = blocks.any(0) if blocks.dtype == bool else blocks.sum(
                     0, dtype=blocks.dtype)
-            elif name == "pmax":
-                out[device] = np.stack([x[m] for m in members]).max(0)
-            elif name == "pmin":
-                out[device] = np.stack([x[m] for m in members]).min(0)
-            elif name in ("pprod", "pand", "por", "pxor"):
-                combine = {"pprod": np.multiply, "pand": np.bitwise_and, "por": np.bitwise_or,
-                           "pxor": np.bitwise_xor}[name]
-                out[device] = combine.reduce([x[m] for m in members], dtype=x[device].dtype)
+            elif name.removesuffix("_scatter") in COMBINED:
+                combine = COMBINED[name.removesuffix("_scatter")]
+                total = combine.reduce([x[m] for m in members], dtype=x[device].dtype)
+                out[device] = total if name in COMBINED else np.split(
+                    total, n, p["scatter_dimension"])[i]
             elif name in ("all_gather", "all_gather_invariant"):
                 join = np.concatenate if p["tiled"] else np.stack
                 out[device] = join([x[m] for m in members], p["all_gather_dimension"])

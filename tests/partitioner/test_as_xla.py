@@ -137,6 +137,30 @@ def test_tiles_change_places_before_anything_is_gathered(f: Any, args: Any, foun
     assert plan(f, GRID, *args) == found
 
 
+@pytest.mark.parametrize("f, specs, out, found", [
+    (jnp.multiply, [P("x")] * 2, P("y"), ["collective-permute x,y:(1)2,y:(2)2"]),
+    (lambda a, b: jnp.where(a > 0, jnp.tanh(b), a), [P("x", "y")] * 2, P(None, "x"),
+     ["collective-permute x,y:(1)2,y:(2)2", "all-gather y:(2)2", "all-gather y:(1)2"]),
+    (jnp.add, [P(("y", "x")), P()], P(), ["all-gather y,x"]),
+    (jnp.add, [P(), P()], P(("y", "x")), [])])
+def test_results_move_that_are_laid_out_unlike_most_operands(
+        f: Any, specs: list[P], out: P, found: list[str]) -> None:
+    assert plan(f, GRID, *[((64, 64), spec) for spec in specs], out=out) == found
+
+
+def test_an_axis_and_a_part_of_it_are_not_used_together() -> None:
+    """The product takes a part of y for what it sums over; its result and `x` have y."""
+    def f(x: Any, w: Any) -> Any:
+        return w + (x - x.mean(-1, keepdims=True) + w @ w)
+    mesh = mesh_of(GRID)
+    x, w = np.random.default_rng(0).normal(size=(2, 64, 64)).astype("f4")
+    rows, tiles = NamedSharding(mesh, P("x")), NamedSharding(mesh, P("y", "x"))
+    with st.config.override(shardtrace_executor="per_device"):
+        found = st.jit(f, out_shardings=tiles, compiler_options=XLA)(
+            st.device_put(x, rows), st.device_put(w, rows))
+    assert_alike(found, f(x, w), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_an_axis_of_shard_map_is_not_idle(executor: str) -> None:
     mesh, rng = mesh_of(GRID), np.random.default_rng(0)

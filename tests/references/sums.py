@@ -308,10 +308,14 @@ def all_gather(blocks: Array, *, all_gather_dimension: int, tiled: bool, **param
     return [join(list(blocks), all_gather_dimension)] * len(blocks)
 
 
-def reduce_scatter(blocks: Array, *, scatter_dimension: int, tiled: bool, **params: Any
-                   ) -> list[Array]:
-    own = own_blocks(functools.reduce(np.add, wide(blocks)), scatter_dimension, len(blocks))
-    return own if tiled else [x.squeeze(scatter_dimension) for x in own]
+def scattered(kind: str) -> Reference:
+    step, _ = FOLDS[kind]
+
+    def combine(blocks: Array, *, scatter_dimension: int, tiled: bool, **params: Any
+                ) -> list[Array]:
+        own = own_blocks(functools.reduce(step, wide(blocks)), scatter_dimension, len(blocks))
+        return own if tiled else [x.squeeze(scatter_dimension) for x in own]
+    return combine
 
 
 def own_blocks(x: Array, dimension: int, count: int) -> list[Array]:
@@ -338,7 +342,8 @@ COLLECTIVES: dict[str, Reference] = {
     **{name: to_all("sum") for name in ("psum", "psum_invariant", "unreduced_psum")},
     **{f"p{k}": to_all(k) for k in ("max", "min", "prod", "and", "or", "xor")},
     **{name: all_gather for name in ("all_gather", "all_gather_invariant", "all_gather_reduced")},
-    "reduce_scatter": reduce_scatter, "unreduced_reduce_scatter": reduce_scatter,
+    **{name: scattered("sum") for name in ("reduce_scatter", "unreduced_reduce_scatter")},
+    **{f"p{k}_scatter": scattered(k) for k in ("max", "min", "prod", "and", "or", "xor")},
     "all_to_all": all_to_all, "ppermute": ppermute,
     "all_slice": lambda blocks, *, dimension, **params: [
         own_blocks(x, dimension, len(blocks))[i] for i, x in enumerate(blocks)]}

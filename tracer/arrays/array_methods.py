@@ -40,30 +40,7 @@ from .array_operators import (
     _set,
 )
 
-# -- operators -------------------------------------------------------------------------------------
-
-
 # -- methods ---------------------------------------------------------------------------------------
-
-def _all(self, axis=None, out=None, keepdims=False, *, where=None):
-    return reductions.all(self, axis=axis, out=out, keepdims=keepdims, where=where)
-
-
-def _any(self, axis=None, out=None, keepdims=False, *, where=None):
-    return reductions.any(self, axis=axis, out=out, keepdims=keepdims, where=where)
-
-
-def _argmax(self, axis=None, out=None, keepdims=None):
-    return reductions.argmax(self, axis=axis, out=out, keepdims=keepdims)
-
-
-def _argmin(self, axis=None, out=None, keepdims=None):
-    return reductions.argmin(self, axis=axis, out=out, keepdims=keepdims)
-
-
-def _argpartition(self, kth, axis=-1):
-    return sorting.argpartition(self, kth, axis)
-
 
 def _argsort(self, axis=-1, *, kind=None, order=None, stable=True, descending=False):
     return sorting.argsort(self, axis, kind=kind, order=order, stable=stable,
@@ -84,37 +61,13 @@ def _byteswap(self):
     return lax.bitcast_convert_type(parts, self.dtype)
 
 
-def _choose(self, choices, out=None, mode="raise"):
-    return searching.choose(self, choices, out=out, mode=mode)
-
-
-def _clip(self, min=None, max=None):
-    return clip(self, min=min, max=max)
-
-
 def _compress(self, condition, axis=None, *, out=None, size=None, fill_value=0):
     return searching.compress(condition, self, axis=axis, out=out, size=size,
                               fill_value=fill_value)
 
 
-def _conj(self):
-    return complex_numbers.conjugate(self)
-
-
 def _copy(self):
     return arrays.array(self, copy=True)
-
-
-def _cumprod(self, axis=None, dtype=None, out=None):
-    return cumulative.cumprod(self, axis=axis, dtype=dtype, out=out)
-
-
-def _cumsum(self, axis=None, dtype=None, out=None):
-    return cumulative.cumsum(self, axis=axis, dtype=dtype, out=out)
-
-
-def _diagonal(self, offset=0, axis1=0, axis2=1):
-    return diagonals.diagonal(self, offset=offset, axis1=axis1, axis2=axis2)
 
 
 def _dot(self, b, *, precision=None, preferred_element_type=None):
@@ -126,62 +79,13 @@ def _flatten(self, order="C", *, out_sharding=None):
     return shaping.ravel(self, order=order, out_sharding=out_sharding)
 
 
-def _max(self, axis=None, out=None, keepdims=False, initial=None, where=None):
-    return reductions.max(self, axis=axis, out=out, keepdims=keepdims, initial=initial,
-                          where=where)
-
-
-def _mean(self, axis=None, dtype=None, out=None, keepdims=False, *, where=None):
-    return moments.mean(self, axis=axis, dtype=dtype, out=out, keepdims=keepdims, where=where)
-
-
-def _min(self, axis=None, out=None, keepdims=False, initial=None, where=None):
-    return reductions.min(self, axis=axis, out=out, keepdims=keepdims, initial=initial,
-                          where=where)
-
-
 def _nonzero(self, *, fill_value=None, size=None):
     return searching.nonzero(self, size=size, fill_value=fill_value)
-
-
-def _prod(self, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None,
-          promote_integers=True):
-    return reductions.prod(self, axis=axis, dtype=dtype, out=out, keepdims=keepdims,
-                           initial=initial, where=where, promote_integers=promote_integers)
-
-
-def _ptp(self, axis=None, out=None, keepdims=False):
-    return reductions.ptp(self, axis=axis, out=out, keepdims=keepdims)
-
-
-def _ravel(self, order="C", *, out_sharding=None):
-    return shaping.ravel(self, order=order, out_sharding=out_sharding)
-
-
-def _repeat(self, repeats, axis=None, *, total_repeat_length=None, out_sharding=None):
-    return rearrange.repeat(self, repeats, axis=axis, total_repeat_length=total_repeat_length,
-                            out_sharding=out_sharding)
 
 
 def _reshape(self, *args, order="C", out_sharding=None):
     newshape = args[0] if len(args) == 1 else args
     return shaping.reshape(self, newshape, order=order, out_sharding=out_sharding)
-
-
-def _round_method(self, decimals=0, out=None):
-    return rounding.round(self, decimals=decimals, out=out)
-
-
-def _searchsorted(self, v, side="left", sorter=None, *, method="scan"):
-    return sorted_search.searchsorted(self, v, side=side, sorter=sorter, method=method)
-
-
-def _sort(self, axis=-1, *, kind=None, order=None, stable=True, descending=False):
-    return sorting.sort(self, axis, kind=kind, order=order, stable=stable, descending=descending)
-
-
-def _squeeze(self, axis=None):
-    return shaping.squeeze(self, axis=axis)
 
 
 def _std(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=None,
@@ -190,29 +94,8 @@ def _std(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where
                        where=where, correction=correction)
 
 
-def _sum(self, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=None,
-         promote_integers=True):
-    return reductions.sum(self, axis=axis, dtype=dtype, out=out, keepdims=keepdims,
-                          initial=initial, where=where, promote_integers=promote_integers)
-
-
-def _swapaxes(self, axis1, axis2):
-    return shaping.swapaxes(self, axis1, axis2)
-
-
-def _take(self, indices, axis=None, out=None, mode=None, unique_indices=False,
-          indices_are_sorted=False, fill_value=None):
-    return jnp_indexing.take(self, indices, axis=axis, out=out, mode=mode,
-                             unique_indices=unique_indices,
-                             indices_are_sorted=indices_are_sorted, fill_value=fill_value)
-
-
 def _to_device(self, device, *, stream=None):
     return put_on_device(self, device)
-
-
-def _trace(self, offset=0, axis1=0, axis2=1, dtype=None, out=None):
-    return diagonals.trace(self, offset=offset, axis1=axis1, axis2=axis2, dtype=dtype, out=out)
 
 
 def _transpose(self, *args):
@@ -296,15 +179,18 @@ def _flat(self):
 
 
 METHODS: dict[str, Any] = {
-    "all": _all, "any": _any, "argmax": _argmax, "argmin": _argmin,
-    "argpartition": _argpartition, "argsort": _argsort, "astype": _astype, "byteswap": _byteswap,
-    "choose": _choose, "clip": _clip, "compress": _compress, "conj": _conj, "conjugate": _conj,
-    "copy": _copy, "cumprod": _cumprod, "cumsum": _cumsum, "diagonal": _diagonal, "dot": _dot,
-    "flatten": _flatten, "max": _max, "mean": _mean, "min": _min, "nonzero": _nonzero,
-    "prod": _prod, "ptp": _ptp, "ravel": _ravel, "repeat": _repeat, "reshape": _reshape,
-    "round": _round_method, "searchsorted": _searchsorted, "sort": _sort, "squeeze": _squeeze,
-    "std": _std, "sum": _sum, "swapaxes": _swapaxes, "take": _take, "to_device": _to_device,
-    "trace": _trace, "transpose": _transpose, "var": _var, "view": _view,
+    "all": reductions.all, "any": reductions.any, "argmax": reductions.argmax,
+    "argmin": reductions.argmin, "argpartition": sorting.argpartition, "argsort": _argsort,
+    "astype": _astype, "byteswap": _byteswap, "choose": searching.choose, "clip": clip,
+    "compress": _compress, "conj": complex_numbers.conj, "conjugate": complex_numbers.conjugate,
+    "copy": _copy, "cumprod": cumulative.cumprod, "cumsum": cumulative.cumsum,
+    "diagonal": diagonals.diagonal, "dot": _dot, "flatten": _flatten, "max": reductions.max,
+    "mean": moments.mean, "min": reductions.min, "nonzero": _nonzero, "prod": reductions.prod,
+    "ptp": reductions.ptp, "ravel": shaping.ravel, "repeat": rearrange.repeat,
+    "reshape": _reshape, "round": rounding.round, "searchsorted": sorted_search.searchsorted,
+    "sort": sorting.sort, "squeeze": shaping.squeeze, "std": _std, "sum": reductions.sum,
+    "swapaxes": shaping.swapaxes, "take": jnp_indexing.take, "to_device": _to_device,
+    "trace": diagonals.trace, "transpose": _transpose, "var": _var, "view": _view,
     "T": property(lambda self: shaping.transpose(self)),
     "mT": property(lambda self: shaping.matrix_transpose(self)),
     "real": property(lambda self: complex_numbers.real(self)),

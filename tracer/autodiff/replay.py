@@ -20,9 +20,11 @@ from ...ir.values.array import Array
 from ..references.frames import no_references
 from ..staging.bound_names import copy_names
 from ..staging.leaks import watching
+from ..staging.signature import function_name
 from ..staging.staging import Builder, canonical_value, trace_to_program
 from ..staging.steps import value_of
 from ..staging.tracer import type_of_constant, typeof
+from ..trees import tree
 
 
 class Scalar(Array):
@@ -263,6 +265,25 @@ def _typed_again(eqn: Equation, types: Sequence[ArrayType]) -> dict[str, Any]:
         held = params[name]
         params[name] = typed if place < 0 else (*held[:place], typed, *held[place + 1:])
     return params
+
+
+def flat_program(f: Callable[..., Any], types: Sequence[ArrayType], treedef: Any
+                 ) -> tuple[Program, Sequence[Any], Any]:
+    """The program of `f`, on leaves of `treedef`; what it closes over, which are its first
+    operands; and the structure of its results."""
+    trees: list[Any] = []
+
+    def flat(*values: Any) -> list[Any]:
+        outs, out_tree = tree.flatten(f(*tree.unflatten(treedef, values)))
+        trees.append(out_tree)
+        return outs
+
+    program, captured = trace_to_program(flat, types, name=function_name(f))
+    if program.consts:
+        captured, meshes = [x for _, x in program.consts], program.memo["meshes"]
+        program = program.replace(invars=[*program.constvars, *program.invars], consts=())
+        program.memo["meshes"] = meshes
+    return program, captured, trees[-1]
 
 
 def stage(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], like: Program, *,

@@ -95,57 +95,56 @@ class _Rule:
     def __call__(self, primals: Sequence[Any], tangents: Sequence[Any], closed: Sequence[Any] = ()
                  ) -> list[Any]:
         """Results, then their tangents."""
-        fun, vmap_rule = self.fun, self.vmap_rule
-
         def moved(values: Any, directions: Any) -> Any:
-            return jvp(fun, values, directions)
-
-        def moved_rule(axis_size: int, in_batched: Any, values: Any, directions: Any) -> Any:
-            # The user's rule takes a value and its tangent, both mapped or neither.
-            batched, moving = (tree.leaves(b) for b in in_batched)
-            both = [b and m for b, m in zip(batched, moving, strict=True)]
-            whole = any(both)
-            mapped = [b or m for b, m in zip(batched, moving, strict=True)] if whole else both
-            told = list(tree.unflatten(self.in_tree, mapped))
-            known: list[Any] = []
-
-            def results(*args: Any) -> Any:
-                out, out_batched = vmap_rule(axis_size, told, *args)
-                known.append(out_batched)
-                return out
-
-            def flat(*leaves: Any) -> list[Any]:
-                half = len(leaves) // 2
-                outs = jvp(results, tree.unflatten(self.in_tree, leaves[:half]),
-                           tree.unflatten(self.in_tree, leaves[half:]))
-                trees.append(tree.structure(outs[0]))
-                return tree.leaves(outs)
-
-            trees: list[Any] = []
-            leaves = [*tree.leaves(values), *tree.leaves(directions)]
-            flags = [*batched, *moving]
-            if whole:
-                leaves = [x if f or not either or not has_tangent(typeof(x).dtype)
-                          else lax.broadcast(x, (axis_size,))
-                          for x, f, either in zip(leaves, flags, mapped * 2, strict=True)]
-                outs, dims = flat(*leaves), tree.leaves(known[-1]) * 2
-            else:                               # mapped over what is mapped of them
-                pairs = map_flat(MappedAxis(axis_size), flat,
-                                 [(x, 0 if f else None) for x, f in zip(leaves, flags,
-                                                                        strict=True)])
-                outs = [x if d is None else move_dim(x, d, 0) for x, d in pairs]
-                dims = [d is not None for _, d in pairs]
-            half = len(outs) // 2
-            return tuple(tuple(tree.unflatten(trees[-1], part) for part in (of[:half], of[half:]))
-                         for of in (outs, dims))
+            return jvp(self.fun, values, directions)
 
         derivative = custom_vmap(moved)
-        derivative.def_vmap(moved_rule)
+        derivative.def_vmap(self._moved)
         outs = derivative(tree.unflatten(self.in_tree, primals),
                           tree.unflatten(self.in_tree, tangents))
         pairs = [tree.leaves(out) for out in outs]
         return [*pairs[0], *(t if has_tangent(typeof(x).dtype) else zero_tangent(typeof(x))
                              for x, t in zip(*pairs, strict=True))]
+
+    def _moved(self, axis_size: int, in_batched: Any, values: Any, directions: Any) -> Any:
+        """The rule of the derivative. The user's takes a value and its tangent, both mapped or
+        neither."""
+        batched, moving = (tree.leaves(b) for b in in_batched)
+        both = [b and m for b, m in zip(batched, moving, strict=True)]
+        whole = any(both)
+        mapped = [b or m for b, m in zip(batched, moving, strict=True)] if whole else both
+        told = list(tree.unflatten(self.in_tree, mapped))
+        known: list[Any] = []
+
+        def results(*args: Any) -> Any:
+            out, out_batched = self.vmap_rule(axis_size, told, *args)
+            known.append(out_batched)
+            return out
+
+        def flat(*leaves: Any) -> list[Any]:
+            half = len(leaves) // 2
+            outs = jvp(results, tree.unflatten(self.in_tree, leaves[:half]),
+                       tree.unflatten(self.in_tree, leaves[half:]))
+            trees.append(tree.structure(outs[0]))
+            return tree.leaves(outs)
+
+        trees: list[Any] = []
+        leaves = [*tree.leaves(values), *tree.leaves(directions)]
+        flags = [*batched, *moving]
+        if whole:
+            leaves = [x if f or not either or not has_tangent(typeof(x).dtype)
+                      else lax.broadcast(x, (axis_size,))
+                      for x, f, either in zip(leaves, flags, mapped * 2, strict=True)]
+            outs, dims = flat(*leaves), tree.leaves(known[-1]) * 2
+        else:                               # mapped over what is mapped of them
+            pairs = map_flat(MappedAxis(axis_size), flat,
+                             [(x, 0 if f else None) for x, f in zip(leaves, flags,
+                                                                    strict=True)])
+            outs = [x if d is None else move_dim(x, d, 0) for x, d in pairs]
+            dims = [d is not None for _, d in pairs]
+        half = len(outs) // 2
+        return tuple(tuple(tree.unflatten(trees[-1], part) for part in (of[:half], of[half:]))
+                     for of in (outs, dims))
 
     def batch(self, axis: MappedAxis, operands: Sequence[Any], dims: Sequence[int | None]
               ) -> Batched:

@@ -112,10 +112,10 @@ def _union(parts: Sequence[Checked]) -> tuple[Kinds, Error]:
     return {kind: kinds[kind] for kind in sorted(kinds)}, like
 
 
-def _none_of(kinds: Kinds, metadata: Any = None) -> Error:
+def _none_of(kinds: Kinds) -> Error:
     """No error, of these kinds."""
     return Error({kind: tuple([full_like(LinearOperand(t), 0) for t in types])
-                  for kind, types in kinds.items()}, metadata)
+                  for kind, types in kinds.items()})
 
 
 def _filled(error: Error, kinds: Kinds) -> list[Any]:

@@ -15,6 +15,7 @@ from ...ir.ops.movement.shape import broadcast_in_dim_p, rev_p
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
 from ...ir.support.immutable import immutable
+from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ...ir.values.array import Array
 from .. import lax
@@ -26,6 +27,7 @@ from ..operands.rank_promotion import broadcast_shapes, shape_of
 from ..operands.scalars import INT32
 from .index_forms import Position
 
+Axes = tuple[str, ...]
 
 @immutable
 class Gathering:
@@ -40,16 +42,93 @@ class Gathering:
     """
 
     indices: Any
-    numbers: Any
+    numbers: lax.GatherDimensionNumbers
     slice_sizes: tuple[int, ...]
     reversed_dims: tuple[int, ...]
     new_axes: tuple[int, ...]
     slice_shape: tuple[int, ...]
-    slice_entries: tuple[tuple[str, ...], ...]
+    slice_entries: tuple[Axes, ...]
     mesh: AbstractMesh
     sorted: bool
     unique: bool
     operand_new: tuple[int, ...] = ()
+
+
+class _Item(NamedTuple):
+    """An item of a plain index. size, axes: of the operand's dimension that it is about."""
+
+    position: Position
+    size: int = 1
+    axes: Axes = ()
+
+
+class _Slice:
+    """The dimensions of x[index] and of the windows that are gathered for it, as they come about.
+
+    shape, axes: of x[index] before new axes; queries: its dimensions that are of index vectors,
+    offsets, backward: of windows, and of those turned round. sizes: of windows, by dimension of the
+    operand; mapped: those that the vectors position, collapsed: those that they leave out. columns:
+    the components of the vectors, each with the dimensions of x[index] along which it varies; a
+    `Position` stands for its rows.
+    """
+
+    def __init__(self) -> None:
+        self.shape: list[int] = []
+        self.axes: list[Axes] = []
+        self.queries: list[int] = []
+        self.offsets: list[int] = []
+        self.backward: list[int] = []
+        self.new_axes: list[int] = []
+        self.sizes: list[int] = []
+        self.mapped: list[int] = []
+        self.collapsed: list[int] = []
+        self.columns: list[tuple[Any, Sequence[int]]] = []
+
+    def add_queries(self, shape: Sequence[int], axes: Sequence[Axes]) -> None:
+        """The dimensions that the index arrays have together come next."""
+        self.queries += range(len(self.shape), len(self.shape) + len(shape))
+        self.shape += shape
+        self.axes += axes
+
+    def add_points(self, column: Any, along: Sequence[int] = ()) -> None:
+        """Of the operand's next dimension, one row for each index vector."""
+        self.columns.append((column, along))
+        self.mapped.append(len(self.sizes))
+        self.collapsed.append(len(self.sizes))
+        self.sizes.append(1)
+
+    def add_strided(self, item: _Item) -> None:
+        """Rows with gaps: a dimension of queries of their own."""
+        at = len(self.shape)
+        self.add_queries([item.position.length], [item.axes])
+        self.add_points(item.position, (at,))
+
+    def add_rows(self, item: _Item) -> None:
+        """Rows without gaps, in either direction: a dimension of the window."""
+        p, at = item.position, len(self.shape)
+        forward = p.step > 0 or p.length <= 1
+        if not forward:
+            self.backward.append(at)
+        if p.length != item.size:
+            self.columns.append((np.int32(p.start if forward else p.stop + 1), ()))
+            self.mapped.append(len(self.sizes))
+        self.offsets.append(at)
+        self.sizes.append(p.length)
+        self.shape.append(p.length)
+        self.axes.append(item.axes)
+
+    def indices(self) -> Any:
+        """The index vectors: an array with their components in its last dimension."""
+        shape = (*[self.shape[d] for d in self.queries], 1)
+        vectors = [_spread(_rows(c) if isinstance(c, Position) else c, shape,
+                           tuple([self.queries.index(d) for d in along]))
+                   for c, along in self.columns]
+        if not vectors:
+            return np.zeros((*shape[:-1], 0), np.int32)
+        if len(vectors) == 1:
+            return vectors[0]
+        dtype = max((dtype_name(v) for v in vectors), key=lambda d: d.itemsize)
+        return concatenate_p.bind(*(convert(v, dtype) for v in vectors), dimension=len(shape) - 1)
 
 
 def gathering(plain: Sequence[Position], aval: ArrayType, wrap: bool) -> Gathering:
@@ -58,137 +137,79 @@ def gathering(plain: Sequence[Position], aval: ArrayType, wrap: bool) -> Gatheri
     All index arrays broadcast; their dimensions come where the first of them stands if they are
     neighbours, else in front.
     """
-    shape = aval.shape
-    entries: dict[int, tuple[str, ...]] = {}
+    items, operand_new = _items(plain, aval)
+    arrays, common = _index_arrays(items, wrap)
+    mesh, query_axes = aval.mesh, [()] * len(common)
+    first = next(iter(arrays.values()), None)
+    if isinstance(first, Array) and any(first.aval.entries):
+        mesh, query_axes = first.aval.mesh, first.aval.entries
+    out, pending = _Slice(), bool(arrays)
+    at = 0                                        # of the dimensions of the index arrays
+    apart = pending and max(arrays) - min(arrays) + 1 != len(arrays)
+    for k, item in enumerate(items):
+        if pending and (apart or k in arrays):
+            at, pending = len(out.shape), False
+            out.add_queries(common, query_axes)
+        kind, step = item.position.kind, item.position.step
+        if k in arrays:
+            rank = len(shape_of(arrays[k]))
+            out.add_points(arrays[k], range(at + len(common) - rank, at + len(common)))
+        elif kind == "new":
+            out.new_axes.append(len(out.shape) + len(out.new_axes))
+        elif kind in ("int", "scalar"):
+            out.add_points(_index_array(item.position.value, item.size, wrap))
+        elif abs(step) == 1 or item.position.length <= 1:
+            out.add_rows(item)
+        else:
+            out.add_strided(item)
+    axes = tuple(out.axes)
+    if any(axes):        # a mesh axis may split one dimension of x[index] only
+        NamedSharding(mesh, spec_from_entries(axes))
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=tuple(out.offsets), collapsed_slice_dims=tuple(out.collapsed),
+        start_index_map=tuple(out.mapped))
+    return Gathering(out.indices(), numbers, tuple(out.sizes), tuple(out.backward),
+                     tuple(out.new_axes), tuple(out.shape), axes, mesh, not arrays, not arrays,
+                     operand_new)
+
+
+def _items(plain: Sequence[Position], aval: ArrayType) -> tuple[list[_Item], tuple[int, ...]]:
+    """The items, True and False among them as arrays; and the dimensions of size one that the
+    operand gets first for these."""
+    dims = iter(zip(aval.shape, aval.entries or [()] * aval.ndim, strict=True))
+    items: list[_Item] = []
     operand_new: list[int] = []
-    items: list[tuple[Position, int]] = []       # position, size of its dimension
-    dim = 0
     for p in plain:
         if p.kind == "new":
-            items.append((p, 1))
+            items.append(_Item(p))
         elif p.kind == "mask":
-            operand_new.append(dim + len(operand_new))
+            operand_new.append(len([i for i in items if i.position.kind != "new"]))
             positions = np.zeros((1 if p.value else 0,), np.int32)
-            items.append((Position("array", positions), 1))
+            items.append(_Item(Position("array", positions)))
         else:
-            items.append((p, shape[dim]))
-            dim += 1
-    advanced = [k for k, (p, _) in enumerate(items) if p.kind in ("array", "scalar")]
-    if any(items[k][0].kind == "array" for k in advanced):
-        # Static ints next to arrays are scalars among the index arrays, as in numpy.
-        advanced = [k for k, (p, _) in enumerate(items) if p.kind in ("array", "scalar", "int")]
-        spread = advanced[-1] - advanced[0] + 1 != len(advanced)
-        arrays = [_index_array(items[k][0].value, items[k][1], wrap) for k in advanced]
-        common = broadcast_shapes(*map(shape_of, arrays))
-        if any(isinstance(a, Array) and any(a.aval.entries) for a in arrays):
-            arrays = broadcast_together(*arrays)     # each keeps its own axes if shapes agree
-    else:
-        advanced, arrays, common, spread = [], [], (), False
-    columns: list[Any] = []                       # components of the index vectors
-    mapped: list[int] = []                        # operand dimension of each
-    collapsed: list[int] = []
-    offset_dims: list[int] = []
-    sizes: list[int] = []
-    slice_shape: list[int] = []
-    new_axes: list[int] = []
-    backward: list[int] = []
-    operand_dim = 0
-    query_rank = len(common)
-    done = spread and bool(advanced)
-    if done:
-        slice_shape.extend(common)
-    query_at = 0
-    by_place = dict(zip(advanced, arrays, strict=True))
-    extra: list[tuple[int, Any]] = []             # strided slices: one query dimension each
+            items.append(_Item(p, *next(dims)))
+    return items, tuple(operand_new)
 
-    def slice_entry(at: int, dim: int) -> None:
-        """Dimension `at` of x[index] is a slice of dimension `dim` of x, split as that is."""
-        own = dim - len([d for d in operand_new if d < dim])
-        if aval.entries and aval.entries[own]:
-            entries[at] = aval.entries[own]
 
-    for k, (p, n) in enumerate(items):
-        if k in by_place:
-            if not done:
-                query_at = len(slice_shape)
-                slice_shape.extend(common)
-                done = True
-            columns.append(by_place[k])
-            mapped.append(operand_dim)
-            collapsed.append(operand_dim)
-            sizes.append(1)
-        elif p.kind == "new":
-            new_axes.append(len(slice_shape) + len(new_axes))
-            continue
-        elif p.kind in ("int", "scalar"):
-            columns.append(_index_array(p.value, n, wrap))
-            mapped.append(operand_dim)
-            collapsed.append(operand_dim)
-            sizes.append(1)
-        elif abs(p.step) == 1 or p.length <= 1:
-            if p.step < 0 and p.length > 1:
-                backward.append(len(slice_shape))
-            low = p.start if p.step > 0 or p.length <= 1 else p.stop + 1
-            if p.length != n:
-                columns.append(np.int32(low))
-                mapped.append(operand_dim)
-            slice_entry(len(slice_shape), operand_dim)
-            offset_dims.append(len(slice_shape))
-            sizes.append(p.length)
-            slice_shape.append(p.length)
-        else:
-            slice_entry(len(slice_shape), operand_dim)
-            extra.append((len(slice_shape), p))
-            columns.append((len(extra) - 1, p))
-            mapped.append(operand_dim)
-            collapsed.append(operand_dim)
-            sizes.append(1)
-            slice_shape.append(p.length)
-        operand_dim += 1
-    query_dims = sorted([*range(query_at, query_at + query_rank), *(at for at, _ in extra)])
-    query_shape = tuple(slice_shape[d] for d in query_dims)
-    mesh = aval.mesh
-    first = arrays[0] if arrays else None
-    if isinstance(first, Array) and any(first.aval.entries):
-        mesh = first.aval.mesh
-        entries.update((query_at + d, e) for d, e in enumerate(first.aval.entries) if e)
-    if entries:          # a mesh axis may split one dimension of x[index] only
-        NamedSharding(mesh, spec_from_entries(
-            tuple(entries.get(d, ()) for d in range(len(slice_shape)))))
-    vectors = []
-    for c in columns:
-        if isinstance(c, tuple):
-            place = query_dims.index(extra[c[0]][0])
-            vectors.append(_spread(_stride_positions(c[1]), (*query_shape, 1), (place,)))
-        elif shape_of(c):
-            start = query_dims.index(query_at) if query_rank else 0
-            dims = tuple(range(start + query_rank - len(shape_of(c)), start + query_rank))
-            vectors.append(_spread(c, (*query_shape, 1), dims))
-        else:
-            vectors.append(_spread(c, (*query_shape, 1), ()))
-    if not vectors:
-        indices: Any = np.zeros((*query_shape, 0), np.int32)
-    elif len(vectors) == 1:
-        indices = vectors[0]
-    else:
-        dtype = max((dtype_name(v) for v in vectors), key=lambda d: d.itemsize)
-        indices = concatenate_p.bind(*(convert(v, dtype) for v in vectors),
-                                     dimension=len(query_shape))
-    numbers = lax.GatherDimensionNumbers(
-        offset_dims=tuple(offset_dims), collapsed_slice_dims=tuple(collapsed),
-        start_index_map=tuple(mapped))
-    no_arrays = not advanced
-    return Gathering(indices, numbers, tuple(sizes), tuple(backward), tuple(new_axes),
-                     tuple(slice_shape),
-                     tuple(entries.get(d, ()) for d in range(len(slice_shape))), mesh,
-                     no_arrays, no_arrays, tuple(operand_new))
+def _index_arrays(items: Sequence[_Item], wrap: bool) -> tuple[dict[int, Any], tuple[int, ...]]:
+    """The index arrays by their place among the items, and the shape that they have together."""
+    kinds = [item.position.kind for item in items]
+    if "array" not in kinds:
+        return {}, ()
+    # Static ints next to arrays are scalars among the index arrays, as in numpy.
+    places = [k for k, kind in enumerate(kinds) if kind in ("array", "scalar", "int")]
+    arrays = [_index_array(items[k].position.value, items[k].size, wrap) for k in places]
+    common = broadcast_shapes(*map(shape_of, arrays))
+    if any(isinstance(a, Array) and any(a.aval.entries) for a in arrays):
+        arrays = broadcast_together(*arrays)      # each keeps its own axes if shapes agree
+    return dict(zip(places, arrays, strict=True)), common
 
 
 def _spread(c: Any, shape: tuple[int, ...], dims: tuple[int, ...]) -> Any:
     return broadcast_in_dim_p.bind(c, shape=shape, broadcast_dimensions=dims, sharding=None)
 
 
-def _stride_positions(p: Position) -> Any:
+def _rows(p: Position) -> Any:
     """start, start + step, ..."""
     places = iota_p.bind(dtype=INT32, shape=(p.length,), dimension=0, sharding=None)
     return add_p.bind(np.int32(p.start), mul_p.bind(np.int32(p.step), places))

@@ -21,7 +21,7 @@ from ..staging.tracer import Tracer
 @immutable
 class Position:
     """One item of a plain index. kind: "int" (static), "scalar" or "array" (of integers), "slice"
-    (start, stop, step resolved against the size), "new" (None)."""
+    (start, stop, step resolved against the size), "new" (None), "mask" (True or False)."""
 
     kind: str
     value: Any = None

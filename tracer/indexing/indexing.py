@@ -31,9 +31,6 @@ from ..staging.tracer import Tracer
 from .gathering import gather_at
 from .index_forms import Position, plain_index
 
-# -- the index, made plain -------------------------------------------------------------------------
-
-
 # -- reading ---------------------------------------------------------------------------------------
 
 def get_item(x: Array, index: Any) -> Array:
@@ -264,6 +261,3 @@ def _normal_scalar(i: Any, n: int) -> Any:
     if issubdtype(dtype, np.unsignedinteger):
         return convert(i, INT32)
     return wrap_negative(convert(i, INT32) if dtype.itemsize < 4 else i, n)
-
-
-# -- gather ----------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from ...ir.op import Op, register_param_type
+from ...ir.op import Op
 from ...ir.ops.elementwise.arithmetic import (
     RoundingMethod,
     abs_p,
@@ -74,6 +74,7 @@ from ...ir.ops.elementwise.transcendental import (
     tan_p,
     tanh_p,
 )
+from ...ir.param_types import register_param_type
 from ...ir.support.immutable import immutable
 from .. import sharding_notes
 from ..operands.dtype_promotion import dtype_name, user_dtype

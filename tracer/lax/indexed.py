@@ -5,6 +5,7 @@ dimensions of the operand it indexes.
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -91,73 +92,53 @@ def check_combines(op: Op, operand: Any) -> None:
         check_accepted(name, typeof(operand), NUMBER, 0)
 
 
-def _scatter(op: Any, operand: Any, indices: Any, updates: Any, dimension_numbers: Any,
-             indices_are_sorted: bool, unique_indices: bool, mode: Any) -> Any:
-    mode = (GatherScatterMode.FILL_OR_DROP if mode is None
-            else GatherScatterMode.from_any(mode))
-    check_combines(op, operand)
-    return op.bind(operand, indices, updates, dimension_numbers=dimension_numbers,
-                   indices_are_sorted=bool(indices_are_sorted),
-                   unique_indices=bool(unique_indices), mode=mode)
+_SCATTERED = "\n".join(("", "", *(sharding_notes.INDENT + line for line in (
+    "dimension_numbers: a `ScatterDimensionNumbers`. Where positions repeat, all updates count; of",
+    "those that replace it is not defined which one stays. mode: what happens outside of the",
+    "operand, see `GatherScatterMode`. `x.at[i].set(v)`, `x.at[i].add(v)` are easier to write."))))
 
 
-def scatter(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
-            unique_indices=False, mode=None):
-    """`operand` with its slices at the positions in `scatter_indices` replaced by `updates`.
+def _scatter(name: str, op: Op, what: str, *example: str) -> Callable[..., Any]:
+    def f(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
+          unique_indices=False, mode=None):
+        mode = (GatherScatterMode.FILL_OR_DROP if mode is None
+                else GatherScatterMode.from_any(mode))
+        check_combines(op, operand)
+        return op.bind(operand, scatter_indices, updates, dimension_numbers=dimension_numbers,
+                       indices_are_sorted=bool(indices_are_sorted),
+                       unique_indices=bool(unique_indices), mode=mode)
 
-    dimension_numbers, mode: as in `scatter_add`. Where positions repeat, which update stays is not
-    defined. `x.at[i].set(v)` is easier to write.
-
-    >>> numbers = st.lax.ScatterDimensionNumbers((), (0,), (0,))
-    >>> st.lax.scatter(jnp.zeros(3), jnp.array([[2]]), jnp.ones(1), numbers)
-    Array([0., 0., 1.], dtype=float32)
-    """
-    return _scatter(scatter_p, operand, scatter_indices, updates, dimension_numbers,
-                    indices_are_sorted, unique_indices, mode)
-
-
-def scatter_add(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
-                unique_indices=False, mode=None):
-    """`operand` with `updates` added to its slices at the positions in `scatter_indices`.
-
-    dimension_numbers: a `ScatterDimensionNumbers`. Where positions repeat, all updates are added.
-    mode: what happens outside of the operand, see `GatherScatterMode`. `x.at[i].add(v)` is easier
-    to write.
-
-    >>> numbers = st.lax.ScatterDimensionNumbers((), (0,), (0,))
-    >>> st.lax.scatter_add(jnp.zeros(3), jnp.array([[0], [0], [2]]), jnp.ones(3), numbers)
-    Array([2., 0., 1.], dtype=float32)
-    """
-    return _scatter(scatter_add_p, operand, scatter_indices, updates, dimension_numbers,
-                    indices_are_sorted, unique_indices, mode)
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = sharding_notes.with_example(
+        f"`operand` with its slices at the positions in `scatter_indices` {what}.{_SCATTERED}",
+        "numbers = st.lax.ScatterDimensionNumbers((), (0,), (0,))", *example)
+    return f
 
 
-def scatter_sub(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
-                unique_indices=False, mode=None):
-    """operand with updates subtracted from the slices at these positions."""
-    return _scatter(scatter_sub_p, operand, scatter_indices, updates, dimension_numbers,
-                    indices_are_sorted, unique_indices, mode)
-
-
-def scatter_mul(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
-                unique_indices=False, mode=None):
-    """operand with the slices at these positions multiplied by updates."""
-    return _scatter(scatter_mul_p, operand, scatter_indices, updates, dimension_numbers,
-                    indices_are_sorted, unique_indices, mode)
-
-
-def scatter_min(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
-                unique_indices=False, mode=None):
-    """operand with the minimum of updates and the slices at these positions."""
-    return _scatter(scatter_min_p, operand, scatter_indices, updates, dimension_numbers,
-                    indices_are_sorted, unique_indices, mode)
-
-
-def scatter_max(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
-                unique_indices=False, mode=None):
-    """operand with the maximum of updates and the slices at these positions."""
-    return _scatter(scatter_max_p, operand, scatter_indices, updates, dimension_numbers,
-                    indices_are_sorted, unique_indices, mode)
+scatter = _scatter(
+    "scatter", scatter_p, "replaced by `updates`",
+    ">>> st.lax.scatter(jnp.zeros(3), jnp.array([[2]]), jnp.ones(1), numbers)",
+    "Array([0., 0., 1.], dtype=float32)")
+scatter_add = _scatter(
+    "scatter_add", scatter_add_p, "plus `updates`",
+    ">>> st.lax.scatter_add(jnp.zeros(3), jnp.array([[0], [0], [2]]), jnp.ones(3), numbers)",
+    "Array([2., 0., 1.], dtype=float32)")
+scatter_sub = _scatter(
+    "scatter_sub", scatter_sub_p, "minus `updates`",
+    ">>> st.lax.scatter_sub(jnp.zeros(3), jnp.array([[0], [0], [2]]), jnp.ones(3), numbers)",
+    "Array([-2.,  0., -1.], dtype=float32)")
+scatter_mul = _scatter(
+    "scatter_mul", scatter_mul_p, "times `updates`",
+    ">>> st.lax.scatter_mul(jnp.ones(3), jnp.array([[0], [0]]), jnp.array([2.0, 3.0]), numbers)",
+    "Array([6., 1., 1.], dtype=float32)")
+scatter_min = _scatter(
+    "scatter_min", scatter_min_p, "and `updates`, whichever is less",
+    ">>> st.lax.scatter_min(jnp.zeros(3), jnp.array([[0], [0]]), jnp.array([2.0, -1.0]), numbers)",
+    "Array([-1.,  0.,  0.], dtype=float32)")
+scatter_max = _scatter(
+    "scatter_max", scatter_max_p, "and `updates`, whichever is greater",
+    ">>> st.lax.scatter_max(jnp.zeros(3), jnp.array([[0], [0]]), jnp.array([2.0, -1.0]), numbers)",
+    "Array([2., 0., 0.], dtype=float32)")
 
 
 def scatter_apply(operand, scatter_indices, func, dimension_numbers, *, update_shape=(),

@@ -203,44 +203,25 @@ def scalar_program(f: Callable[..., Any], treedef: Any, dtypes: list[Any]) -> An
 
 # -- along a dimension -----------------------------------------------------------------------------
 
-def _cumulative(op: Op, operand: Any, axis: int, reverse: bool) -> Array:
-    if axis < 0:
-        raise ValueError("XLA operations do not allow negative axes")
-    shape = shape_of(operand)
-    if axis >= len(shape):
-        raise ValueError(f"axis {axis} is out of bounds for array of shape {shape}")
-    return op.bind(operand, axis=int(axis), reverse=bool(reverse))
+def _cumulative(op: Op, doc: str) -> Callable[..., Array]:
+    def f(operand, axis=0, reverse=False):
+        if axis < 0:
+            raise ValueError("XLA operations do not allow negative axes")
+        shape = shape_of(operand)
+        if axis >= len(shape):
+            raise ValueError(f"axis {axis} is out of bounds for array of shape {shape}")
+        return op.bind(operand, axis=int(axis), reverse=bool(reverse))
+
+    f.__name__ = f.__qualname__ = op.name
+    f.__doc__ = f"{doc} of all elements up to each along `axis` (from each on, if `reverse`)."
+    return sharding_notes.ordered(f)
 
 
-@sharding_notes.ordered
-def cumsum(operand, axis=0, reverse=False):
-    """The sums of all elements up to each along the dimension `axis`; from each on, if `reverse`.
-    """
-    return _cumulative(cumsum_p, operand, axis, reverse)
-
-
-@sharding_notes.ordered
-def cumprod(operand, axis=0, reverse=False):
-    """Products of all elements up to each (from each on, if reverse)."""
-    return _cumulative(cumprod_p, operand, axis, reverse)
-
-
-@sharding_notes.ordered
-def cummax(operand, axis=0, reverse=False):
-    """Maximum of all elements up to each (from each on, if reverse)."""
-    return _cumulative(cummax_p, operand, axis, reverse)
-
-
-@sharding_notes.ordered
-def cummin(operand, axis=0, reverse=False):
-    """Minimum of all elements up to each (from each on, if reverse)."""
-    return _cumulative(cummin_p, operand, axis, reverse)
-
-
-@sharding_notes.ordered
-def cumlogsumexp(operand, axis=0, reverse=False):
-    """log of the sum of exp of all elements up to each (from each on, if reverse)."""
-    return _cumulative(cumlogsumexp_p, operand, axis, reverse)
+cumsum = _cumulative(cumsum_p, "The sums")
+cumprod = _cumulative(cumprod_p, "The products")
+cummax = _cumulative(cummax_p, "The maximum")
+cummin = _cumulative(cummin_p, "The minimum")
+cumlogsumexp = _cumulative(cumlogsumexp_p, "The log of the sum of exp")
 
 
 @sharding_notes.ordered

@@ -79,23 +79,8 @@ def _constrain(x: Any, sharding: Any, priority: int = 0) -> Any:
         raise TypeError("shardings leaf specifications are expected to be PartitionSpec instances "
                         f"or None, but got {sharding}")
     context = STATE.abstract_mesh
-    if context is empty_abstract_mesh and not entered_mesh().empty and (
-            isinstance(sharding, PartitionSpec) or sharding is None):
-        sharding = NamedSharding(entered_mesh(), sharding or _REPLICATED)
     if isinstance(sharding, PartitionSpec) or sharding is None:
-        if context is empty_abstract_mesh:
-            if sharding is None:
-                fail(ValueError, "One of with_sharding_constraint arguments got sharding None "
-                     "which is not allowed. Please only pass `jax.sharding.Sharding` instances.",
-                     code="no-sharding", help="leave the value as it is, or pass a `NamedSharding` "
-                     "with an empty spec to have it whole on every device")
-            fail(RuntimeError,
-                 "with_sharding_constraint requires a non-empty mesh in context if you are passing "
-                 "`PartitionSpec`s to shardings. You can define a context mesh via "
-                 "`jax.set_mesh(mesh)`. Alternatively, provide `Sharding`s to shardings and then "
-                 "the mesh context manager is not required.", code="no-mesh",
-                 help=Remedy("make the call under `set_mesh`, or pass a `NamedSharding`", "mesh"))
-        sharding = named_sharding_abstract(context, sharding or _REPLICATED)
+        sharding = _in_context(sharding, context)
     elif isinstance(sharding, GSPMDSharding):
         if current_builder() is None:
             return _moved(x, sharding)
@@ -129,6 +114,25 @@ def _constrain(x: Any, sharding: Any, priority: int = 0) -> Any:
     if priority:
         return bind_where_called(sharding_constraint_p, x, sharding=sharding, priority=priority)
     return bind_where_called(sharding_constraint_p, x, sharding=sharding)
+
+
+def _in_context(spec: PartitionSpec | None, context: AbstractMesh) -> NamedSharding:
+    """The sharding that a spec, or None for whole values, means on the mesh around."""
+    if context is not empty_abstract_mesh:
+        return named_sharding_abstract(context, spec or _REPLICATED)
+    if not entered_mesh().empty:
+        return NamedSharding(entered_mesh(), spec or _REPLICATED)
+    if spec is None:
+        fail(ValueError, "One of with_sharding_constraint arguments got sharding None which is not "
+             "allowed. Please only pass `jax.sharding.Sharding` instances.",
+             code="no-sharding", help="leave the value as it is, or pass a `NamedSharding` with an "
+             "empty spec to have it whole on every device")
+    fail(RuntimeError,
+         "with_sharding_constraint requires a non-empty mesh in context if you are passing "
+         "`PartitionSpec`s to shardings. You can define a context mesh via `jax.set_mesh(mesh)`. "
+         "Alternatively, provide `Sharding`s to shardings and then the mesh context manager is not "
+         "required.", code="no-mesh",
+         help=Remedy("make the call under `set_mesh`, or pass a `NamedSharding`", "mesh"))
 
 
 def _refuse_spmd(sharding: Sharding) -> None:

@@ -10,7 +10,7 @@ Zhang, Ren, Sun, ICCV 2015; Saxe, McClelland, Ganguli, ICLR 2014 (orthogonal); X
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -138,7 +138,7 @@ def variance_scaling(scale: Any, mode: str, distribution: str, in_axis: Axis = -
             deviation = jnp.sqrt(variance) / jnp.asarray(_CUT_REAL if real else _CUT_COMPLEX,
                                                          dtype)
             drawn = (random.truncated_normal(key, -2, 2, shape, dtype, out_sharding=out_sharding)
-                     if real else _complex_truncated_normal(key, 2, shape, dtype))
+                     if real else _complex_truncated_normal(key, shape, dtype))
             return drawn * deviation
         if distribution == "uniform":
             if real:
@@ -163,54 +163,34 @@ def _complex_uniform(key: Any, shape: Sequence[int], dtype: Any) -> Array:
     return _polar(lax.convert_element_type(radius, dtype), angle_key, shape, real)
 
 
-def _complex_truncated_normal(key: Any, upper: float, shape: Sequence[int], dtype: Any) -> Array:
-    """Normal numbers whose absolute value is below `upper`."""
+def _complex_truncated_normal(key: Any, shape: Sequence[int], dtype: Any) -> Array:
+    """Normal numbers whose absolute value is below 2."""
     radius_key, angle_key = random.split(key)
     real = np.zeros((), dtype).real.dtype
     u = lax.convert_element_type(random.uniform(radius_key, shape, real), dtype)
-    cut = (1 - jnp.exp(jnp.asarray(-upper ** 2, dtype))) * u
+    cut = (1 - jnp.exp(jnp.asarray(-4, dtype))) * u
     return _polar(jnp.sqrt(-jnp.log(1 - cut)), angle_key, shape, real)
 
 
-def glorot_uniform(in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (),
-                   dtype: Any = None) -> Initializer:
-    """variance_scaling(1, "fan_avg", "uniform"); also called Xavier uniform."""
-    return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
+def _scaled(name: str, scale: float, mode: str, distribution: str, remark: str
+            ) -> Callable[..., Initializer]:
+    def f(in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (),
+          dtype: Any = None) -> Initializer:
+        return variance_scaling(scale, mode, distribution, in_axis, out_axis, batch_axis, dtype)
+
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = f'variance_scaling({scale:g}, "{mode}", "{distribution}"); {remark}.'
+    return f
 
 
-def glorot_normal(in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (),
-                  dtype: Any = None) -> Initializer:
-    """variance_scaling(1, "fan_avg", "truncated_normal"); also called Xavier normal."""
-    return variance_scaling(1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis,
-                            dtype)
-
-
-def lecun_uniform(in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (),
-                  dtype: Any = None) -> Initializer:
-    """Uniform numbers of variance 1 / inputs: variance_scaling(1, "fan_in", "uniform")."""
-    return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
-
-
-def lecun_normal(in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (),
-                 dtype: Any = None) -> Initializer:
-    """Truncated normal numbers of variance 1 / inputs: variance_scaling(1, "fan_in", ...)."""
-    return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis,
-                            dtype)
-
-
-def he_uniform(in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (),
-               dtype: Any = None) -> Initializer:
-    """variance_scaling(2, "fan_in", "uniform"); also called Kaiming uniform."""
-    return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
-
-
-def he_normal(in_axis: Axis = -2, out_axis: Axis = -1, batch_axis: Axis = (),
-              dtype: Any = None) -> Initializer:
-    """variance_scaling(2, "fan_in", "truncated_normal"); also called Kaiming normal."""
-    return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis,
-                            dtype)
-
-
+glorot_uniform = _scaled("glorot_uniform", 1.0, "fan_avg", "uniform", "also called Xavier uniform")
+glorot_normal = _scaled("glorot_normal", 1.0, "fan_avg", "truncated_normal",
+                        "also called Xavier normal")
+lecun_uniform = _scaled("lecun_uniform", 1.0, "fan_in", "uniform", "the variance is 1 / inputs")
+lecun_normal = _scaled("lecun_normal", 1.0, "fan_in", "truncated_normal",
+                       "the variance is 1 / inputs")
+he_uniform = _scaled("he_uniform", 2.0, "fan_in", "uniform", "also called Kaiming uniform")
+he_normal = _scaled("he_normal", 2.0, "fan_in", "truncated_normal", "also called Kaiming normal")
 xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
 kaiming_uniform, kaiming_normal = he_uniform, he_normal
 

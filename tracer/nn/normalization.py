@@ -34,11 +34,11 @@ from ..staging.constants import as_array
 from ..staging.memoized import memoized
 
 
-def _greatest(x: Any, axis: Any, where: Any, keepdims: bool = True) -> Any:
+def _greatest(x: Any, axis: Any, where: Any) -> Any:
     """The maximum, least value where there is none: what is subtracted before exponentials."""
     dtype = dtype_name(x)
     low = extreme(dtype, False) if LEVEL[dtype] < 3 else -np.inf
-    return reductions.max(x, axis=axis, where=where, initial=low, keepdims=keepdims)
+    return reductions.max(x, axis=axis, where=where, initial=low, keepdims=True)
 
 
 @sharding_notes.blockwise

@@ -9,6 +9,7 @@ Binomial Random Variates", 1993.
 """
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,29 @@ from .uniform import plain_uniform
 
 _F32 = np.dtype(np.float32)
 _START = np.int32(0)
+
+
+def _by_rejection(key: Array, like: Array, dtype: np.dtype, rounds: Any,
+                  propose: Callable[[Array, Array, Array], tuple[Array, Array]]) -> Array:
+    """Hörmann's transformed rejection, in the shape and dtype of `like` before it comes to `dtype`.
+
+    propose(u, us, v): numbers, and which of them are accepted, for u uniform in [-1/2, 1/2), us its
+    distance from the nearer end, and v uniform in [0, 1).
+    """
+    def more(carry: Any) -> Any:
+        i, _, accepted, _ = carry
+        return jnp.any(~accepted) & (i < rounds)
+
+    def body(carry: Any) -> Any:
+        i, out, accepted, key = carry
+        key, u_key, v_key = split_off(key, 3)
+        u = plain_uniform(u_key, like.shape, like.dtype) - 0.5
+        v = plain_uniform(v_key, like.shape, like.dtype)
+        k, accept = propose(u, 0.5 - lax.abs(u), v)
+        return i + 1, lax.select(accept, k, out), accepted | accept, key
+
+    carry = (_START, lax.full_like(like, -1), lax.full_like(like, False, np.dtype(bool)), key)
+    return convert(lax.while_loop(more, body, carry)[1], dtype)
 
 
 # -- poisson ---------------------------------------------------------------------------------------
@@ -56,26 +80,15 @@ def _poisson_by_rejection(key: Array, rate: Array, dtype: np.dtype, rounds: Any)
     inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
     v_r = 0.9277 - 3.6224 / (b - 2)
 
-    def more(carry: Any) -> Any:
-        i, _, accepted, _ = carry
-        return jnp.any(~accepted) & (i < rounds)
-
-    def body(carry: Any) -> Any:
-        i, out, accepted, key = carry
-        key, u_key, v_key = split_off(key, 3)
-        u = plain_uniform(u_key, rate.shape, rate.dtype) - 0.5
-        v = plain_uniform(v_key, rate.shape, rate.dtype)
-        us = 0.5 - lax.abs(u)
+    def propose(u: Array, us: Array, v: Array) -> tuple[Array, Array]:
         k = lax.floor((2 * a / us + b) * u + rate + 0.43)
         s = lax.log(v * inverse_alpha / (a / (us * us) + b))
         t = -rate + k * log_rate - lax.lgamma(k + 1)
         quick = (us >= 0.07) & (v <= v_r)
         reject = (k < 0) | ((us < 0.013) & (v > us))
-        accept = quick | (~reject & (s <= t))
-        return i + 1, lax.select(accept, k, out), accepted | accept, key
+        return k, quick | (~reject & (s <= t))
 
-    carry = (_START, lax.full_like(rate, -1), lax.full_like(rate, False, np.dtype(bool)), key)
-    return convert(lax.while_loop(more, body, carry)[1], dtype)
+    return _by_rejection(key, rate, dtype, rounds, propose)
 
 
 def sample_poisson(key: Array, rate: Array, *, dtype: np.dtype) -> Array:
@@ -152,16 +165,7 @@ def _binomial_by_rejection(key: Array, count: Array, p: Array, dtype: np.dtype, 
     alpha = (2.83 + 5.1 / b) * deviation
     m = lax.floor((count + 1) * p)
 
-    def more(carry: Any) -> Any:
-        i, _, accepted, _ = carry
-        return jnp.any(~accepted) & (i < rounds)
-
-    def body(carry: Any) -> Any:
-        i, out, accepted, key = carry
-        key, u_key, v_key = split_off(key, 3)
-        u = plain_uniform(u_key, p.shape, p.dtype) - 0.5
-        v = plain_uniform(v_key, p.shape, p.dtype)
-        us = 0.5 - lax.abs(u)
+    def propose(u: Array, us: Array, v: Array) -> tuple[Array, Array]:
         quick = (us >= 0.07) & (v <= v_r)
         k = lax.floor((2 * a / us + b) * u + c)
         reject = (k < 0) | (k > count)
@@ -171,11 +175,9 @@ def _binomial_by_rejection(key: Array, count: Array, p: Array, dtype: np.dtype, 
                  + (k + 0.5) * lax.log(odds * (count - k + 1) / (k + 1))
                  + _stirling_tail(m) + _stirling_tail(count - m)
                  - _stirling_tail(k) - _stirling_tail(count - k))
-        accept = quick | (~reject & (v <= bound))
-        return i + 1, lax.select(accept, k, out), accepted | accept, key
+        return k, quick | (~reject & (v <= bound))
 
-    carry = (_START, lax.full_like(p, -1), lax.full_like(p, False, np.dtype(bool)), key)
-    return convert(lax.while_loop(more, body, carry)[1], dtype)
+    return _by_rejection(key, p, dtype, rounds, propose)
 
 
 def sample_binomial(key: Array, count: Any, p: Any, *, shape: Shape | None, dtype: np.dtype

@@ -13,8 +13,8 @@ import numpy as np
 
 from ...ir.source.wording import warn
 from .. import jnp, lax
+from ..jnp.indexing.searching import choose_where as where
 from ..operands.dtype_promotion import dtype_name, promote_dtypes_inexact
-from .special.functions import where
 
 
 def cholesky(a, lower=False, overwrite_a=False, check_finite=True):

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from .. import jnp, lax
+from ..jnp.indexing.searching import choose_where as where
 from ..operands.dtype_promotion import check_arraylike, promote_dtypes_inexact
-from .special.functions import where
 
 
 class RegularGridInterpolator:

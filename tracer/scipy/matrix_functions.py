@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from .. import jnp, lax
+from ..jnp.indexing.searching import choose_where as where
 from ..operands.dtype_promotion import promote_dtypes_inexact
 from .dense import expm, qr, schur
-from .special.functions import where
 
 
 def _square(name: str, a: Any) -> Any:
@@ -287,7 +287,7 @@ def qr_multiply(a, c, mode="right", pivoting=False, conjugate=False, overwrite_a
     return out.ravel() if vector else out, r[..., :k, :], *order
 
 
-def eigh_tridiagonal(d, e, *, eigvals_only=False, select="a", select_range=None, tol=None,
+def eigh_tridiagonal(d, e, *, eigvals_only=False, select="a", select_range: Any = None, tol=None,
                      key=None):
     """The eigenvalues, ascending, of the symmetric matrix with diagonal d and e beside it.
 
@@ -297,20 +297,8 @@ def eigh_tridiagonal(d, e, *, eigvals_only=False, select="a", select_range=None,
     those of the whole matrix.
     """
     d, e = jnp.asarray(d), jnp.asarray(e)
-    if d.dtype != e.dtype:
-        raise TypeError("diagonal and off-diagonal values must have same dtype, got "
-                        f"{d.dtype} and {e.dtype}")
-    if d.dtype not in ("float32", "float64", "complex64", "complex128"):
-        raise TypeError("Only float32 and float64 inputs are supported as inputs to "
-                        f"jax.scipy.linalg.eigh_tridiagonal, got {d.dtype} and {e.dtype}")
+    _check_tridiagonal(d, e, select, select_range)
     n = d.shape[0]
-    if n < 1 or e.shape != (n - 1,):
-        raise ValueError(f"eigh_tridiagonal: expected d of shape (n,) and e of shape (n - 1,), got "
-                         f"{d.shape} and {e.shape}")
-    if select not in ("a", "i", "v"):
-        raise ValueError("'select must have a value in {'a', 'i', 'v'}.")
-    if select != "a" and select_range is None:
-        raise ValueError(f"for select='{select}', select_range must be specified.")
     beside = jnp.abs(e)
     real = d.real
     radius = jnp.zeros_like(real).at[:-1].add(beside).at[1:].add(beside)
@@ -329,14 +317,8 @@ def eigh_tridiagonal(d, e, *, eigvals_only=False, select="a", select_range=None,
         counted: Any = lax.fori_loop(0, n, step, (jnp.ones_like(x), jnp.zeros(x.shape, int)))
         return counted[1]
 
-    first, last = 0, n - 1
-    if select == "i":
-        assert select_range is not None         # see above
-        first, last = select_range
-        if not 0 <= first <= last < n:
-            raise ValueError(f"for select='i', select_range must be within 0 and {n - 1}, got "
-                             f"{select_range}")
-    elif select == "v":
+    first, last = select_range if select == "i" else (0, n - 1)
+    if select == "v":
         counts = np.asarray(below(jnp.asarray(select_range, real.dtype)))
         first, last = int(counts[0]), int(counts[1]) - 1
     if not eigvals_only:
@@ -355,3 +337,24 @@ def eigh_tridiagonal(d, e, *, eigvals_only=False, select="a", select_range=None,
     ends: Any = jnp.broadcast_to(low, wanted.shape), jnp.broadcast_to(high, wanted.shape)
     ends = lax.fori_loop(0, steps, halve, ends)
     return (ends[0] + ends[1]) / 2
+
+
+def _check_tridiagonal(d: Any, e: Any, select: str, select_range: Any) -> None:
+    """Raise unless these are what `eigh_tridiagonal` takes."""
+    if d.dtype != e.dtype:
+        raise TypeError("diagonal and off-diagonal values must have same dtype, got "
+                        f"{d.dtype} and {e.dtype}")
+    if d.dtype not in ("float32", "float64", "complex64", "complex128"):
+        raise TypeError("Only float32 and float64 inputs are supported as inputs to "
+                        f"jax.scipy.linalg.eigh_tridiagonal, got {d.dtype} and {e.dtype}")
+    n = d.shape[0]
+    if n < 1 or e.shape != (n - 1,):
+        raise ValueError(f"eigh_tridiagonal: expected d of shape (n,) and e of shape (n - 1,), got "
+                         f"{d.shape} and {e.shape}")
+    if select not in ("a", "i", "v"):
+        raise ValueError("'select must have a value in {'a', 'i', 'v'}.")
+    if select != "a" and select_range is None:
+        raise ValueError(f"for select='{select}', select_range must be specified.")
+    if select == "i" and not 0 <= select_range[0] <= select_range[1] < n:
+        raise ValueError(f"for select='i', select_range must be within 0 and {n - 1}, got "
+                         f"{select_range}")

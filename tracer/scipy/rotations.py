@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import jnp, random
+from ..jnp.indexing.searching import choose_where as where
 from ..operands.dtype_promotion import promote_dtypes_inexact
-from .special.functions import where
 
 _SMALL = 1e-3               # angle below which series are used
 

@@ -306,46 +306,19 @@ def _segments(x: Any, y: Any, how: _Segmentation, axis: int, boundary: str | Non
     fs, window, nperseg, noverlap, nfft, trend, onesided, scaling = how
     signals = [jnp.moveaxis(jnp.asarray(v), axis, -1) for v in (x, y) if v is not None]
     if len(signals) > 1:
-        ranks = [v.ndim for v in signals]
-        if ranks[0] != ranks[1]:
-            raise ValueError(f"two-arguments must have the same rank ({ranks[0]} vs {ranks[1]}).")
-        try:
-            lead = np.broadcast_shapes(*(v.shape[:-1] for v in signals))
-        except ValueError:
-            raise ValueError("x and y cannot be broadcast together.") from None
-        n = max(v.shape[-1] for v in signals)
-        signals = [jnp.broadcast_to(jnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, n - v.shape[-1])]),
-                                    (*lead, n)) for v in signals]
-    n = signals[0].shape[-1]
-    if nperseg is not None and operator.index(nperseg) < 1:
-        raise ValueError("nperseg must be a positive integer")
-    if isinstance(window, (str, tuple)):
-        nperseg = min(256 if nperseg is None else operator.index(nperseg), max(n, 1))
-    elif nperseg is not None and nperseg != len(window):
-        raise ValueError("value specified for nperseg is different from length of window: "
-                         f"{nperseg} and {len(window)}")
-    elif len(window) > n:
-        raise ValueError("window is longer than input signal")
-    else:
-        nperseg = len(window)
-    noverlap = nperseg // 2 if noverlap is None else operator.index(noverlap)
-    nfft = nperseg if nfft is None else operator.index(nfft)
-    if nfft < nperseg:
-        raise ValueError("nfft must be greater than or equal to nperseg.")
-    if noverlap >= nperseg:
-        raise ValueError("noverlap must be less than nperseg.")
+        signals = _as_long(signals)
+    nperseg, noverlap, nfft = _lengths(window, nperseg, noverlap, nfft, signals[0].shape[-1])
     if scaling not in ("density", "spectrum"):
         raise ValueError(f"Unknown scaling: {scaling}")
     if boundary is not None:
         if boundary not in _AROUND:
             raise ValueError(f"Unknown boundary option '{boundary}', must be one of: "
                              f"{[*_AROUND, None]}")
-        signals = [jnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(nperseg // 2,) * 2],
-                           **_AROUND[boundary]) for v in signals]
+        signals = [_padded(v, nperseg // 2, nperseg // 2, **_AROUND[boundary]) for v in signals]
     step = nperseg - noverlap
     if padded:
         more = -(signals[0].shape[-1] - nperseg) % step % nperseg
-        signals = [jnp.pad(v, [(0, 0)] * (v.ndim - 1) + [(0, more)]) for v in signals]
+        signals = [_padded(v, 0, more) for v in signals]
     count = (signals[0].shape[-1] - noverlap) // step
     places = (step * np.arange(count))[:, None] + np.arange(nperseg)
     weights = _window(window, nperseg)
@@ -370,6 +343,46 @@ def _segments(x: Any, y: Any, how: _Segmentation, axis: int, boundary: str | Non
     if axis != -1:
         out = jnp.moveaxis(out, -2, axis - 1)
     return freqs, jnp.asarray(times, out.real.dtype), out
+
+
+def _padded(x: Any, before: int, behind: int, **how: Any) -> Any:
+    """The signals with more samples at their ends: zeros, or as `jnp.pad` is told."""
+    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(before, behind)], **how)
+
+
+def _as_long(signals: Sequence[Any]) -> list[Any]:
+    """Signals of one shape: zeros behind the shorter ones."""
+    ranks = [v.ndim for v in signals]
+    if ranks[0] != ranks[1]:
+        raise ValueError(f"two-arguments must have the same rank ({ranks[0]} vs {ranks[1]}).")
+    try:
+        lead = np.broadcast_shapes(*(v.shape[:-1] for v in signals))
+    except ValueError:
+        raise ValueError("x and y cannot be broadcast together.") from None
+    n = max(v.shape[-1] for v in signals)
+    return [jnp.broadcast_to(_padded(v, 0, n - v.shape[-1]), (*lead, n)) for v in signals]
+
+
+def _lengths(window: Any, nperseg: Any, noverlap: Any, nfft: Any, n: int) -> tuple[int, int, int]:
+    """`nperseg`, `noverlap` and `nfft` for signals of n samples, where they are left open, too."""
+    if nperseg is not None and operator.index(nperseg) < 1:
+        raise ValueError("nperseg must be a positive integer")
+    if isinstance(window, (str, tuple)):
+        nperseg = min(256 if nperseg is None else operator.index(nperseg), max(n, 1))
+    elif nperseg is not None and nperseg != len(window):
+        raise ValueError("value specified for nperseg is different from length of window: "
+                         f"{nperseg} and {len(window)}")
+    elif len(window) > n:
+        raise ValueError("window is longer than input signal")
+    else:
+        nperseg = len(window)
+    noverlap = nperseg // 2 if noverlap is None else operator.index(noverlap)
+    nfft = nperseg if nfft is None else operator.index(nfft)
+    if nfft < nperseg:
+        raise ValueError("nfft must be greater than or equal to nperseg.")
+    if noverlap >= nperseg:
+        raise ValueError("noverlap must be less than nperseg.")
+    return nperseg, noverlap, nfft
 
 
 def _without_trend(trend: Any) -> Callable[[Any], Any]:

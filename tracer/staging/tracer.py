@@ -147,9 +147,10 @@ class Tracer(Array):
             notes=(self._origin(),),
             help="use `jnp.where` or `lax.cond`, or mark the argument static with `static_argnums`")
 
-    def _index_error(self, how: str) -> Any:
+    def _index_error(self) -> Any:
         fail(TracerIntegerConversionError,
-             f"The {how} method was called on traced array with shape {self.aval.str_short()}",
+             "The __index__() method was called on traced array with shape "
+             f"{self.aval.str_short()}",
              code="traced-integer", label="a Python integer is needed here",
              notes=(self._origin(),),
              help="shapes, ranges and Python indices must be static: mark the argument static "
@@ -158,7 +159,7 @@ class Tracer(Array):
     def __index__(self) -> int:
         check_index(self.aval)
         value = self._known()
-        return self._index_error("__index__()") if value is None else value.__index__()
+        return self._index_error() if value is None else value.__index__()
 
     def __int__(self) -> int:
         value = self._known()

@@ -88,71 +88,15 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
     if plan.permutation and not _plan(  # with the operands exchanged nothing is permuted
             tuple(b_labels), tuple(a_labels), tuple(out_labels)).permutation:
         swapped = prepared(b_shape, b_labels, a_shape, a_labels, out_labels, dtype)
-        if swapped is None:
-            return None
+        assert swapped is not None
 
         def flipped(a: np.ndarray, b: np.ndarray) -> np.ndarray:
             return swapped(b, a)
         if hasattr(swapped, "fresh"):
             flipped.fresh = True  # type: ignore[attr-defined]
         return flipped
-    left = _row_major(a_shape, *plan.a_orders, plan.batch)
-    right = _row_major(b_shape, *plan.b_orders, plan.batch)
-    shape = tuple((a_shape if of_a else b_shape)[d] for of_a, d in plan.sizes)
-    whole = _merged(shape, plan.batch, plan.batch + plan.a_orders[2])
-    pooled = _product(whole) * dtype.itemsize >= SMALLEST
-    permutation = plan.permutation
-
-    known: dict[tuple, tuple[_MatrixView, _MatrixView]] = {}
-
-    def strided(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The matrices of operands that lie otherwise, as found before for such strides."""
-        a, b = a.reshape(a_shape), b.reshape(b_shape)
-        key = a.strides, b.strides
-        views = known.get(key)
-        if views is None:
-            if len(known) >= MOST_STRIDES:
-                known.clear()
-            views = known[key] = (_matrix_view(a, *plan.a_orders, plan.batch),
-                                 _matrix_view(b, *plan.b_orders, plan.batch))
-        return _as_matrix(a, views[0]), _as_matrix(b, views[1])
-
-    def apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        out = _product_of(*strided(a, b), dtype).reshape(shape)
-        return out.transpose(permutation) if permutation else out
-
-    # numpy.dot scales by an operand of one number, and BLAS then takes 0 times infinity as 0.
-    is_scalar = _product(a_shape) == 1 or _product(b_shape) == 1
-    product = apart
-    if left is not None and right is not None and not plan.batch and not is_scalar and not (
-            plan.a_orders[2] and plan.b_orders[2]) and 0 not in (*a_shape, *b_shape):
-        product = _with_vector(left, right, not plan.b_orders[2], shape, dtype, apart)
-    elif left is not None and right is not None:
-        (left_shape, left_flip), (right_shape, right_flip) = left, right
-        multiply = _multiply(np.matmul if plan.batch or is_scalar else np.dot, left_shape, whole)
-        if plan.batch and small_matrices.are_factors(left_shape, right_shape, dtype):
-            multiply = small_matrices.product
-
-        def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-            if a.shape == left_shape and b.shape == right_shape and not plan.batch:
-                if left_flip:                   # however they lie, BLAS or numpy sees to it
-                    a = a.T
-                if right_flip:
-                    b = b.T
-            else:
-                if not (a.flags.c_contiguous and b.flags.c_contiguous):
-                    return apart(a, b)
-                a, b = a.reshape(left_shape), b.reshape(right_shape)
-                if left_flip:
-                    a = a.swapaxes(-1, -2)
-                if right_flip:
-                    b = b.swapaxes(-1, -2)
-            out = multiply(a, b, empty(whole, dtype)) if pooled else multiply(a, b)
-            if shape != whole:
-                out = out.reshape(shape)
-            return out.transpose(permutation) if permutation else out
-
-    if not permutation:
+    product = _matrix_product(plan, a_shape, b_shape, dtype)
+    if not plan.permutation:
         product.fresh = True  # type: ignore[attr-defined]
 
     def permuted(order: tuple[int, ...]) -> Callable[..., np.ndarray] | None:
@@ -164,6 +108,70 @@ def prepared(a_shape: Shape, a_labels: Labels, b_shape: Shape, b_labels: Labels,
         return prepared(a_shape, a_labels, b_shape, b_labels, out, dtype)
     product.permuted = permuted  # type: ignore[attr-defined]
     return product
+
+
+def _matrix_product(plan: _Plan, a_shape: Shape, b_shape: Shape, dtype: np.dtype
+                    ) -> Callable[..., np.ndarray]:
+    """The product of arrays of these shapes as one of matrices."""
+    left = _row_major(a_shape, *plan.a_orders, plan.batch)
+    right = _row_major(b_shape, *plan.b_orders, plan.batch)
+    shape = tuple((a_shape if of_a else b_shape)[d] for of_a, d in plan.sizes)
+    whole = _merged(shape, plan.batch, plan.batch + plan.a_orders[2])
+    pooled, permutation = _product(whole) * dtype.itemsize >= SMALLEST, plan.permutation
+    apart = _strided_product(plan, a_shape, b_shape, shape, dtype)
+    if left is None or right is None:
+        return apart
+    # numpy.dot scales by an operand of one number, and BLAS then takes 0 times infinity as 0.
+    is_scalar = _product(a_shape) == 1 or _product(b_shape) == 1
+    if not plan.batch and not is_scalar and not (
+            plan.a_orders[2] and plan.b_orders[2]) and 0 not in (*a_shape, *b_shape):
+        return _with_vector(left, right, not plan.b_orders[2], shape, dtype, apart)
+    (left_shape, left_flip), (right_shape, right_flip) = left, right
+    multiply = _multiply(np.matmul if plan.batch or is_scalar else np.dot, left_shape, whole)
+    if plan.batch and small_matrices.are_factors(left_shape, right_shape, dtype):
+        multiply = small_matrices.product
+
+    def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        if a.shape == left_shape and b.shape == right_shape and not plan.batch:
+            if left_flip:                   # however they lie, BLAS or numpy sees to it
+                a = a.T
+            if right_flip:
+                b = b.T
+        else:
+            if not (a.flags.c_contiguous and b.flags.c_contiguous):
+                return apart(a, b)
+            a, b = a.reshape(left_shape), b.reshape(right_shape)
+            if left_flip:
+                a = a.swapaxes(-1, -2)
+            if right_flip:
+                b = b.swapaxes(-1, -2)
+        out = multiply(a, b, empty(whole, dtype)) if pooled else multiply(a, b)
+        if shape != whole:
+            out = out.reshape(shape)
+        return out.transpose(permutation) if permutation else out
+    return product
+
+
+def _strided_product(plan: _Plan, a_shape: Shape, b_shape: Shape, shape: Shape, dtype: np.dtype
+                     ) -> Callable[..., np.ndarray]:
+    """The product of arrays that need not be row-major; how they become matrices is found once for
+    each pair of strides."""
+    known: dict[tuple, tuple[_MatrixView, _MatrixView]] = {}
+    permutation = plan.permutation
+
+    def apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        a, b = a.reshape(a_shape), b.reshape(b_shape)
+        key = a.strides, b.strides
+        views = known.get(key)
+        if views is None:
+            if len(known) >= MOST_STRIDES:
+                known.clear()
+            views = known[key] = (_matrix_view(a, *plan.a_orders, plan.batch),
+                                 _matrix_view(b, *plan.b_orders, plan.batch))
+        left, right = _as_matrix(a, views[0]), _as_matrix(b, views[1])
+        out = _product_of(left, right, dtype).reshape(shape)
+        return out.transpose(permutation) if permutation else out
+    return apart
 
 
 def _multiply(function: Callable[..., np.ndarray], left: Shape, whole: Shape

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...device_cost import DeviceCost
 from ...diagnostics.diagnostic import fail
-from ...facts import CHEAP, GENERATED, IDENTITY, POSITION, REARRANGED, VIEW
+from ...facts import CHEAP, GENERATED, IDENTITY, POSITION, REARRANGED, TAKEN, VIEW
 from ...meshes.manual_state import NOT_MANUAL, ManualState
 from ...op import OPS, Collective, Op, defop
 from ...rules.factor_axes import axes_without, axis_set, canonical_axes, covered
@@ -249,22 +249,30 @@ all_gather_reduced_p = _gather(
     transpose=lambda ct, x, *, all_gather_dimension, **params: (
         unreduced_reduce_scatter_p.bind(ct, scatter_dimension=all_gather_dimension, **params),))
 
-def _sum_scatter(name: str, doc: str, *, groups: bool = False, **fields: Any) -> Op:
-    """Declare a reduce-scatter; `groups`: whether it takes `axis_index_groups`."""
+def _scatter(name: str, doc: str, reduction: Op, *, groups: bool = False, **fields: Any) -> Op:
+    """Declare a reduce-scatter: the blocks of what `reduction` gives. `groups`: whether it takes
+    `axis_index_groups`.
+    """
+    whole = reduction.collective
+    assert whole is not None
+    evaluate = exchange.scattered(whole.evaluate)
     return defop(
         name, doc=doc, infer=shapes.scattered, rule=shapes.scatter_rule, explicit="follow",
-        linear=((0,),), jvp="linear", batch=_batch_shift(lambda: OPS[name], "scatter_dimension"),
-        collective=Collective(_axis_name,
-                              exchange.grouped(exchange.scatter) if groups else exchange.scatter,
-                              exchange.wire_exchange, "reduce-scatter", "sum"),
+        batch=_batch_shift(lambda: OPS[name], "scatter_dimension"),
+        collective=Collective(_axis_name, exchange.grouped(evaluate) if groups else evaluate,
+                              exchange.wire_exchange, "reduce-scatter", whole.reduces),
         **fields)
 
 
-reduce_scatter_p = _sum_scatter(
+reduce_scatter_p = _scatter(
     "reduce_scatter", "Sum over the group, each member keeping one block of a dimension.",
-    manual=_keep_state(_axis_name),
-    transpose=_scatter_transpose,
-    groups=True)
+    psum_invariant_p, manual=_keep_state(_axis_name), linear=((0,),), jvp="linear",
+    transpose=_scatter_transpose, groups=True)
+# By reduction, the op that gives each member one block of the result.
+SCATTERS: dict[Op, Op] = {psum_invariant_p: reduce_scatter_p, **{
+    op: _scatter(f"{op.name}_scatter", f"As {op.name}, each member keeping one block of a "
+                 "dimension.", op, manual=_keep_state(_axis_name))
+    for op in (pmax_p, pmin_p, pprod_p, pand_p, por_p, pxor_p)}}
 
 
 def _unreduced_scatter_state(op: Op, types: Sequence[ArrayType], params: Params
@@ -277,9 +285,9 @@ def _unreduced_scatter_state(op: Op, types: Sequence[ArrayType], params: Params
     return [_state(t, add=tuple(axes), unreduced=t.manual.unreduced - axes)]
 
 
-unreduced_reduce_scatter_p = _sum_scatter(
+unreduced_reduce_scatter_p = _scatter(
     "unreduced_reduce_scatter", "Finish a pending sum, each member keeping one block.",
-    pending="keep", manual=_unreduced_scatter_state,
+    psum_invariant_p, pending="keep", manual=_unreduced_scatter_state, linear=((0,),), jvp="linear",
     transpose=lambda ct, x, *, scatter_dimension, **params: (
         all_gather_reduced_p.bind(ct, all_gather_dimension=scatter_dimension, **params),))
 
@@ -367,7 +375,7 @@ all_slice_p = defop(
         all_gather_invariant_p.bind(ct, axis_name=axes, axis_size=axis_size,
                                     all_gather_dimension=dimension, tiled=True),),
     batch=_batch_shift(lambda: all_slice_p, "dimension"),
-    arithmetic=False, facts=(REARRANGED,),
+    arithmetic=False, facts=(REARRANGED, TAKEN),
     collective=Collective(_named, exchange.own_slice, exchange.wire_nothing, "", local=True))
 
 

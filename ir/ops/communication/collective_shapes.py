@@ -152,3 +152,10 @@ def slice_rule(ops: tuple, results: tuple, *, dimension: int, **_: Any) -> Facto
     right = list(left)
     right[dimension] = "s"
     return make_rule(_rule_text(left, right, [left[dimension], "s"]), ops, results)
+
+
+def unrelated(ops: tuple, results: tuple, **_: Any) -> FactorRule:
+    """No dimension of the operand goes with one of the result: blocks are cut anew."""
+    left = [f"a{d}" for d in range(len(ops[0]))]
+    right = [f"b{d}" for d in range(len(results[0]))]
+    return make_rule(_rule_text(left, right, [*left, *right]), ops, results)

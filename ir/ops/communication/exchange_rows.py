@@ -18,11 +18,11 @@ from ...diagnostics.diagnostic import fail
 from ...meshes.manual_state import ManualState
 from ...op import Collective, Op, defop
 from ...rules.factor_axes import axis_set
-from ...rules.rule import FactorRule, make_rule
 from ...support.buffer_pool import empty
 from ...support.caches import cached
 from ...types import ArrayType
 from . import group_exchange as exchange
+from .collective_shapes import unrelated
 from .row_exchange_plan import lacking, sent, sources
 
 Params = dict[str, Any]
@@ -41,13 +41,6 @@ def _infer(t: ArrayType, *, axis_name: tuple[str, ...], axis_size: int, dimensio
     shape = list(t.shape)
     shape[dimension] = sum(run[2] for run in wanted)
     return tuple(shape), t.dtype
-
-
-def _rule(ops: tuple, results: tuple, **_: Any) -> FactorRule:
-    left, right = ([f"{letter}{i}" for i in range(len(shape))]
-                   for letter, shape in (("a", ops[0]), ("b", results[0])))
-    private = " ".join(f"{name}!:replicate" for name in (*left, *right))
-    return make_rule(f"{' '.join(left)} -> {' '.join(right)} | {private}", ops, results)
 
 
 def _state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
@@ -117,7 +110,7 @@ exchange_rows_p = defop(
     "count, pieces) of `wanted` member i gets the places from i * step + offset on, `count` of "
     "them; pieces = (begin, end, part, start, stride) say what stands there, and zeros where none "
     "does.",
-    infer=_infer, rule=_rule, explicit="follow", manual=_state,
+    infer=_infer, rule=unrelated, explicit="follow", manual=_state,
     linear=((0,),),
     arithmetic=False, collective=Collective(
         lambda params: params["axis_name"], _evaluate, _wire, "collective-permute", sent=_sent))

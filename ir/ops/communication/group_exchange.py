@@ -78,11 +78,12 @@ def gather(x: np.ndarray, lead: int, size: int, *, all_gather_dimension: int, ti
     return np.expand_dims(moved, g)
 
 
-def scatter(x: np.ndarray, lead: int, size: int, *, scatter_dimension: int, tiled: bool,
-            **_: Any) -> np.ndarray:
-    g = lead - 1
-    total = sum_group(x, lead, size)
-    return own_blocks(total, g, lead + scatter_dimension, size, tiled)
+def scattered(reduction: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    """Of what a reduction gives to all members of a group, a block to each."""
+    def evaluate(x: np.ndarray, lead: int, size: int, *, scatter_dimension: int, tiled: bool,
+                 **_: Any) -> np.ndarray:
+        return own_blocks(reduction(x, lead, size), lead - 1, lead + scatter_dimension, size, tiled)
+    return evaluate
 
 
 def own_blocks(x: np.ndarray, g: int, d: int, size: int, tiled: bool) -> np.ndarray:

@@ -12,16 +12,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ...diagnostics.diagnostic import fail
 from ...meshes.axes import axes_overlap
 from ...meshes.manual_state import ManualState
 from ...op import Collective, Op, defop
 from ...rules.factor_axes import axes_without, axis_set
-from ...rules.rule import FactorRule, make_rule
 from ...types import ArrayType
-from . import group_exchange as exchange
+from .collective_shapes import unrelated
 from .retiling import Tiling, least_shared, nested, received, retiled_shape
 
 Params = dict[str, Any]
@@ -49,14 +46,6 @@ def _infer(t: ArrayType, *, axes: tuple[str, ...], axis_sizes: tuple[int, ...], 
     return retiled_shape(t.shape, source, target, size), t.dtype
 
 
-def _rule(ops: tuple, results: tuple, **_: Any) -> FactorRule:
-    left, right = ([f"{letter}{i}" for i in range(len(shape))]
-                   for letter, shape in (("a", ops[0]), ("b", results[0])))
-    private = " ".join(f"{name}!:replicate" for name in (*left, *right))
-    text = f"{' '.join(left)} -> {' '.join(right)}"
-    return make_rule(f"{text} | {private}" if private else text, ops, results)
-
-
 def _state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
     """Varying over the target's axes in place of the source's.
 
@@ -74,35 +63,6 @@ def _state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualSta
     remaining_axes = axes_without(t.varying, source, t.mesh)
     m = t.manual
     return [ManualState(axis_set(remaining_axes.union(target), t.mesh), m.unreduced, m.reduced)]
-
-
-def _evaluate(x: np.ndarray, lead: int, size: int, *, axes: tuple[str, ...],
-              axis_sizes: tuple[int, ...], source: Tiling, target: Tiling) -> np.ndarray:
-    g = lead - 1
-    outer, local = x.shape[:g], x.shape[lead:]
-    x = exchange.full_group(x, lead, size).reshape((*outer, *axis_sizes, *local))
-    used = _used(source)
-    x = x[(slice(None),) * g + tuple(slice(None) if a in used else 0 for a in axes)]
-    axis_of = {a: g + i for i, a in enumerate(a for a in axes if a in used)}
-    order, first = list(range(g)), g + len(used)
-    for d, dim in enumerate(source):
-        order += [*(axis_of[a] for a in dim), first + d]
-    sizes = dict(zip(axes, axis_sizes, strict=True))
-    new = retiled_shape(local, source, target, sizes)
-    split = [n for d, dim in enumerate(target) for n in (*(sizes[a] for a in dim), new[d])]
-    x = x.transpose(order).reshape((*outer, *split))
-    at, place = g, {}
-    inner = []
-    for dim in target:
-        for a in dim:
-            place[a] = at
-            at += 1
-        inner.append(at)
-        at += 1
-    wanted = [a for a in axes if a in place]
-    x = x.transpose((*range(g), *(place[a] for a in wanted), *inner))
-    x = x.reshape((*outer, *(n if a in place else 1 for a, n in sizes.items()), *new))
-    return np.broadcast_to(x, (*outer, *axis_sizes, *new)).reshape((*outer, size, *new))
 
 
 def _wire(t: ArrayType, n: int, params: Params) -> int:
@@ -132,7 +92,7 @@ retile_p = defop(
     "retile",
     doc="Each device gets its tile of the target tiling; operand: its tile of the source "
     "tiling, the same along axes that the source does not use.",
-    infer=_infer, rule=_rule, explicit="follow", manual=_state,
+    infer=_infer, rule=unrelated, explicit="follow", manual=_state,
     linear=((0,),),
     arithmetic=False,
-    collective=Collective(lambda params: params["axes"], _evaluate, _wire, "retile"))
+    collective=Collective(lambda params: params["axes"], None, _wire, "retile"))

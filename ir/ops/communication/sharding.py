@@ -18,7 +18,6 @@ from ...meshes.manual_state import ManualState
 from ...meshes.mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from ...op import Collective, Op, Sample, defop
 from ...settings.context import STATE
-from ...shardings.normalized import insert_dim
 from ...shardings.sharding import NamedSharding, named_sharding_abstract
 from ...source.location import capture
 from ...spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
@@ -92,14 +91,6 @@ def _reshard_transpose(ct: Any, x: Any, *, dst_sharding: NamedSharding) -> list[
     return [reshard_p.bind(ct, dst_sharding=back)]
 
 
-def _reshard_batch(operands: Sequence[Any], dims: Sequence[Any], size: int, *,
-                   dst_sharding: NamedSharding) -> tuple[list[Any], list[Any]]:
-    (x,), (d,) = operands, dims
-    aval = x.aval
-    entry = aval.entries[d] if aval.mesh is dst_sharding.mesh else ()
-    return [reshard_p.bind(x, dst_sharding=insert_dim(dst_sharding, aval.ndim - 1, d, entry))], [d]
-
-
 def _identity(lead: int, x: Any, **params: Any) -> Any:
     return x
 
@@ -111,7 +102,7 @@ def _no_samples() -> list[Sample]:
 reshard_p = defop(
     "reshard", doc="The same value, laid out as `dst_sharding` says.",
     infer=_reshard_infer, rule="... -> ...", explicit="follow", pending="carry",
-    linear=[(0,)], jvp="linear", transpose=_reshard_transpose, batch=_reshard_batch,
+    linear=[(0,)], jvp="linear", transpose=_reshard_transpose,
     evaluate=_identity, arithmetic=False, facts=(IDENTITY, LAYOUT),
     samples=_no_samples)
 
@@ -170,22 +161,13 @@ def _constraint_transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
     return [sharding_constraint_p.bind(ct, **params)]
 
 
-def _constraint_batch(operands: Sequence[Any], dims: Sequence[Any], size: int, *,
-                      sharding: NamedSharding, **more: Any) -> tuple[list[Any], list[Any]]:
-    (x,), (d,) = operands, dims
-    has_auto = bool(sharding.mesh.auto_axes)
-    entry = UNCONSTRAINED if has_auto else x.aval.entries[d]
-    wider = insert_dim(sharding, x.aval.ndim - 1, d, entry)
-    return [sharding_constraint_p.bind(x, sharding=wider, **more)], [d]
-
-
 sharding_constraint_p = defop(
     "sharding_constraint",
     doc="The same value; over Auto axes its layout is fixed to `sharding`, but for the dimensions "
         "that are UNCONSTRAINED. `priority` (0 if it is not there) says when it spreads, "
         "`unreduced` over which axes it stays an unfinished sum (of a plan that is kept).",
     infer=_constraint_infer, rule="... -> ...", explicit="follow", pending="carry",
-    linear=[(0,)], jvp="linear", transpose=_constraint_transpose, batch=_constraint_batch,
+    linear=[(0,)], jvp="linear", transpose=_constraint_transpose,
     evaluate=_identity, arithmetic=False, facts=(IDENTITY, LAYOUT),
     samples=_no_samples)
 

@@ -23,8 +23,9 @@ from ...kernels.device_dimensions import lead_sizes, without_common
 from ...kernels.matrices.conv_products import by_products
 from ...kernels.matrices.gemm import contract
 from ...kernels.windows import Padding, halo, output_size, pad_array, passes, spread_size, windows
-from ...op import LinearOperand, LocalizeContext, Op, Sample, defop, register_param_type
+from ...op import LinearOperand, LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
+from ...param_types import register_param_type
 from ...rules.factor import REDUCE
 from ...rules.rule import FactorRule, make_rule
 from ...shardings.sharding import NamedSharding

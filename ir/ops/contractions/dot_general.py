@@ -53,7 +53,7 @@ def _infer(lhs: ArrayType, rhs: ArrayType, *, dimension_numbers: DotNumbers, pre
            preferred_element_type: Any, out_sharding: Any) -> tuple:
     shape = result_shape(lhs.shape, rhs.shape, dimension_numbers)
     if shape is None:
-        check_dot("dot_general", lhs, rhs, dimension_numbers)
+        check_dot(lhs, rhs, dimension_numbers)
         (lc, rc), (lb, rb) = dimension_numbers
         shape = (*[lhs.shape[d] for d in lb],
                  *[lhs.shape[d] for d in free_dims(lhs.ndim, lc, lb)],

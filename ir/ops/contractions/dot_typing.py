@@ -27,7 +27,7 @@ def free_dims(ndim: int, contracting: Sequence[int], batch: Sequence[int]) -> Di
     return tuple([d for d in range(ndim) if d not in contracting and d not in batch])
 
 
-def check_dot(name: str, lhs: ArrayType, rhs: ArrayType, numbers: DotNumbers) -> None:
+def check_dot(lhs: ArrayType, rhs: ArrayType, numbers: DotNumbers) -> None:
     """Raise JAX's TypeError unless the dimension numbers fit the operands."""
     contracting, batch = numbers
     types = [lhs, rhs]
@@ -35,26 +35,27 @@ def check_dot(name: str, lhs: ArrayType, rhs: ArrayType, numbers: DotNumbers) ->
                           ("rhs", rhs, contracting[1], batch[1])):
         if not all(0 <= d < t.ndim for d in (*c, *b)):
             reject(TypeError, types,
-                   f"{name} requires {side} dimension numbers to be nonnegative and less than the "
-                   f"number of axes of the {side} value, got {side}_batch of {b} and "
+                   f"dot_general requires {side} dimension numbers to be nonnegative and less than "
+                   f"the number of axes of the {side} value, got {side}_batch of {b} and "
                    f"{side}_contracting of {c} for {side} of rank {t.ndim}")
     if len(batch[0]) != len(batch[1]):
-        reject(TypeError, types, f"{name} requires equal numbers of lhs_batch and rhs_batch "
+        reject(TypeError, types, f"dot_general requires equal numbers of lhs_batch and rhs_batch "
                f"dimensions, got lhs_batch {batch[0]} and rhs_batch {batch[1]}.")
     for word, pair in (("batch", batch), ("contracting", contracting)):
         for side, dims in zip(("lhs", "rhs"), pair, strict=True):
             if len(set(dims)) != len(dims):
-                reject(TypeError, types, f"{name} requires {side} {word} dimensions to be "
+                reject(TypeError, types, f"dot_general requires {side} {word} dimensions to be "
                        f"distinct, got {side}_{word} {dims}.")
     for side, c, b in (("lhs", contracting[0], batch[0]), ("rhs", contracting[1], batch[1])):
         if set(c) & set(b):
-            reject(TypeError, types, f"{name} requires {side} batch dimensions to be disjoint from "
-                   f"contracting dimensions, got {side}_batch {b} and {side}_contracting {c}.")
+            reject(TypeError, types, f"dot_general requires {side} batch dimensions to be "
+                   f"disjoint from contracting dimensions, got {side}_batch {b} and "
+                   f"{side}_contracting {c}.")
     for text, (a, b) in (("lhs batch dimensions and rhs batch dimensions to have the same shape",
                           batch), ("contracting dimensions to have the same shape", contracting)):
         sizes = tuple(lhs.shape[d] for d in a), tuple(rhs.shape[d] for d in b)
         if sizes[0] != sizes[1]:
-            reject(TypeError, types, f"{name} requires {text}, got {sizes[0]} and {sizes[1]}.")
+            reject(TypeError, types, f"dot_general requires {text}, got {sizes[0]} and {sizes[1]}.")
 
 
 def result_shape(lhs: Shape, rhs: Shape, numbers: DotNumbers) -> Shape | None:

@@ -13,7 +13,8 @@ import numpy as np
 
 from ...device_cost import DeviceCost, Types
 from ...dtypes import issubdtype
-from ...op import Op, Sample, defop, register_param_type
+from ...op import Op, Sample, defop
+from ...param_types import register_param_type
 from ...types import ArrayType, Entries, Shape
 from ..derivatives import conj, move_first, mul, real, type_of
 from ..rules import batch_dim, call, reject, rule_text

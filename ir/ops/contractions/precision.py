@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from ...op import register_param_type
+from ...param_types import register_param_type
 from ...support.named_tuple import NamedTuple
 
 

@@ -19,7 +19,8 @@ from ...diagnostics.diagnostic import fail
 from ...dtypes import issubdtype
 from ...kernels.device_dimensions import is_common, lead_sizes, without_common
 from ...kernels.matrices.gemm import contract
-from ...op import LinearOperand, Op, Sample, defop, register_param_type
+from ...op import LinearOperand, Op, Sample, defop
+from ...param_types import register_param_type
 from ...support.named_tuple import NamedTuple
 from ...types import ArrayType, Shape, short_list
 from ..derivatives import batch_first, convert, type_of
@@ -112,7 +113,7 @@ def _infer(lhs: ArrayType, rhs: ArrayType, sizes: ArrayType, *,
                 "batch dimensions.")
         if rhs.shape[group] != count:
             bad(f"expected rhs group dimension size to be {count}, got {rhs.shape[group]}.")
-    check_dot("dot_general", lhs, rhs, n.dot_dimension_numbers)
+    check_dot(lhs, rhs, n.dot_dimension_numbers)
     if not issubdtype(sizes.dtype, np.integer):
         bad(f"{name} requires that group_sizes.dtype is subtype of np.integer.")
     left, right, out = _labels(lhs.ndim, rhs.ndim, n)

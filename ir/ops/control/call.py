@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...op import defop
-from ...rules.rule import FactorRule
 from ...types import ArrayType, same_type
+from ..rules import CALL_RULE, states_of
 
 
 def _infer(*types: ArrayType, jaxpr: Any, **params: Any) -> list[ArrayType]:
@@ -20,14 +20,10 @@ def _infer(*types: ArrayType, jaxpr: Any, **params: Any) -> list[ArrayType]:
     return list(jaxpr.out_avals)
 
 
-def _rule(operand_shapes: tuple, result_shapes: tuple, **params: Any) -> FactorRule:
-    raise TypeError("a call has no factor rule: its program is inlined before partitioning")
-
-
 jit_p = defop(
     "jit", doc="Call `jaxpr`, the program of a jitted function, under its `name`.",
-    infer=_infer, multiple_results=True, subprograms=("jaxpr",), rule=_rule,
-    manual=lambda op, types, params: [t.manual for t in params["jaxpr"].out_avals])
+    infer=_infer, multiple_results=True, subprograms=("jaxpr",), rule=CALL_RULE,
+    manual=states_of("jaxpr"))
 
 
 def _no_derivative(operands: Any, tangents: Any, **params: Any) -> Any:
@@ -40,6 +36,5 @@ composite_p = defop(
     "composite",
     doc="Call `jaxpr`, which is what the operation `name` (of a `version`, with `attributes`) "
         "means; it has no derivative.",
-    infer=_infer, multiple_results=True, subprograms=("jaxpr",), rule=_rule,
-    manual=lambda op, types, params: [t.manual for t in params["jaxpr"].out_avals],
-    jvp=_no_derivative)
+    infer=_infer, multiple_results=True, subprograms=("jaxpr",), rule=CALL_RULE,
+    manual=states_of("jaxpr"), jvp=_no_derivative)

@@ -7,42 +7,28 @@ derivative of a custom_vjp function until it is transposed; it can do nothing el
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...facts import IDENTITY
-from ...meshes.manual_state import ManualState
 from ...op import Op, Sample, defop
 from ...rules.rule import FactorRule
 from ...types import ArrayType
 from ..elementwise.declaration import values
+from ..rules import CALL_RULE, states_of
 from .call import composite_p, jit_p
-
-
-def _infer_call(param: str) -> Any:
-    def infer(*types: ArrayType, **params: Any) -> list[ArrayType]:
-        return list(params[param].out_avals)
-    return infer
-
-
-def _no_rule(operand_shapes: tuple, result_shapes: tuple, **params: Any) -> FactorRule:
-    raise TypeError("a call has no factor rule: its program is inlined before partitioning")
-
-
-def _states(param: str) -> Any:
-    def manual(op: Any, types: Sequence[ArrayType], params: dict[str, Any]) -> list[ManualState]:
-        return [t.manual for t in params[param].out_avals]
-    return manual
 
 
 def _call(name: str, doc: str, *subprograms: str) -> Op:
     """Declare a call of the program in its first subprogram's param."""
+    def infer(*types: ArrayType, **params: Any) -> list[ArrayType]:
+        return list(params[subprograms[0]].out_avals)
+
     return defop(
-        name, doc=doc, infer=_infer_call(subprograms[0]), multiple_results=True,
-        subprograms=subprograms, rule=_no_rule, manual=_states(subprograms[0]))
+        name, doc=doc, infer=infer, multiple_results=True, subprograms=subprograms,
+        rule=CALL_RULE, manual=states_of(subprograms[0]))
 
 
 custom_jvp_call_p = _call(

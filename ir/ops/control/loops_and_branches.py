@@ -9,20 +9,18 @@ Names and params are those of JAX's primitives.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from ...facts import BRANCHES
-from ...meshes.manual_state import ManualState
-from ...op import Op, defop
+from ...op import defop
 from ...program import Equation, Program
 from ...region import Region, Slot
-from ...rules.rule import FactorRule
 from ...shardings.sharding import named_sharding_abstract
 from ...spec import spec_from_entries
 from ...support.caches import cached
 from ...types import ArrayType, same_type
+from ..rules import no_rule, states_of
 
 Types = Sequence[ArrayType]
 
@@ -97,18 +95,6 @@ def _infer_cond(index: ArrayType, *types: ArrayType, branches: tuple[Program, ..
     return list(branches[0].out_avals)
 
 
-def _no_rule(operand_shapes: tuple, result_shapes: tuple, **params: Any) -> FactorRule:
-    raise TypeError("loops and branches have no factor rule: layouts pass through their programs")
-
-
-def _results_of(param: str) -> Any:
-    def manual(op: Op, types: Types, params: dict[str, Any]) -> list[ManualState]:
-        held = params[param]
-        program: Program = held[0] if isinstance(held, tuple) else held
-        return [t.manual for t in program.out_avals]
-    return manual
-
-
 def _scan_region(eqn: Equation) -> Region:
     body: Program = eqn.params["jaxpr"]
     return Region((("jaxpr", -1, body),), _scan_slots(
@@ -154,6 +140,8 @@ def _cond_slots(branches: int, operands: int, results: int) -> tuple[Slot, ...]:
     return tuple(slots)
 
 
+_RULE = no_rule("loops and branches have no factor rule: layouts pass through their programs")
+
 scan_p = defop(
     "scan",
     doc="Run `jaxpr` `length` times, last item first if `reverse`. Operands: `num_consts` values "
@@ -161,21 +149,21 @@ scan_p = defop(
         "along the first dimension. Results: the last carries, then what the runs gave besides, "
         "stacked. `unroll` is a hint for compilers.",
     infer=_infer_scan, multiple_results=True, subprograms=("jaxpr",),
-    region=_scan_region, rule=_no_rule, manual=_results_of("jaxpr"))
+    region=_scan_region, rule=_RULE, manual=states_of("jaxpr"))
 
 while_p = defop(
     "while",
     doc="Run `body_jaxpr` on the carries as long as `cond_jaxpr` of them is true. Operands: "
         "`cond_nconsts` values that the test closes over, `body_nconsts` for the body, carries.",
     infer=_infer_while, multiple_results=True, subprograms=("cond_jaxpr", "body_jaxpr"),
-    region=_while_region, rule=_no_rule, manual=_results_of("body_jaxpr"))
+    region=_while_region, rule=_RULE, manual=states_of("body_jaxpr"))
 
 cond_p = defop(
     "cond",
     doc="Run the one of the `branches` that the first operand numbers, on the other operands; a "
         "number out of range means the nearest branch.",
     infer=_infer_cond, multiple_results=True, subprograms=("branches",),
-    region=_cond_region, rule=_no_rule, manual=_results_of("branches"), facts=(BRANCHES,))
+    region=_cond_region, rule=_RULE, manual=states_of("branches"), facts=(BRANCHES,))
 
 REGIONS = frozenset(op.name for op in (scan_p, while_p, cond_p))
 """Ops whose programs share values with what is around them."""

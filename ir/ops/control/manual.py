@@ -13,11 +13,11 @@ from ...facts import PER_DEVICE
 from ...meshes.manual_state import NOT_MANUAL, ManualState
 from ...meshes.mesh import AbstractMesh, AxisType
 from ...op import Op, defop
-from ...rules.rule import FactorRule
 from ...shardings.sharding import named_sharding_abstract
 from ...spec import PartitionSpec, spec_from_entries
 from ...support.caches import cached
 from ...types import ArrayType, Shape, array_type
+from ..rules import no_rule
 
 
 @cached(256)
@@ -104,10 +104,6 @@ def _infer(*types: ArrayType, jaxpr: Any, in_specs: tuple[PartitionSpec, ...],
             for v, s in zip(jaxpr.outvars, out_specs, strict=True)]
 
 
-def _rule(operand_shapes: tuple, result_shapes: tuple, **params: Any) -> FactorRule:
-    raise TypeError("a manual region has no factor rule: its body is lowered in place")
-
-
 def _manual(op: Op, types: Any, params: dict[str, Any]) -> list[ManualState]:
     axes = params["manual_axes"]
     return [ManualState(t.varying - axes, t.manual.unreduced - axes, t.manual.reduced - axes)
@@ -118,5 +114,6 @@ shard_map_p = defop(
     "shard_map",
     doc="Run `jaxpr` on every device's blocks: in_specs say how operands are cut over the "
         "`manual_axes` of `mesh`, out_specs how results are put together.",
-    infer=_infer, multiple_results=True, subprograms=("jaxpr",), rule=_rule, manual=_manual,
-    facts=(PER_DEVICE,))
+    infer=_infer, multiple_results=True, subprograms=("jaxpr",),
+    rule=no_rule("a manual region has no factor rule: its body is lowered in place"),
+    manual=_manual, facts=(PER_DEVICE,))

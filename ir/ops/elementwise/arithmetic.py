@@ -16,7 +16,8 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...facts import CHEAP, EXACT
 from ...inference import pending
-from ...op import Evaluator, LinearOperand, Sample, defop, register_param_type
+from ...op import Evaluator, LinearOperand, Sample, defop
+from ...param_types import register_param_type
 from ...types import ArrayType
 from ..derivatives import (
     abs_,

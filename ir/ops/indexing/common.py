@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import issubdtype
-from ...op import register_param_type
+from ...param_types import register_param_type
 from ...support.named_tuple import NamedTuple
 from ...types import ArrayType, Shape
 from ..rules import reject
@@ -36,6 +36,10 @@ class GatherDimensionNumbers(NamedTuple):
     operand_batching_dims: tuple[int, ...] = ()
     start_indices_batching_dims: tuple[int, ...] = ()
 
+    def as_scatter(self) -> ScatterDimensionNumbers:
+        """The numbers of the scatter that writes what this gather reads."""
+        return ScatterDimensionNumbers(*self)
+
 
 @register_param_type
 class ScatterDimensionNumbers(NamedTuple):
@@ -48,9 +52,7 @@ class ScatterDimensionNumbers(NamedTuple):
 
     def as_gather(self) -> GatherDimensionNumbers:
         """The numbers of the gather that reads what this scatter writes."""
-        return GatherDimensionNumbers(
-            self.update_window_dims, self.inserted_window_dims, self.scatter_dims_to_operand_dims,
-            self.operand_batching_dims, self.scatter_indices_batching_dims)
+        return GatherDimensionNumbers(*self)
 
 
 @register_param_type
@@ -106,13 +108,20 @@ class Checks:
                 self.fail(f"Invalid {name} set in {self.op} op; valid range is [0, {rank}); got: "
                           f"{d}.")
 
-    def disjoint(self, a: Sequence[int], b: Sequence[int], name_a: str, name_b: str) -> None:
-        if set(a) & set(b):
-            self.fail(f"{name_a} and {name_b} in {self.op} op must be disjoint; got: {a} and {b}.")
-
-    def batching(self, operand: ArrayType, indices: ArrayType, dims: Sequence[int],
-                 indices_dims: Sequence[int], name: str, indices_name: str) -> None:
-        what = self.op.capitalize()
+    def operand_dims(self, numbers: Any, operand: ArrayType, indices: ArrayType, left_out: str,
+                     indexed: str, indices_name: str) -> None:
+        """Of dimension numbers: the dimensions of the operand that windows leave out, those that
+        the indices position, and those that are batched, along with ones of the indices."""
+        what, name = self.op.capitalize(), "operand_batching_dims"
+        dims, indices_dims = numbers.operand_batching_dims, getattr(numbers, indices_name)
+        for each in (left_out, name):
+            self.sorted_unique(getattr(numbers, each), each)
+            self.in_range(getattr(numbers, each), operand.ndim, each)
+        for each in (left_out, indexed):
+            given = getattr(numbers, each)
+            if set(given) & set(dims):
+                self.fail(f"{each} and {name} in {self.op} op must be disjoint; got: {given} and "
+                          f"{dims}.")
         self.unique(indices_dims, indices_name)
         self.in_range(indices_dims, indices.ndim, indices_name)
         if indices.ndim - 1 in indices_dims:

@@ -17,6 +17,7 @@ from ...device_cost import DeviceCost, window_traffic
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import iinfo, issubdtype
+from ...facts import TAKEN
 from ...kernels.device_dimensions import is_common, lead_indices, lead_sizes, mergeable
 from ...op import OPS, Evaluator, LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
@@ -30,7 +31,6 @@ from .common import (
     Checks,
     GatherDimensionNumbers,
     GatherScatterMode,
-    ScatterDimensionNumbers,
     check_index_dtype,
     factor_dims,
     linear_index,
@@ -39,7 +39,7 @@ from .common import (
     window_dims,
 )
 from .padded_positions import indexed_on_padding
-from .split_windows import own_windows, split_dims
+from .split_windows import Outside, own_windows, split_dims
 
 _row_indexing = lazy_import(".row_indexing", __package__)
 _point_indexing = lazy_import(".point_indexing", __package__)
@@ -70,16 +70,8 @@ def _infer(operand: ArrayType, indices: ArrayType, *, dimension_numbers: GatherD
         if not 0 <= d < operand.ndim:
             check.fail(f"Invalid start_index_map; domain is [0, {operand.ndim}), got: {i}->{d}.")
     check.unique(n.start_index_map, "start_index_map")
-    for dims, name in ((n.collapsed_slice_dims, "collapsed_slice_dims"),
-                       (n.operand_batching_dims, "operand_batching_dims")):
-        check.sorted_unique(dims, name)
-        check.in_range(dims, operand.ndim, name)
-    check.disjoint(n.collapsed_slice_dims, n.operand_batching_dims, "collapsed_slice_dims",
-                   "operand_batching_dims")
-    check.disjoint(n.start_index_map, n.operand_batching_dims, "start_index_map",
-                   "operand_batching_dims")
-    check.batching(operand, indices, n.operand_batching_dims, n.start_indices_batching_dims,
-                   "operand_batching_dims", "start_indices_batching_dims")
+    check.operand_dims(n, operand, indices, "collapsed_slice_dims", "start_index_map",
+                       "start_indices_batching_dims")
     if operand.ndim != len(slice_sizes):
         check.fail("Gather op must have one slice size for every input dimension; got: "
                    f"len(slice_sizes)={len(slice_sizes)}, input_shape.rank={operand.ndim}")
@@ -173,13 +165,10 @@ def _jvp(g: Any, out: Any, operand: Any, indices: Any, *, fill_value: Any, **par
 def _transpose(ct: Any, operand: Any, indices: Any, *, dimension_numbers: GatherDimensionNumbers,
                slice_sizes: Shape, unique_indices: bool, indices_are_sorted: bool,
                mode: GatherScatterMode, fill_value: Any) -> tuple:
-    n = dimension_numbers
-    numbers = ScatterDimensionNumbers(n.offset_dims, n.collapsed_slice_dims, n.start_index_map,
-                                      n.operand_batching_dims, n.start_indices_batching_dims)
     base = zeros(cotangent_type(operand.aval).update(dtype=ct.dtype))
     return OPS["scatter-add"].bind(
-        base, indices, ct, dimension_numbers=numbers, indices_are_sorted=indices_are_sorted,
-        unique_indices=unique_indices, mode=mode), None
+        base, indices, ct, dimension_numbers=dimension_numbers.as_scatter(),
+        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode), None
 
 
 def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
@@ -327,8 +316,8 @@ def _localize(context: LocalizeContext) -> list[Any]:
     if not split:
         return context.emit(gather_p, [operand, indices], params)
     fills = params["mode"] is GatherScatterMode.FILL_OR_DROP
-    own = own_windows(out, context, indices, n, context.params["slice_sizes"],
-                      params["slice_sizes"], split, not fills, fills)
+    own = own_windows(out, indices, n, context.params["slice_sizes"], params["slice_sizes"], split,
+                      Outside.TOLD if fills else Outside.MOVED)
     found = context.emit(gather_p, [operand, own.indices], {
         **params, "mode": GatherScatterMode.CLIP, "fill_value": None,
         "dimension_numbers": own.numbers, "slice_sizes": own.sizes, "indices_are_sorted": False})[0]
@@ -383,6 +372,6 @@ gather_p = defop(
     infer=_infer, rule=_rule, explicit=_explicit, pending="iterated",
     linear=((0,),), passes_sums=_passes_sums, jvp=(_jvp, None), transpose=_transpose, batch=_batch,
     evaluate=Evaluator(_evaluate, prepare=_prepared), arithmetic=False,
-    cost=DeviceCost(traffic=window_traffic),
+    facts=(TAKEN,), cost=DeviceCost(traffic=window_traffic),
     resize=_resize, padded=_padded, localize=_localize,
     samples=_samples)

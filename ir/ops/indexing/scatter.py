@@ -22,6 +22,7 @@ from ...kernels.row_updates import accumulate_rows, combine_few, write_rows
 from ...op import OPS, Evaluator, LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
 from ...rules.factor import REDUCE
+from ...support.immutable import immutable
 from ...support.lazy import lazy_import
 from ...types import Shape
 from ..derivatives import batch_first
@@ -47,17 +48,11 @@ from .scatter_derivatives import (
     transpose_write,
 )
 from .scatter_typing import Params, rule_with, scatter_explicit, scatter_infer
-from .split_windows import own_windows, split_dims
+from .split_windows import Outside, own_windows, split_dims
 from .window_updates import as_windows, change_windows
 
 _row_indexing = lazy_import(".row_indexing", __package__)
 _point_indexing = lazy_import(".point_indexing", __package__)
-
-
-# -- checks ----------------------------------------------------------------------------------------
-
-
-# -- the factor rule and Explicit axes -------------------------------------------------------------
 
 
 # -- batching --------------------------------------------------------------------------------------
@@ -91,41 +86,47 @@ def _copied(x: np.ndarray) -> np.ndarray:
     return out
 
 
-def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None],
-                   ufunc: np.ufunc | None) -> Evaluator:
-    """An evaluator, and as its attribute `over` one that may write over the operand.
+@immutable
+class _Combining:
+    """A scatter on blocks. combine: of rows, places and updates. ufunc: what it does to one
+    element; None if it writes."""
+    combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
+    ufunc: np.ufunc | None
 
-    combine: of rows, places and updates. ufunc: what it does to one element; None if it writes.
-    """
-    def evaluate(lead: int, x: np.ndarray, indices: np.ndarray, updates: np.ndarray,
+    @property
+    def evaluator(self) -> Evaluator:
+        return Evaluator(self.evaluate, prepare=self.prepared, write_over=self.write_over)
+
+    def evaluate(self, lead: int, x: np.ndarray, indices: np.ndarray, updates: np.ndarray,
                  **params: Any) -> np.ndarray:
         one = one_window(lead, x, indices, updates, params)
         if one is None:
-            return apart(lead, x, indices, updates, **params)
+            return self._apart(lead, x, indices, updates, **params)
         out = empty_like(x, (*lead_sizes(lead, (x, updates)), *x.shape[lead:]))
         np.copyto(out, x)
-        one.change(out, updates, ufunc)
+        one.change(out, updates, self.ufunc)
         return out
 
-    def written_over(lead: int, x: np.ndarray, indices: np.ndarray, updates: np.ndarray,
-                     **params: Any) -> np.ndarray:
+    def write_over(self, lead: int, x: np.ndarray, indices: np.ndarray, updates: np.ndarray,
+                   **params: Any) -> np.ndarray:
+        """The same, but the result may take the memory of `x`."""
         one = one_window(lead, x, indices, updates, params)
         if one is None:
-            return apart(lead, x, indices, updates, **params, over=True)
+            return self._apart(lead, x, indices, updates, **params, over=True)
         if x.shape[:lead] != lead_sizes(lead, (x, updates)) or not x.flags.writeable:
-            return evaluate(lead, x, indices, updates, **params)
-        one.change(x, updates, ufunc)
+            return self.evaluate(lead, x, indices, updates, **params)
+        one.change(x, updates, self.ufunc)
         return x
 
-    def apart(lead: int, x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *,
-              dimension_numbers: ScatterDimensionNumbers, indices_are_sorted: bool,
-              unique_indices: bool, mode: GatherScatterMode, over: bool = False
-              ) -> np.ndarray:
+    def _apart(self, lead: int, x: np.ndarray, indices: np.ndarray, updates: np.ndarray, *,
+               dimension_numbers: ScatterDimensionNumbers, indices_are_sorted: bool,
+               unique_indices: bool, mode: GatherScatterMode, over: bool = False) -> np.ndarray:
+        """The result where there are several windows. over: in the memory of `x`, if that goes."""
         n = dimension_numbers
         local = x.shape[lead:]
         devices = lead_sizes(lead, (x, indices, updates))
         slices = slice_sizes_of(local, updates.shape[lead:], n)
-        large = as_windows(local, slices, ufunc)    # each changed as such
+        large = as_windows(local, slices, self.ufunc)    # each changed as such
         at = locate(lead, local, indices, n.as_gather(), slices, starts_only=large)
         queries = indices.ndim - lead - 1
         layout = (*range(lead), *(lead + d for d in (*at.addressed, *at.whole)))
@@ -150,7 +151,7 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
             out = changed()
             change_windows(out, where, [slices[d] for d in at.partial],
                            [lead + at.addressed.index(d) for d in at.partial], values,
-                           np.ones(devices + asked, bool) if valid is None else valid, ufunc)
+                           np.ones(devices + asked, bool) if valid is None else valid, self.ufunc)
         else:
             positions = np.broadcast_to(linear_index(where, [*devices, *sizes]),
                                         devices + asked + tuple([slices[d] for d in at.partial]))
@@ -162,17 +163,18 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
             rows = math.prod((*devices, *sizes))
             if not in_order and 2 * positions.size <= rows:
                 out = x if in_place and x.flags.writeable else _copied(whole)
-                combine_few(combine, out.transpose(layout), (*devices, *sizes), positions, values)
+                combine_few(self.combine, out.transpose(layout), (*devices, *sizes), positions,
+                            values)
                 return out
             out = changed()
-            combine(out.reshape(rows, width), positions, values)
+            self.combine(out.reshape(rows, width), positions, values)
         return x if out is x else out.transpose(permutation_inverse(layout))
 
-    def prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
+    def prepared(self, lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
                  params: Params) -> Callable[..., np.ndarray] | None:
         """The same for arrays of these shapes, where it changes one window, or where rows lie one
         behind the other."""
-        one = window_changed(lead, shapes, params, ufunc)
+        one = window_changed(lead, shapes, params, self.ufunc)
         if one is not None:
             return one
         if lead or 0 in shapes[2]:
@@ -180,9 +182,9 @@ def _evaluate_with(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None]
         clips = params["mode"] is GatherScatterMode.CLIP
         n = params["dimension_numbers"]
         sizes = slice_sizes_of(shapes[0], shapes[2], n)
-        found = None if clips else _row_indexing.rows_combined(shapes, dtypes, n, sizes, combine)
-        return found or _point_indexing.windows_combined(shapes, dtypes, n, sizes, combine, clips)
-    return Evaluator(evaluate, prepare=prepared, write_over=written_over)
+        given = shapes, dtypes, n, sizes, self.combine
+        found = None if clips else _row_indexing.rows_combined(*given)
+        return found or _point_indexing.windows_combined(*given, clips)
 
 
 # -- padded operands ------------------------------------------------------------------------------
@@ -195,6 +197,7 @@ def _padded(context: PaddedContext) -> list[Padded] | None:
                               context.params["mode"] is not GatherScatterMode.CLIP)
 
 
+# -- per-device code -------------------------------------------------------------------------------
 
 def _localize(name: str) -> Callable[[LocalizeContext], list[Any]]:
     def localize(context: LocalizeContext) -> list[Any]:
@@ -221,8 +224,8 @@ def _localize(name: str) -> Callable[[LocalizeContext], list[Any]]:
         if split:
             sizes = slice_sizes_of(context.local_operand_shapes[0], updates.aval.shape, n)
             clips = params["mode"] in (GatherScatterMode.CLIP, GatherScatterMode.ONE_HOT)
-            own = own_windows(out, context, indices, n.as_gather(), windows, sizes, split, clips,
-                              False)
+            own = own_windows(out, indices, n.as_gather(), windows, sizes, split,
+                              Outside.MOVED if clips else Outside.LEFT)
             mine = own.mine
             if own.outside is not None:
                 mine = out.call("and", mine, out.call("not", own.outside))
@@ -232,11 +235,8 @@ def _localize(name: str) -> Callable[[LocalizeContext], list[Any]]:
             if own.moved:
                 updates = out.call("transpose", updates,
                                    permutation=own.order(len(updates.aval.shape)))
-            g = own.numbers
             params = {**params, "mode": GatherScatterMode.FILL_OR_DROP, "indices_are_sorted": False,
-                      "dimension_numbers": ScatterDimensionNumbers(
-                          g.offset_dims, g.collapsed_slice_dims, g.start_index_map,
-                          g.operand_batching_dims, g.start_indices_batching_dims)}
+                      "dimension_numbers": own.numbers.as_scatter()}
         return context.emit(OPS[name], [x, indices, updates], params)
     return localize
 
@@ -288,14 +288,14 @@ def _defscatter(name: str, doc: str, query_kind: str, ufunc: np.ufunc | None,
         infer=scatter_infer, rule=rule_with(query_kind), explicit=scatter_explicit,
         pending="iterated",
         batch=_batch_with(name),
-        evaluate=_evaluate_with(combine, ufunc), arithmetic=arithmetic, padded=_padded,
+        evaluate=_Combining(combine, ufunc).evaluator, arithmetic=arithmetic, padded=_padded,
         localize=_localize(name),
         **fields)
 
 
 scatter_p = _defscatter(
     "scatter",
-    "Overwrite windows of operand 0, at the positions given by operand 1, with operand " "2.",
+    "Overwrite windows of operand 0, at the positions given by operand 1, with operand 2.",
     "replicate", None,
     linear=((0, 2),), jvp="linear", transpose=transpose_write,
     arithmetic=False, facts=(IN_PLACE,), cost=DeviceCost(traffic=_traffic),

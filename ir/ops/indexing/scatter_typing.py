@@ -47,16 +47,8 @@ def scatter_infer(operand: ArrayType, indices: ArrayType, updates: ArrayType, *,
         check.fail(f"Updates tensor must be of rank {rank}; got {updates.ndim}.")
     check.sorted_unique(n.update_window_dims, "update_window_dims")
     check.in_range(n.update_window_dims, updates.ndim, "update_window_dims")
-    for dims, name in ((n.inserted_window_dims, "inserted_window_dims"),
-                       (n.operand_batching_dims, "operand_batching_dims")):
-        check.sorted_unique(dims, name)
-        check.in_range(dims, operand.ndim, name)
-    check.disjoint(n.inserted_window_dims, n.operand_batching_dims, "inserted_window_dims",
-                   "operand_batching_dims")
-    check.disjoint(n.scatter_dims_to_operand_dims, n.operand_batching_dims,
-                   "scatter_dims_to_operand_dims", "operand_batching_dims")
-    check.batching(operand, indices, n.operand_batching_dims, n.scatter_indices_batching_dims,
-                   "operand_batching_dims", "scatter_indices_batching_dims")
+    check.operand_dims(n, operand, indices, "inserted_window_dims", "scatter_dims_to_operand_dims",
+                       "scatter_indices_batching_dims")
     window = (len(n.update_window_dims) + len(n.inserted_window_dims)
               + len(n.operand_batching_dims))
     if operand.ndim != window:

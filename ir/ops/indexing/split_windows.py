@@ -7,6 +7,8 @@ of the block is subtracted.
 """
 from __future__ import annotations
 
+import enum
+
 from ...op import LocalizeContext
 from ...program import Atom
 from ...support.immutable import immutable
@@ -53,15 +55,21 @@ class OwnWindows:
         return (*queries, *self.moved, *self.offsets)
 
 
-def own_windows(out: Emitting, context: LocalizeContext, indices: Atom,
-                n: GatherDimensionNumbers, whole_sizes: Shape, sizes: Shape,
-                split: dict[int, Axes], clips: bool, tells: bool) -> OwnWindows:
+class Outside(enum.Enum):
+    """What becomes of windows that are not inside of the operand: they are MOVED there, TOLD from
+    those of other blocks, or LEFT to no block."""
+    MOVED = 0
+    TOLD = 1
+    LEFT = 2
+
+
+def own_windows(out: Emitting, indices: Atom, n: GatherDimensionNumbers, whole_sizes: Shape,
+                sizes: Shape, split: dict[int, Axes], outside_are: Outside) -> OwnWindows:
     """The windows of an operand whose dimensions `split` are blocks.
 
-    whole_sizes, sizes: of windows, in the whole operand and in the block. clips: whether windows
-    that are not inside of it are moved there. tells: or whether they are told from those of other
-    blocks.
+    whole_sizes, sizes: of windows, in the whole operand and in the block.
     """
+    context = out.context
     whole, block = context.operand_types[0].shape, context.local_operand_shapes[0]
     windows = window_dims(len(whole), n.collapsed_slice_dims, n.operand_batching_dims)
     places = dict(zip(windows, n.offset_dims, strict=True))
@@ -80,8 +88,8 @@ def own_windows(out: Emitting, context: LocalizeContext, indices: Atom,
             column = out.full(0, (*queries, 1), INT32)
         highest = whole[d] - whole_sizes[d]
         # else what is outside of the whole is in no block either
-        moves = clips or tells or d not in split or whole_sizes[d] > 1
-        if moves and not clips:
+        moves = outside_are is not Outside.LEFT or d not in split or whole_sizes[d] > 1
+        if moves and outside_are is not Outside.MOVED:
             off = out.call("or", out.call("lt", column, out.full(0, column.aval.shape, INT32)),
                            out.call("gt", column, out.full(highest, column.aval.shape, INT32)))
             off = out.broadcast(off, shape, front)

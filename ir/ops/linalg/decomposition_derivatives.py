@@ -301,15 +301,13 @@ def qr_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any) -> R
     return [q, r, *order], [dq, dr, *[None for _ in order]]
 
 
-def triangular_jvp_a(g: Any, out: Any, a: Any, b: Any, *, left_side: bool, lower: bool,
-                     transpose_a: bool, conjugate_a: bool, unit_diagonal: bool) -> Any:
+def triangular_jvp_a(g: Any, out: Any, a: Any, b: Any, **params: Any) -> Any:
     """d(a^-1 b) = -a^-1 da (a^-1 b), da being the triangle that is read."""
     rows, columns = _rows_columns(g)
-    k = const(1 if unit_diagonal else 0, rows)
-    inside = ge(rows, add(columns, k)) if lower else ge(columns, add(rows, k))
+    k = const(1 if params["unit_diagonal"] else 0, rows)
+    inside = ge(rows, add(columns, k)) if params["lower"] else ge(columns, add(rows, k))
     g = neg(select_n(inside, zeros_like(g), g))
-    g = transposed(g) if transpose_a else g
-    g = conjugate(g) if conjugate_a else g
-    product = matmul(g, out) if left_side else matmul(out, g)
-    return call("triangular_solve", a, product, left_side=left_side, lower=lower,
-                transpose_a=transpose_a, conjugate_a=conjugate_a, unit_diagonal=unit_diagonal)
+    g = transposed(g) if params["transpose_a"] else g
+    g = conjugate(g) if params["conjugate_a"] else g
+    return call("triangular_solve", a, matmul(g, out) if params["left_side"] else matmul(out, g),
+                **params)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...device_cost import DeviceCost, window_traffic
 from ...diagnostics.diagnostic import fail
-from ...facts import READS_FUSED
+from ...facts import READS_FUSED, TAKEN
 from ...kernels.device_dimensions import empty_like, lead_sizes
 from ...kernels.dynamic_slices import SLAB, part_taken
 from ...op import Evaluator, LocalizeContext, Op, Sample, defop
@@ -151,7 +151,7 @@ dynamic_slice_p = defop(
     pending=_dynamic_slice_pending,
     linear=((0,),), jvp="linear", transpose=_dynamic_slice_transpose, batch=_dynamic_slice_batch,
     evaluate=Evaluator(_dynamic_slice_evaluate, prepare=part_taken), arithmetic=False,
-    facts=(READS_FUSED,), cost=DeviceCost(traffic=window_traffic),
+    facts=(READS_FUSED, TAKEN), cost=DeviceCost(traffic=window_traffic),
     resize=lambda params, operands, results: {**params, "slice_sizes": results[0]},
     padded=lambda context: started_on_padding(context, context.result_types[0].shape, 1),
     localize=_dynamic_slice_localize,

@@ -139,8 +139,8 @@ def _pad_localize(context: LocalizeContext) -> list[Any]:
     axes = context.result_types[0].mesh.sort_axes(context.result_types[0].unreduced)
     known_zero = isinstance(value, Literal) and not np.any(np.asarray(value.val))
     if axes and not known_zero:
-        first = context.emit(OPS["eq"], [context.block_offset(axes, 1), _literal(0, np.int32)], {})
-        zero = _literal(0, context.operand_types[1].dtype)
+        first = context.emit(OPS["eq"], [context.block_offset(axes, 1), _zero(np.int32)], {})
+        zero = _zero(context.operand_types[1].dtype)
         value = context.emit(OPS["select_n"], [*first, zero, value], {})[0]
         known_zero = False
     config = list(context.params["padding_config"])
@@ -153,8 +153,8 @@ def _pad_localize(context: LocalizeContext) -> list[Any]:
     return context.emit(pad_p, [x, value], {"padding_config": tuple(config)})
 
 
-def _literal(value: Any, dtype: Any) -> Literal:
-    return Literal(np.asarray(value, dtype)[()], array_type((), np.dtype(dtype)))
+def _zero(dtype: Any) -> Literal:
+    return Literal(np.zeros((), dtype)[()], array_type((), np.dtype(dtype)))
 
 
 pad_p = defop(

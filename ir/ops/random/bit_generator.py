@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from ...kernels.generators import philox, threefry
-from ...op import OPS, LocalizeContext, Op, Sample, defop, register_param_type
+from ...op import OPS, LocalizeContext, Op, Sample, defop
+from ...param_types import register_param_type
 from ...shardings.sharding import NamedSharding
 from ...types import ArrayType, Entries, Shape
 from ..derivatives import move_first, type_of
@@ -131,13 +132,6 @@ def _evaluate(lead: int, key: np.ndarray, *, shape: Shape, dtype: np.dtype,
     return [_advanced(key, shape, dtype, algorithm), bits.reshape(key.shape[:-1] + tuple(shape))]
 
 
-def _resize(params: dict[str, Any], operands: Sequence[Shape], results: Sequence[Shape]
-            ) -> dict[str, Any]:
-    if results[1] != params["shape"]:
-        raise ValueError("a block of random bits depends on where it lies; it needs `localize`")
-    return params
-
-
 def _localize(context: LocalizeContext) -> list[Any]:
     params = {**context.params, "out_sharding": None}
     local = context.local_result_shapes[1]
@@ -161,7 +155,7 @@ rng_bit_generator_p = defop(
     infer=lambda key, *, shape, dtype, **params: _result_types(key, shape, dtype),
     multiple_results=True, rule=_rule, explicit=_explicit, sharding_param="out_sharding",
     jvp="zero", batch=_batch,
-    evaluate=_evaluate, arithmetic=False, resize=_resize, padded=lambda context: None,
+    evaluate=_evaluate, arithmetic=False, padded=lambda context: None,
     localize=_localize,
     samples=lambda: [Sample((np.asarray([1, 2, 3, 4], U32),), {
         "shape": (2, 3), "dtype": U32, "algorithm": RandomAlgorithm.RNG_PHILOX,

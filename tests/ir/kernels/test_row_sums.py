@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardtrace.ir.kernels.reductions import LONGEST, SHORTEST, adder_of, has_products, row_adder
+from shardtrace.ir.kernels.reductions import LONGEST, SHORTEST, adder_of, row_adder
 from shardtrace.ir.ops.reductions.reduction import reduce_sum_p
 
 RNG = np.random.default_rng(0)
@@ -55,7 +55,6 @@ def test_who_adds():
     assert adder_of((0, 1, 2), (3, 8, 8), F32) is row_adder((3, 8, 8), F32)
     for axes in ((0,), (0, 2), (0, 1)):
         assert adder_of(axes, (64, 64, 64), F32) is None
-    assert has_products((64,), F32) and not has_products((8, 8), F32)
 
 
 def test_a_row_has_its_sum_whatever_is_beside_it():

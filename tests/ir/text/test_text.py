@@ -13,7 +13,8 @@ from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.meshes.device import AbstractDevice, Device
 from shardtrace.ir.meshes.manual_state import ManualState
 from shardtrace.ir.meshes.mesh import AbstractMesh, Mesh, empty_abstract_mesh
-from shardtrace.ir.op import OPS, register_param_type
+from shardtrace.ir.op import OPS
+from shardtrace.ir.param_types import register_param_type
 from shardtrace.ir.program import Level, Program, Var
 from shardtrace.ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from shardtrace.ir.spec import PartitionSpec as P

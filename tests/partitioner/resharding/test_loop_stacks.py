@@ -61,7 +61,7 @@ def test_rows_are_split_between_the_products_of_a_layer_and_its_gradient(mesh) -
              if r.mesh_axes == ("y",)]
     one = rows * 3 // 4
     assert sorted(moved) == sorted([
-        ("all-gather", one, 3), ("reduce-scatter", one, 3), ("all-gather", one, 1),
+        ("all-gather", one, 3), ("reduce-scatter", one, 3),
         ("all-gather", one, 3), ("reduce-scatter", one, 3)])
     # What is stacked whole is what the gathers in front of the products gave.
     stacked = [v.aval.shape for eqn in compiled.stages["local"].eqns if eqn.op.name == "scan"

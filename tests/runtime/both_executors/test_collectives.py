@@ -37,6 +37,10 @@ CASES = [
     ("all_to_all", dict(axis_name=("X",), split_axis=0, concat_axis=1, tiled=True), (4, 6)),
     ("all_to_all", dict(axis_name=("Y", "X"), split_axis=1, concat_axis=0, tiled=True), (4, 6)),
     ("all_to_all", dict(axis_name=("Y",), split_axis=1, concat_axis=1, tiled=True), (4, 6)),
+    *[(f"{name}_scatter", dict(axis_name=axes, scatter_dimension=d, tiled=tiled), shape)
+      for name, axes, d, tiled, shape in (
+          ("pmax", ("X",), 0, True, (4, 6)), ("pmin", ("X", "Y"), 1, True, (4, 6)),
+          ("pprod", ("Y", "X"), 1, True, (4, 6)), ("pmax", ("X",), 0, False, (2, 5)))],
     ("all_to_all", dict(axis_name=("X", "Y"), split_axis=0, concat_axis=0, tiled=True), (6, 2)),
     ("all_to_all", dict(axis_name=("X",), split_axis=0, concat_axis=1, tiled=False), (2, 5)),
     ("all_to_all", dict(axis_name=("X", "Y"), split_axis=1, concat_axis=0, tiled=False), (2, 6)),
@@ -109,7 +113,7 @@ def test_all_ways_to_run_a_collective_agree(name, params, shape, dtype, local, r
         params = dict(params)
         group = params.get("axis_name", params.get("axes"))
         size = math.prod(builder.sizes[a] for a in group)
-        if name != "ppermute" and not name.startswith("p"):
+        if name.endswith("_scatter") or not name.startswith("p"):
             params["axis_size"] = size
         if name in GROUPED:
             params["axis_index_groups"] = None
@@ -144,7 +148,7 @@ def test_the_meter_counts_what_the_op_declares(name, params, shape, local):
     params = dict(params)
     group = params.get("axis_name", params.get("axes"))
     size = math.prod(builder.sizes[a] for a in group)
-    if not name.startswith("p"):
+    if name.endswith("_scatter") or not name.startswith("p"):
         params["axis_size"] = size
     if name in GROUPED:
         params["axis_index_groups"] = None

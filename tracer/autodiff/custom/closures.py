@@ -12,30 +12,10 @@ from typing import Any
 
 from ....ir.ops.derivatives import cotangent_type, has_tangent
 from ....ir.program import Program
-from ....ir.types import ArrayType
-from ...staging.signature import function_name
-from ...staging.staging import trace_to_program
 from ...staging.tracer import Tracer, typeof
 from ...trees import tree
-from ..replay import evaluate, scalar
+from ..replay import evaluate, flat_program, scalar
 from .custom_vjp import custom_vjp
-
-
-def _closed(f: Callable[..., Any], types: Sequence[ArrayType], treedef: Any
-            ) -> tuple[Program, list[Any], Any]:
-    """(program of f, the values it closes over, which are its first operands, result tree)."""
-    trees: list[Any] = []
-
-    def flat(*values: Any) -> list[Any]:
-        outs, out_tree = tree.flatten(f(*tree.unflatten(treedef, values)))
-        trees.append(out_tree)
-        return outs
-
-    program, captured = trace_to_program(flat, types, name=function_name(f))
-    if program.consts:
-        captured = [x for _, x in program.consts]
-        program = program.replace(invars=[*program.constvars, *program.invars], consts=())
-    return program, list(captured), trees[-1]
 
 
 class _Closed:
@@ -69,7 +49,7 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
             out, rule = fun(*values)
             flat, out_tree = tree.flatten(out)
             types = [cotangent_type(typeof(x)) for x in flat]
-            program, captured, ct_tree = _closed(
+            program, captured, ct_tree = flat_program(
                 lambda ct: rule(ct), types, tree.structure((tree.unflatten(out_tree, flat),)))
             return out, _Closed(program, ct_tree, captured)
 
@@ -97,7 +77,7 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any
     appended to the arguments, the new function does what `fun` does.
     """
     flat, treedef = tree.flatten(example_args)
-    program, captured, out_tree = _closed(fun, [typeof(x) for x in flat], treedef)
+    program, captured, out_tree = flat_program(fun, [typeof(x) for x in flat], treedef)
     hoisted = [isinstance(x, Tracer) and has_tangent(x.dtype) for x in captured]
     values = [x for x, h in zip(captured, hoisted, strict=True) if h]
 

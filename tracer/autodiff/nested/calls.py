@@ -6,9 +6,11 @@ made once per called program.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
+from ....ir.op import Op
 from ....ir.ops.control.call import jit_p
 from ....ir.program import Program
 from ..forward import jvp_program, weak_flags
@@ -17,13 +19,13 @@ from ..transpose import is_linear, transpose_program
 from .rules import PartialEvaluation, register
 
 
-def call_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
+def call_jvp(op: Op, operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
              ) -> tuple[list[Any], list[Any]]:
-    """Values and tangents of a call."""
+    """Values and tangents of a call of the program `params["jaxpr"]`."""
     program: Program = params["jaxpr"]
     mask = tuple(t is not None for t in tangents)
     pushed, out_mask = jvp_program(program, mask, weak=weak_flags(tangents))
-    results = jit_p.bind(*operands, *(t for t in tangents if t is not None),
+    results = op.bind(*operands, *(t for t in tangents if t is not None),
                          **{**params, "jaxpr": pushed})
     count = len(program.outvars)
     rest = iter(results[count:])
@@ -63,4 +65,5 @@ def call_transpose(cts: Sequence[Any], operands: Sequence[Any], params: dict[str
     return [next(found) if m and next(has) else None for m in linear]
 
 
-register("jit", jvp=call_jvp, split=call_split, transpose=call_transpose)
+register("jit", jvp=functools.partial(call_jvp, jit_p), split=call_split,
+         transpose=call_transpose)

@@ -20,19 +20,19 @@ from ....ir.settings.context import STATE
 from ....ir.source.location import SCOPES, capture
 from ....ir.support.caches import tables
 from ....ir.support.immutable import immutable
-from ....ir.types import ArrayType
 from ... import sharding_notes
 from ...references import through
 from ...references.frames import BOXES, Frame
-from ...staging.signature import Arguments, function_name
-from ...staging.staging import record_mesh, trace_to_program
+from ...staging.signature import Arguments
+from ...staging.staging import record_mesh
 from ...staging.steps import owner_of
 from ...staging.tracer import Tracer, typeof
 from ...trees import tree
-from ..forward import jvp_program, weak_flags
+from ..forward import weak_flags
+from ..nested.calls import call_jvp
 from ..nested.rules import PartialEvaluation, register
 from ..partial_eval import Split, compute_again, split_program, without_dead_equations
-from ..replay import evaluate, live_equations, stage
+from ..replay import evaluate, flat_program, live_equations, stage
 from ..transpose import is_linear, transpose_program
 from .kept_values import Policy, kept_values, used, without_calls
 
@@ -197,7 +197,7 @@ def _call(fun: Callable[..., Any], prevent_cse: bool, policy: Policy | None, *ar
         found = key = None
     if found is None:
         with Frame() if BOXES.data else contextlib.nullcontext() as frame:
-            found = _traced(fun, types, treedef)
+            found = flat_program(fun, types, treedef)
         if not (key is None or frame and frame.read or STATE.on_equation or SCOPES.path or any(
                 [isinstance(x, Tracer) for x in found[1]])):
             traces[key] = found
@@ -209,37 +209,7 @@ def _call(fun: Callable[..., Any], prevent_cse: bool, policy: Policy | None, *ar
     return tree.unflatten(out_tree, outs)
 
 
-def _traced(fun: Callable[..., Any], types: Sequence[ArrayType], treedef: Any
-            ) -> tuple[Program, Sequence[Any], Any]:
-    """The program of `fun`, what it captures, and the structure of its results."""
-    trees: list[Any] = []
-
-    def flat(*values: Any) -> list[Any]:
-        outs, out_tree = tree.flatten(fun(*tree.unflatten(treedef, values)))
-        trees.append(out_tree)
-        return outs
-
-    program, captured = trace_to_program(flat, types, name=function_name(fun))
-    if program.consts:
-        captured, meshes = [x for _, x in program.consts], program.memo["meshes"]
-        program = program.replace(invars=[*program.constvars, *program.invars], consts=())
-        program.memo["meshes"] = meshes
-    return program, captured, trees[-1]
-
-
 # -- the rules of the equation ---------------------------------------------------------------------
-
-def _jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
-         ) -> tuple[list[Any], list[Any]]:
-    program: Program = params["jaxpr"]
-    pushed, out_mask = jvp_program(program, tuple(t is not None for t in tangents),
-                                   weak=weak_flags(tangents))
-    results = checkpoint_p.bind(*operands, *(t for t in tangents if t is not None),
-                                **{**params, "jaxpr": pushed})
-    count = len(program.outvars)
-    rest = iter(results[count:])
-    return list(results[:count]), [next(rest) if m else None for m in out_mask]
-
 
 def _split(evaluation: PartialEvaluation, operands: Sequence[Any], params: dict[str, Any]
            ) -> list[Any]:
@@ -340,4 +310,5 @@ def _behind_barrier(program: Program, count: int) -> Program:
     return found
 
 
-register("checkpoint", jvp=_jvp, split=_split, transpose=_transpose)
+register("checkpoint", jvp=functools.partial(call_jvp, checkpoint_p), split=_split,
+         transpose=_transpose)

@@ -178,9 +178,6 @@ def full_like(a, fill_value, dtype=None, shape=None, *, device=None, out_shardin
     return put_on_device(to_type(convert(fill_value, dtype), target, sharding), device)
 
 
-# -- numbers in a row ------------------------------------------------------------------------------
-
-
 # -- matrices --------------------------------------------------------------------------------------
 
 @sharding_notes.made

@@ -19,6 +19,7 @@ from ....ir.settings.context import x64_enabled
 from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.creation import filled_as
+from ...operands.broadcasting import to_type
 from ...operands.dtype_promotion import (
     check_arraylike,
     convert,
@@ -36,7 +37,6 @@ from ...staging.constants import as_array, put_on_device
 from ...staging.memoized import memoized
 from ...staging.tracer import Tracer
 from ..elementwise.two_operands import multiply_function
-from ..reductions.reduce import to_shape
 
 
 def _concrete(x: Any, which: str) -> Any:
@@ -145,7 +145,7 @@ def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis
     start, stop = convert(start, compute), convert(stop, compute)
     shape = lax.broadcast_shapes(shape_of(start), shape_of(stop))
     axis = canonical_axis(axis, len(shape) + 1)
-    first, last = to_shape(start, shape), to_shape(stop, shape)
+    first, last = to_type(start, shape), to_type(stop, shape)
     steps = num - 1 if endpoint else num
     real = np.zeros(0, compute).real.dtype
     if num > 1:
@@ -219,7 +219,7 @@ def geomspace(start, stop, num=50, endpoint=True, dtype=None, axis=0):
     start, stop = convert(as_array(start), compute), convert(as_array(stop), compute)
     shape = lax.broadcast_shapes(shape_of(start), shape_of(stop))
     if shape_of(start) and shape_of(stop):
-        start, stop = to_shape(start, shape), to_shape(stop, shape)
+        start, stop = to_type(start, shape), to_type(stop, shape)
     sign = sign_p.bind(start)
     low, high = div_p.bind(start, sign), div_p.bind(stop, sign)
     factor = convert(1 / np.log(10), compute)

@@ -75,6 +75,12 @@ def named(f: Callable[..., Any], name: str, doc: str, *example: str) -> Callable
     return sharding_notes.elementwise(f)
 
 
+def aliases(family: Callable[..., Callable[..., Any]], name: str, other: str, *declared: Any
+            ) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """A function of a family under two names, each with the same text."""
+    return family(name, *declared), family(other, *declared)
+
+
 def _inexact(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
     """A function whose result is a float or complex; integers and bool become floats."""
     bind = op.bind
@@ -99,18 +105,20 @@ def _same(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
     return named(f, name, doc, *example)
 
 
-acos = _inexact(
-    "acos", acos_p,
+acos, arccos = aliases(
+    _inexact, "acos", "arccos", acos_p,
     "The inverse cosine of x, elementwise: an angle in [0, pi]; NaN outside of [-1, 1].")
-asin = _inexact(
-    "asin", asin_p,
+asin, arcsin = aliases(
+    _inexact, "asin", "arcsin", asin_p,
     "The inverse sine of x, elementwise: an angle in [-pi/2, pi/2]; NaN outside of [-1, 1].")
-asinh = _inexact(
-    "asinh", asinh_p,
+asinh, arcsinh = aliases(
+    _inexact, "asinh", "arcsinh", asinh_p,
     "The inverse hyperbolic sine of x, elementwise; integers give floats.")
-atan = _inexact("atan", atan_p, "The inverse tangent of x, elementwise: an angle in [-pi/2, pi/2].")
-atanh = _inexact(
-    "atanh", atanh_p,
+atan, arctan = aliases(
+    _inexact, "atan", "arctan", atan_p,
+    "The inverse tangent of x, elementwise: an angle in [-pi/2, pi/2].")
+atanh, arctanh = aliases(
+    _inexact, "atanh", "arctanh", atanh_p,
     "The inverse hyperbolic tangent of x, elementwise; NaN outside of [-1, 1].")
 cbrt = _inexact(
     "cbrt", cbrt_p,
@@ -163,21 +171,6 @@ tanh = _inexact(
     "The hyperbolic tangent of x, elementwise: between -1 and 1.",
     "jnp.tanh(jnp.array([-20.0, 0.0, 1.0])).round(3)",
     "Array([-1.   ,  0.   ,  0.762], dtype=float32)")
-arccos = _inexact(
-    "arccos", acos_p,
-    "The inverse cosine of x, elementwise: an angle in [0, pi]; NaN outside of [-1, 1].")
-arcsin = _inexact(
-    "arcsin", asin_p,
-    "The inverse sine of x, elementwise: an angle in [-pi/2, pi/2]; NaN outside of [-1, 1].")
-arcsinh = _inexact(
-    "arcsinh", asinh_p,
-    "The inverse hyperbolic sine of x, elementwise; integers give floats.")
-arctan = _inexact(
-    "arctan", atan_p,
-    "The inverse tangent of x, elementwise: an angle in [-pi/2, pi/2].")
-arctanh = _inexact(
-    "arctanh", atanh_p,
-    "The inverse hyperbolic tangent of x, elementwise; NaN outside of [-1, 1].")
 negative_function = _same(
     "negative", neg_p,
     "-x, elementwise; also written `-x`. Raises TypeError for bool.",
@@ -278,17 +271,11 @@ def _scaled(name: str, factor: float, doc: str, *example: str) -> Callable[..., 
     return named(f, name, doc, *example)
 
 
-degrees = _scaled(
-    "degrees", 180 / np.pi,
+degrees, rad2deg = aliases(
+    _scaled, "degrees", "rad2deg", 180 / np.pi,
     "Angles in radians, converted to degrees: x times 180 / pi.")
-rad2deg = _scaled(
-    "rad2deg", 180 / np.pi,
-    "Angles in radians, converted to degrees: x times 180 / pi.")
-deg2rad = _scaled(
-    "deg2rad", np.pi / 180,
-    "Angles in degrees, converted to radians: x times pi / 180.")
-radians = _scaled(
-    "radians", np.pi / 180,
+deg2rad, radians = aliases(
+    _scaled, "deg2rad", "radians", np.pi / 180,
     "Angles in degrees, converted to radians: x times pi / 180.")
 
 

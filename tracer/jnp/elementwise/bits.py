@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from ....ir.dtypes import finfo, float0, issubdtype
-from ....ir.op import Op
 from ....ir.ops.elementwise.arithmetic import (
     abs_p,
     add_p,
@@ -45,7 +44,6 @@ from ...operands.dtype_promotion import (
     promote_args_inexact,
     promote_args_numeric,
     promote_dtypes,
-    promote_pair,
     strong,
     to_inexact,
 )
@@ -53,27 +51,17 @@ from ...operands.rank_promotion import promote_shapes, shape_of
 from ...operands.scalars import LEVEL
 from ...operands.shape_arguments import canonical_axis
 from ...staging.constants import as_array
-from .arithmetic import literal_like, named
+from .arithmetic import literal_like
 from .logic import isinf, isnan
+from .two_operands import binary
 
-
-def _bitwise(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
-    bind = op.bind
-
-    def f(x, y, /):
-        x, y = promote_pair(name, x, y)
-        return bind(x, y)
-
-    return named(f, name, doc, *example)
-
-
-bitwise_and_function = _bitwise(
+bitwise_and_function = binary(
     "bitwise_and", and_p,
     "The bits set in both x and y, elementwise; `and` for bool.")
-bitwise_or_function = _bitwise(
+bitwise_or_function = binary(
     "bitwise_or", or_p,
     "The bits set in x or y, elementwise; `or` for bool.")
-bitwise_xor_function = _bitwise(
+bitwise_xor_function = binary(
     "bitwise_xor", xor_p,
     "The bits set in exactly one of x and y, elementwise; `xor` for bool.")
 

@@ -30,18 +30,9 @@ from ...staging.constants import as_array
 from ...staging.memoized import memoized
 from ..reductions.reduce import all as all_of
 from .arithmetic import absolute, literal_like, named
+from .two_operands import binary
 
 # -- comparisons -----------------------------------------------------------------------------------
-
-def _equality(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
-    bind = op.bind
-
-    def f(x, y, /):
-        x, y = promote_pair(name, x, y)
-        return bind(x, y)
-
-    return named(f, name, doc, *example)
-
 
 def _order(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
     """An order comparison; complex numbers by real part, then by imaginary part."""
@@ -58,12 +49,12 @@ def _order(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
     return named(f, name, doc, *example)
 
 
-equal = _equality(
+equal = binary(
     "equal", eq_p,
     "Whether x == y, elementwise: an array of bool.",
     "jnp.equal(jnp.array([1, 2]), 2)",
     "Array([False,  True], dtype=bool)")
-not_equal = _equality(
+not_equal = binary(
     "not_equal", ne_p,
     "Whether x != y, elementwise: an array of bool.",
     "jnp.not_equal(jnp.array([1, 2]), 2)",

@@ -16,9 +16,7 @@ from ....ir.ops.elementwise.arithmetic import (
 )
 from ....ir.ops.elementwise.bitwise import and_p, or_p
 from ....ir.ops.elementwise.comparison import gt_p, lt_p, ne_p
-from ....ir.ops.elementwise.transcendental import (
-    atan2_p,
-)
+from ....ir.ops.elementwise.transcendental import atan2_p
 from ....ir.values.array import Array
 from ... import sharding_notes
 from ...operands.broadcasting import select_of
@@ -31,10 +29,10 @@ from ...operands.dtype_promotion import (
 )
 from ...operands.scalars import BOOL
 from ...staging.tracer import Tracer
-from .arithmetic import literal_like, named
+from .arithmetic import aliases, literal_like, named
 
 
-def _binary(name: str, op: Op, doc: str, *example: str, bool_op: Op | None = None
+def binary(name: str, op: Op, doc: str, *example: str, bool_op: Op | None = None
             ) -> Callable[..., Any]:
     """A function of two operands of one dtype; bool_op takes its place for bool."""
     bind = op.bind
@@ -61,45 +59,39 @@ def _binary_inexact(name: str, op: Op, doc: str, *example: str) -> Callable[...,
     return named(f, name, doc, *example)
 
 
-add_function = _binary(
+add_function = binary(
     "add", add_p,
     "x + y, elementwise, broadcast to one shape; bool operands give `or`.",
     "jnp.add(jnp.array([1, 2]), 0.5)",
     "Array([1.5, 2.5], dtype=float32, weak_type=True)", bool_op=or_p)
-subtract_function = _binary(
+subtract_function = binary(
     "subtract", sub_p,
     "x - y, elementwise, broadcast to one shape. Raises TypeError for bool.",
     "jnp.subtract(jnp.array([1, 2]), 0.5)",
     "Array([0.5, 1.5], dtype=float32, weak_type=True)")
-multiply_function = _binary(
+multiply_function = binary(
     "multiply", mul_p,
     "x * y, elementwise, broadcast to one shape; bool operands give `and`.",
     "jnp.multiply(jnp.array([1, 2]), jnp.array([[3], [4]]))",
     "Array([[3, 6],",
     "       [4, 8]], dtype=int32)", bool_op=and_p)
-maximum_function = _binary(
+maximum_function = binary(
     "maximum", max_p,
     "The greater of x and y, elementwise; NaN where one of them is.",
     "jnp.maximum(jnp.array([1.0, -2.0]), 0)",
     "Array([1., 0.], dtype=float32)")
-minimum_function = _binary(
+minimum_function = binary(
     "minimum", min_p,
     "The lesser of x and y, elementwise; NaN where one of them is.",
     "jnp.minimum(jnp.array([1.0, -2.0]), 0)",
     "Array([ 0., -2.], dtype=float32)")
-divide = _binary_inexact(
-    "divide", div_p,
+divide, true_divide = aliases(
+    _binary_inexact, "divide", "true_divide", div_p,
     "x1 / x2, elementwise; the quotient of integers is a float.",
     "jnp.divide(jnp.array([1, 2]), 4)",
     "Array([0.25, 0.5 ], dtype=float32)")
-true_divide = _binary_inexact(
-    "true_divide", div_p,
-    "x1 / x2, elementwise; the quotient of integers is a float.")
-arctan2 = _binary_inexact(
-    "arctan2", atan2_p,
-    "The angle of the point (x2, x1), elementwise: in (-pi, pi], by the signs of both.")
-atan2 = _binary_inexact(
-    "atan2", atan2_p,
+arctan2, atan2 = aliases(
+    _binary_inexact, "arctan2", "atan2", atan2_p,
     "The angle of the point (x2, x1), elementwise: in (-pi, pi], by the signs of both.")
 
 

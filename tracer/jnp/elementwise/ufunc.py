@@ -18,13 +18,13 @@ from ....ir.settings.context import config
 from ....ir.source.location import PACKAGE
 from ....ir.types import array_type
 from ... import lax
+from ...operands.broadcasting import to_type
 from ...operands.dtype_promotion import check_arraylike, convert, dtype_name
 from ...operands.rank_promotion import shape_of
 from ...operands.shape_arguments import canonical_axes, canonical_axis
 from ...staging.constants import as_array
 from ...staging.staging import trace_to_program
 from ...staging.tracer import Tracer
-from ..reductions.reduce import to_shape
 
 
 @bound_class
@@ -160,7 +160,7 @@ class ufunc:
             return new if used is None else lax.select(used, new, found), None
 
         used = None if where is None else rows(lax.broadcast_like(where, a))
-        found, _ = lax.scan(step, to_shape(convert(as_array(begin), dtype), left), (x, used))
+        found, _ = lax.scan(step, to_type(convert(as_array(begin), dtype), left), (x, used))
         return lax.expand_dims(found, axes) if keepdims else found
 
     def accumulate(self, a, axis=0, dtype=None, out=None):

@@ -6,6 +6,7 @@ operands of any sharding.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -65,6 +66,35 @@ class IndexUpdateHelper:
         return f"_IndexUpdateHelper({self.array!r})"
 
 
+def _updating(name: str, op: Op, doc: str) -> Callable[..., Array]:
+    """A method that combines x[index] with values by a scatter op."""
+    def update(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
+               out_sharding=None, wrap_negative_indices=True):
+        if values is None:
+            raise ValueError("None is not a valid value for jnp.array")
+
+        def run(x: Any, index: Any, y: Any) -> Array:
+            return scatter_update(op, x, index, y, indices_are_sorted, unique_indices, mode,
+                                  wrap_negative_indices)
+
+        return _with_sharding(run, self.array, self.index, values, out_sharding)
+
+    update.__name__, update.__qualname__, update.__doc__ = name, f"IndexUpdateRef.{name}", doc
+    return update
+
+
+def _by_factors(name: str, multiply: Callable[..., Array], combine: Callable[..., Array], doc: str
+                ) -> Callable[..., Array]:
+    """A method that combines x with ones that were multiplied by values at the index."""
+    @functools.wraps(multiply)
+    def update(self, values, **options):
+        ones = IndexUpdateRef(lax.full_like(self.array, 1), self.index)
+        return combine(self.array, multiply(ones, values, **options))
+
+    update.__name__, update.__qualname__, update.__doc__ = name, f"IndexUpdateRef.{name}", doc
+    return update
+
+
 @bound_methods
 class IndexUpdateRef:
     """`x.at[index]`: the elements of x that get, set, add, ... are about."""
@@ -92,59 +122,15 @@ class IndexUpdateRef:
         return _with_sharding(lambda x, i: indexing.read(x, i, **options), self.array,
                               self.index, None, out_sharding)
 
-    def set(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
-            out_sharding=None, wrap_negative_indices=True):
-        """x with x[index] = values."""
-        return self._update(scatter_p, values, indices_are_sorted, unique_indices, mode,
-                            out_sharding, wrap_negative_indices)
-
-    def add(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
-            out_sharding=None, wrap_negative_indices=True):
-        """x with x[index] += values; positions that occur twice are added to twice."""
-        return self._update(scatter_add_p, values, indices_are_sorted, unique_indices, mode,
-                            out_sharding, wrap_negative_indices)
-
-    def subtract(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
-                 out_sharding=None, wrap_negative_indices=True):
-        """x with x[index] -= values."""
-        return self._update(scatter_sub_p, values, indices_are_sorted, unique_indices, mode,
-                            out_sharding, wrap_negative_indices)
-
-    def multiply(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
-                 out_sharding=None, wrap_negative_indices=True):
-        """x with x[index] *= values."""
-        return self._update(scatter_mul_p, values, indices_are_sorted, unique_indices, mode,
-                            out_sharding, wrap_negative_indices)
-
-    mul = multiply
-
-    def divide(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
-               out_sharding=None, wrap_negative_indices=True):
-        """x with x[index] /= values."""
-        ones = IndexUpdateRef(lax.full_like(self.array, 1), self.index)
-        return _divide(self.array, ones._update(
-            scatter_mul_p, values, indices_are_sorted, unique_indices, mode, out_sharding,
-            wrap_negative_indices))
-
-    def power(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
-              out_sharding=None, wrap_negative_indices=True):
-        """x with x[index] **= values."""
-        ones = IndexUpdateRef(lax.full_like(self.array, 1), self.index)
-        return _power(self.array, ones._update(
-            scatter_mul_p, values, indices_are_sorted, unique_indices, mode, out_sharding,
-            wrap_negative_indices))
-
-    def min(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
-            out_sharding=None, wrap_negative_indices=True):
-        """x with x[index] = minimum(x[index], values)."""
-        return self._update(scatter_min_p, values, indices_are_sorted, unique_indices, mode,
-                            out_sharding, wrap_negative_indices)
-
-    def max(self, values, *, indices_are_sorted=False, unique_indices=False, mode=None,
-            out_sharding=None, wrap_negative_indices=True):
-        """x with x[index] = maximum(x[index], values)."""
-        return self._update(scatter_max_p, values, indices_are_sorted, unique_indices, mode,
-                            out_sharding, wrap_negative_indices)
+    set = _updating("set", scatter_p, "x with x[index] = values.")
+    add = _updating("add", scatter_add_p,
+                    "x with x[index] += values; positions that occur twice are added to twice.")
+    subtract = _updating("subtract", scatter_sub_p, "x with x[index] -= values.")
+    multiply = mul = _updating("multiply", scatter_mul_p, "x with x[index] *= values.")
+    divide = _by_factors("divide", multiply, _divide, "x with x[index] /= values.")
+    power = _by_factors("power", multiply, _power, "x with x[index] **= values.")
+    min = _updating("min", scatter_min_p, "x with x[index] = minimum(x[index], values).")
+    max = _updating("max", scatter_max_p, "x with x[index] = maximum(x[index], values).")
 
     def apply(self, func, *, indices_are_sorted=False, unique_indices=False, mode=None,
               wrap_negative_indices=True):
@@ -161,28 +147,14 @@ class IndexUpdateRef:
                           wrap_negative_indices=wrap_negative_indices)
         return applied(func, x, times, single)
 
-    def _update(self, op: Op, values: Any, indices_are_sorted: bool, unique_indices: bool,
-                mode: Any, out_sharding: Any, wrap: bool) -> Array:
-        if values is None:
-            raise ValueError("None is not a valid value for jnp.array")
-
-        def run(x: Any, index: Any, y: Any) -> Array:
-            return scatter_update(op, x, index, y, indices_are_sorted, unique_indices, mode, wrap)
-
-        return _with_sharding(run, self.array, self.index, values, out_sharding)
-
 
 def _check_applicable(x: Array, index: Any, wrap: bool) -> None:
     """Raise where Explicit typing refuses to scatter whole updates to x[index]."""
     g = gathering(plain_index(index, x.aval.shape), x.aval, wrap)
     y = typeof(_fitted(convert(0, dtype_name(x)), g, x))
-    numbers = lax.ScatterDimensionNumbers(
-        update_window_dims=g.numbers.offset_dims,
-        inserted_window_dims=g.numbers.collapsed_slice_dims,
-        scatter_dims_to_operand_dims=g.numbers.start_index_map)
     updates = y.update(sharding=unsharded(y.ndim, y.mesh))
     infer(scatter_p, (x.aval, typeof(g.indices), updates),
-          {"dimension_numbers": numbers, "indices_are_sorted": g.sorted,
+          {"dimension_numbers": g.numbers.as_scatter(), "indices_are_sorted": g.sorted,
            "unique_indices": g.unique, "mode": lax.GatherScatterMode.FILL_OR_DROP},
           STATE.abstract_mesh)
 
@@ -219,17 +191,16 @@ def scatter_update(op: Op, x: Any, index: Any, y: Any, indices_are_sorted: bool,
     x = as_array(x)
     if not is_array_like(y):
         y = asarray(y)
-    own, own_weak = dtype_and_weak(x)
     y = _as_integer(y, x)
-    _check_cast(y, own)
-    return _scattered(op, x, index, y, own, own_weak, indices_are_sorted, unique_indices, mode,
-                      wrap)
+    _check_cast(y, dtype_name(x))
+    return _scattered(op, x, index, y, indices_are_sorted, unique_indices, mode, wrap)
 
 
 @memoized
-def _scattered(op: Op, x: Any, index: Any, y: Any, own: Any, own_weak: bool,
-               indices_are_sorted: bool, unique_indices: bool, mode: Any, wrap: bool) -> Array:
-    """`scatter_update` of an array of this dtype."""
+def _scattered(op: Op, x: Any, index: Any, y: Any, indices_are_sorted: bool, unique_indices: bool,
+               mode: Any, wrap: bool) -> Array:
+    """`scatter_update` of a value that may come to the dtype of the array."""
+    own, own_weak = dtype_and_weak(x)
     plain = plain_index(index, x.aval.shape)
     g = gathering(plain, x.aval, wrap)
     if 0 in g.slice_shape:
@@ -242,14 +213,10 @@ def _scattered(op: Op, x: Any, index: Any, y: Any, own: Any, own_weak: bool,
     y = _fitted(y, g, x)
     if g.reversed_dims:
         y = rev_p.bind(y, dimensions=g.reversed_dims)
-    numbers = lax.ScatterDimensionNumbers(
-        update_window_dims=g.numbers.offset_dims,
-        inserted_window_dims=g.numbers.collapsed_slice_dims,
-        scatter_dims_to_operand_dims=g.numbers.start_index_map)
     mode = lax.GatherScatterMode.FILL_OR_DROP if mode is None else lax.GatherScatterMode.from_any(
         mode)
     check_combines(op, x)
-    out = op.bind(x, g.indices, y, dimension_numbers=numbers,
+    out = op.bind(x, g.indices, y, dimension_numbers=g.numbers.as_scatter(),
                   indices_are_sorted=bool(indices_are_sorted or g.sorted),
                   unique_indices=bool(unique_indices or g.unique), mode=mode)
     if g.operand_new:

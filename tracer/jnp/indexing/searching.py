@@ -20,7 +20,7 @@ from ....ir.ops.reductions.positions import argmax_p
 from ....ir.ops.reductions.sorting import sort_p
 from ....ir.values.array import Array
 from ... import lax, sharding_notes
-from ...operands.broadcasting import broadcast_together, select_of
+from ...operands.broadcasting import broadcast_together, select_of, to_type
 from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, promote_dtypes
 from ...operands.rank_promotion import shape_of
 from ...operands.scalars import BOOL, LEVEL, int_default
@@ -33,7 +33,6 @@ from ..elementwise.arithmetic import literal_like
 from ..elementwise.logic import truth
 from ..manipulation.joining import concatenate
 from ..manipulation.shaping import ravel
-from ..reductions.reduce import to_shape
 
 
 @sharding_notes.equal
@@ -113,7 +112,7 @@ def piecewise(x, condlist, funclist, *args, **kw):
     dtype = dtype_name(x)
     x = as_array(x)
     values = [convert(f(x, *args, **kw) if callable(f) else f, dtype) for f in functions]
-    out = to_shape(values[-1], x.shape)
+    out = to_type(values[-1], x.shape)
     # numpy: where several conditions hold, the last one wins.
     for condition, value in zip(conditions, values[:-1], strict=True):
         out = choose_where(condition, value, out)
@@ -202,7 +201,7 @@ def nonzero(a, *, size=None, fill_value=None):
     # Indices are integers, and floats where what fills up is a float.
     fills = tuple(f if LEVEL[dtype_name(f)] > 1 else convert(f, int_default()) for f in fills)
     if not x.size or not size:
-        return tuple(to_shape(as_array(f), (size,)) for f in fills)
+        return tuple(to_type(as_array(f), (size,)) for f in fills)
     flat = true_positions(lax.reshape(truth(x), (x.size,)), size)
     found = lt_p.bind(flat, np.int32(x.size))
     out = []

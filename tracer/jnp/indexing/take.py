@@ -158,9 +158,6 @@ def take_along_axis(arr, indices, axis=-1, mode=None, fill_value=None, *,
     return lax.gather(x, vectors, numbers, sizes, mode=gather_mode, fill_value=fill_value)
 
 
-# -- diagonals -------------------------------------------------------------------------------------
-
-
 # -- writing ---------------------------------------------------------------------------------------
 
 def _new_only(name: str, inplace: bool) -> None:

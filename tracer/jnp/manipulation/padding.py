@@ -12,7 +12,7 @@ from ....ir.ops.reductions.sorting import sort_p
 from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.creation import filled_as
-from ...operands.broadcasting import select_of
+from ...operands.broadcasting import select_of, to_type
 from ...operands.dtype_promotion import check_arraylike, promote_dtypes_inexact
 from ...staging.constants import as_array
 from ...staging.memoized import memoized
@@ -21,7 +21,6 @@ from ..elementwise.arithmetic import literal_like
 from ..elementwise.rounding import round as round_to
 from ..reductions import moments
 from ..reductions import reduce as reductions
-from ..reductions.reduce import to_shape
 from .shaping import moveaxis
 
 Pairs = list[tuple[Any, Any]]
@@ -144,7 +143,7 @@ def _edge(x: Array, dim: int, n: int, high: int) -> Array:
     if not x.shape[dim]:
         raise ValueError("jnp.pad: cannot pad an empty dimension with its edge")
     at = x.shape[dim] - 1 if high else 0
-    return to_shape(lax.slice_in_dim(x, at, at + 1, axis=dim), _sized(x, dim, n))
+    return to_type(lax.slice_in_dim(x, at, at + 1, axis=dim), _sized(x, dim, n))
 
 
 def _ramp(x: Array, dim: int, n: int, high: int, end: Any) -> Array:
@@ -202,7 +201,7 @@ def _reflect(x: Array, widths: list[tuple[int, int]], mode: str, kind: str) -> A
                 part = lax.rev(part, (d,))
                 if kind == "odd":
                     two = mul_p.bind(edge, literal_like(2, x))
-                    part = sub_p.bind(to_shape(two, part.shape), part)
+                    part = sub_p.bind(to_type(two, part.shape), part)
                 x = lax.concatenate([x, part] if high else [part, x], d)
                 wanted -= take
     return x
@@ -226,8 +225,8 @@ def _statistics(x: Array, widths: list[tuple[int, int]], mode: str, stat_length:
             if issubdtype(x.dtype, np.integer) and value.dtype != x.dtype:
                 value = round_to(value)
             ends.append(literal_like(value, x))
-        low = [to_shape(ends[0], _sized(x, d, before))] if before else []
-        high_part = [to_shape(ends[1], _sized(x, d, after))] if after else []
+        low = [to_type(ends[0], _sized(x, d, before))] if before else []
+        high_part = [to_type(ends[1], _sized(x, d, after))] if after else []
         x = lax.concatenate([*low, x, *high_part], d)
     return x
 

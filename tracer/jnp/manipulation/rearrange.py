@@ -20,7 +20,7 @@ from ....ir.ops.reductions.sorting import sort_p
 from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.slicing import held
-from ...operands.broadcasting import incompatible
+from ...operands.broadcasting import incompatible, to_type
 from ...operands.dtype_promotion import check_arraylike, convert, dtype_name
 from ...operands.rank_promotion import shape_of
 from ...operands.scalars import BOOL
@@ -36,7 +36,6 @@ from ..elementwise.clipping import clip
 from ..elementwise.division import remainder
 from ..indexing.sorting import argsort
 from ..reductions.cumulative import cumsum
-from ..reductions.reduce import to_shape
 from .joining import concatenate
 from .shaping import moveaxis, ravel, reshape
 
@@ -145,7 +144,7 @@ def _repeat_each(x: Array, repeats: Any, axis: int, length: int | None) -> Array
     if not n:
         return x
     counts = held(as_array(repeats), int(np.iinfo(np.int32).max))       # their sums fit
-    counts = to_shape(counts, (n,)) if counts.shape != (n,) else counts
+    counts = to_type(counts, (n,)) if counts.shape != (n,) else counts
     # The element that position p repeats: as many runs begin at or before p, less one.
     begins = zeros((int(length),), np.int32).at[cumsum(counts) - counts].add(1)
     return lax_take(x, cumsum(begins) - 1, axis)
@@ -352,10 +351,10 @@ def insert(arr, obj, values, axis=None):
         return x
     new = convert(new, x.aval.dtype, x.aval.weak_type)
     shape = (*x.shape[:axis], count, *x.shape[axis + 1:])
-    new = to_shape(new if new.ndim else new, shape) if new.ndim != 1 or x.ndim == 1 else to_shape(
+    new = to_type(new if new.ndim else new, shape) if new.ndim != 1 or x.ndim == 1 else to_type(
         new, shape)
     where = convert(ravel(where), np.dtype("int32"))
-    where = to_shape(where, (count,)) if where.size == 1 else where
+    where = to_type(where, (count,)) if where.size == 1 else where
     where = select_n_p.bind(lt_p.bind(where, np.int32(0)), where,
                             add_p.bind(where, np.int32(n)))
     where = clip(where, 0, n)

@@ -13,7 +13,7 @@ from ....ir.ops.elementwise.powers import sqrt_p, square_p
 from ....ir.ops.movement.reshape import reshape_p
 from ....ir.values.array import Array
 from ... import lax, sharding_notes
-from ...operands.broadcasting import select_of
+from ...operands.broadcasting import select_of, to_type
 from ...operands.dtype_promotion import (
     available,
     check_arraylike,
@@ -36,7 +36,6 @@ from .reduce import (
     promoted_integer,
     reduction_axes,
     sum,
-    to_shape,
 )
 
 
@@ -51,7 +50,7 @@ def _mean_count(a: Any, axis: Any, where: Any, dtype: Any, keepdims: bool) -> An
     """The number of elements of a mean, as a scalar or an array of dtype."""
     if where is None:
         return convert(_count(a, reduction_axes(axis, len(shape_of(a)))), dtype)
-    full = to_shape(convert(where, int_default()), shape_of(a))
+    full = to_type(convert(where, int_default()), shape_of(a))
     return sum(convert(full, dtype), axis=axis, dtype=dtype, keepdims=keepdims)
 
 
@@ -127,7 +126,7 @@ def _var(name: str, a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: bool, wh
     if where is None:
         norm: Any = convert(_count(x, axes), parts)
     else:
-        norm = sum(convert(to_shape(convert(where, int_default()), shape_of(x)), parts),
+        norm = sum(convert(to_type(convert(where, int_default()), shape_of(x)), parts),
                    axis=axis, dtype=parts, keepdims=keepdims)
     norm = sub_p.bind(norm, convert(ddof, parts)) if isinstance(norm, Array) or isinstance(
         ddof, Array) else parts.type(norm - convert(ddof, parts))
@@ -204,7 +203,7 @@ def average(a, axis=None, weights=None, returned=False, keepdims=False):
     result = div_p.bind(sum(mul_p.bind(a, weights), axis=axis, keepdims=keepdims), total)
     if not returned:
         return result
-    return result, to_shape(total, shape_of(result))
+    return result, to_type(total, shape_of(result))
 
 
 def promote_dtypes_inexact_pair(a: Any, b: Any) -> tuple[Any, Any]:

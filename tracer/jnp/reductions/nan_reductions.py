@@ -12,7 +12,7 @@ from ....ir.ops.elementwise.complex_parts import real_p
 from ....ir.ops.elementwise.powers import sqrt_p, square_p
 from ....ir.support.named_tuple import NamedTuple
 from ... import lax, sharding_notes
-from ...operands.broadcasting import select_of
+from ...operands.broadcasting import select_of, to_type
 from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, narrowed, strong
 from ...operands.rank_promotion import shape_of
 from ...operands.scalars import LEVEL, int_default
@@ -22,7 +22,7 @@ from ..elementwise.logic import isnan
 from . import moments
 from . import reduce as reductions
 from .moments import var_dtypes
-from .reduce import check_where, no_out, to_shape
+from .reduce import check_where, no_out
 
 
 def _without_nan(x: Any, value: Any) -> Any:
@@ -126,7 +126,7 @@ def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, where=Non
     if mean is None:
         mean = nanmean(x, axis=axis, dtype=compute, keepdims=True, where=where)
     missing = isnan(x)
-    centered = select_of(missing, sub_p.bind(x, to_shape(mean, shape_of(x))),
+    centered = select_of(missing, sub_p.bind(x, to_type(mean, shape_of(x))),
                          convert(0, compute))
     if LEVEL[compute] == 3:
         centered = real_p.bind(mul_p.bind(centered, lax.conj(centered)))

@@ -11,7 +11,7 @@ from ....ir.ops.reductions.sorting import sort_p
 from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.creation import filled_as
-from ...operands.broadcasting import select_of
+from ...operands.broadcasting import select_of, to_type
 from ...operands.dtype_promotion import check_arraylike, convert, promote_dtypes_inexact
 from ...operands.rank_promotion import shape_of
 from ...operands.scalars import LEVEL
@@ -23,7 +23,6 @@ from ..elementwise.logic import isnan
 from ..elementwise.two_operands import divide
 from ..manipulation.shaping import ravel
 from . import reduce as reductions
-from .reduce import to_shape
 
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
 
@@ -100,11 +99,11 @@ def _at_share(x: Array, q: Array, dim: int, top: Any, method: str) -> Array:
         q = lax.expand_dims(q, tuple(range(levels, levels + rest)))
         top = lax.expand_dims(top, tuple(range(levels)))
     place = mul_p.bind(q, top) if shape_of(q) == shape_of(top) or not shape_of(top) else mul_p.bind(
-        to_shape(q, lax.broadcast_shapes(shape_of(q), shape_of(top))), top)
+        to_type(q, lax.broadcast_shapes(shape_of(q), shape_of(top))), top)
     low, high = lax.floor(place), lax.ceil(place)
     high_weight = sub_p.bind(place, low)
     low_weight = sub_p.bind(one, high_weight)
-    bound = to_shape(top, shape_of(low)) if shape_of(top) else top
+    bound = to_type(top, shape_of(low)) if shape_of(top) else top
     low, high = (lax.clamp(zero, p, bound) for p in (low, high))
     low_value, high_value = _elements(x, dim, low, levels), _elements(x, dim, high, levels)
     if method == "lower":
@@ -168,7 +167,7 @@ def _by_weight(x: Array, q: Array, dim: int, weights: Array | None, missing: Arr
     x, weights = sort_p.bind(x, weights, dimension=dim, is_stable=True, num_keys=1)
     reached = lax.cumsum(weights, axis=dim)
     total = lax.slice_in_dim(reached, x.shape[dim] - 1, None, axis=dim)
-    share = div_p.bind(reached, to_shape(total, x.shape))
+    share = div_p.bind(reached, to_type(total, x.shape))
     levels = q.ndim
     share = lax.broadcast_in_dim(share, (*q.shape, *x.shape), range(levels, levels + x.ndim))
     below = lax.lt(share, lax.broadcast_in_dim(q, share.shape, range(levels)))

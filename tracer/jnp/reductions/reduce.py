@@ -31,7 +31,7 @@ from ....ir.support.named_tuple import NamedTuple
 from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.reduction import extreme
-from ...operands.broadcasting import select_of, to_type
+from ...operands.broadcasting import select_of
 from ...operands.dtype_promotion import available, check_arraylike, convert, dtype_name, user_dtype
 from ...operands.rank_promotion import shape_of
 from ...operands.scalars import BOOL, int_default
@@ -70,11 +70,6 @@ def masked(x: Any, where: Any, neutral: Any) -> Any:
     if where is None:
         return x
     return select_of(where, convert(neutral, dtype_name(x)), x)
-
-
-def to_shape(x: Any, shape: tuple[int, ...]) -> Any:
-    """x broadcast to a shape, dimensions aligned at the end."""
-    return to_type(x, shape)
 
 
 def with_kept_dims(result: Any, ndim: int, axes: tuple[int, ...], keepdims: bool) -> Any:
@@ -269,7 +264,7 @@ def any(a, axis=None, out=None, keepdims=False, *, where=None):
     return _reduce(_ANY, a, axis, None, out, keepdims, None, where)
 
 
-def _bitwise_reduce(name: str, op: Op, combine: Op, start: int) -> Any:
+def _bitwise_reduce(name: str, op: Op, combine: Op, start: int) -> Callable[..., Array]:
     how = _Reduction(name, op, lambda d: (d.type(bool(start)) if d == BOOL else
                                           np.array(start).astype(d)[()]), combine)
 
@@ -279,19 +274,9 @@ def _bitwise_reduce(name: str, op: Op, combine: Op, start: int) -> Any:
     return reduce
 
 
-def reduce_bitwise_and(a, axis=None, **kwargs):
-    """Bitwise and over dimensions."""
-    return _bitwise_reduce("reduce_and", reduce_and_p, and_p, -1)(a, axis, **kwargs)
-
-
-def reduce_bitwise_or(a, axis=None, **kwargs):
-    """Bitwise or over dimensions."""
-    return _bitwise_reduce("reduce_or", reduce_or_p, or_p, 0)(a, axis, **kwargs)
-
-
-def reduce_bitwise_xor(a, axis=None, **kwargs):
-    """Bitwise exclusive or over dimensions."""
-    return _bitwise_reduce("reduce_xor", reduce_xor_p, xor_p, 0)(a, axis, **kwargs)
+reduce_bitwise_and = _bitwise_reduce("reduce_and", reduce_and_p, and_p, -1)
+reduce_bitwise_or = _bitwise_reduce("reduce_or", reduce_or_p, or_p, 0)
+reduce_bitwise_xor = _bitwise_reduce("reduce_xor", reduce_xor_p, xor_p, 0)
 
 
 # -- positions -------------------------------------------------------------------------------------

@@ -18,16 +18,12 @@ import numpy as np
 from ....ir.dtypes import issubdtype
 from ... import jnp, lax, nn
 from ...autodiff.custom.custom_jvp import custom_jvp
+from ...jnp.indexing.searching import choose_where as where
 from ...operands.dtype_promotion import dtype_name, promote_args_inexact, strong_array
 from ...trees import tree
 from .complex_gamma import complex_loggamma, stirling_rest
 
 LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
-
-
-def where(condition: Any, x: Any, y: Any) -> Any:
-    """x where the condition holds, else y."""
-    return jnp.where(condition, x, y)
 
 
 def widened(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -308,8 +304,6 @@ def boxcox1p(x, lmbda):
     power = where(lmbda == 0, 1.0, lmbda)
     return where(lmbda == 0, lax.log1p(x), jnp.expm1(power * lax.log1p(x)) / power)
 
-
-# -- the normal distribution -----------------------------------------------------------------------
 
 # -- Bessel functions ------------------------------------------------------------------------------
 

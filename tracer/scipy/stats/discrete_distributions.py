@@ -7,10 +7,10 @@ import numpy as np
 
 from ....ir.dtypes import issubdtype
 from ... import jnp, lax
+from ...jnp.indexing.searching import choose_where as where
 from ...operands.dtype_promotion import promote_args_inexact, strong_array
 from ..special import functions as special
-from ..special.functions import where
-from .distributions import within_support
+from .distributions import exp_of, within_support
 
 
 class bernoulli:
@@ -24,10 +24,7 @@ class bernoulli:
         return strong_array(
             within_support((x == 0) | (x == 1), special.xlogy(x, p) + special.xlog1py(1 - x, -p)))
 
-    @classmethod
-    def pmf(cls, k, p, loc=0):
-        """The probability of k."""
-        return jnp.exp(cls.logpmf(k, p, loc))
+    pmf = exp_of(logpmf)
 
     @staticmethod
     def cdf(k, p):
@@ -55,10 +52,7 @@ class binom:
         return within_support((x >= 0) & (x <= n),
                               ways + special.xlogy(x, p) + special.xlog1py(n - x, -p))
 
-    @classmethod
-    def pmf(cls, k, n, p, loc=0):
-        """The probability of k."""
-        return jnp.exp(cls.logpmf(k, n, p, loc))
+    pmf = exp_of(logpmf)
 
 
 class poisson:
@@ -72,10 +66,7 @@ class poisson:
         return within_support((x >= 0) & (jnp.round(k) == k),
                               special.xlogy(x, mu) - lax.lgamma(x + 1) - mu)
 
-    @classmethod
-    def pmf(cls, k, mu, loc=0):
-        """The probability of k."""
-        return jnp.exp(cls.logpmf(k, mu, loc))
+    pmf = exp_of(logpmf)
 
     @staticmethod
     def cdf(k, mu, loc=0):
@@ -115,10 +106,7 @@ class geom:
         x = k - loc
         return within_support(x > 0, special.xlog1py(x - 1, -p) + lax.log(p))
 
-    @classmethod
-    def pmf(cls, k, p, loc=0):
-        """The probability of k."""
-        return jnp.exp(cls.logpmf(k, p, loc))
+    pmf = exp_of(logpmf)
 
 
 class nbinom:
@@ -132,10 +120,7 @@ class nbinom:
         ways = lax.lgamma(x + n) - lax.lgamma(n) - lax.lgamma(x + 1)
         return within_support(x >= 0, ways + special.xlogy(n, p) + special.xlog1py(x, -p))
 
-    @classmethod
-    def pmf(cls, k, n, p, loc=0):
-        """The probability of k."""
-        return jnp.exp(cls.logpmf(k, n, p, loc))
+    pmf = exp_of(logpmf)
 
 
 class betabinom:
@@ -151,10 +136,7 @@ class betabinom:
         valid = (n >= 0) & (a > 0) & (b > 0)
         return strong_array(where(valid, within_support((x >= 0) & (x <= n), found), np.nan))
 
-    @classmethod
-    def pmf(cls, k, n, a, b, loc=0):
-        """The probability of k."""
-        return jnp.exp(cls.logpmf(k, n, a, b, loc))
+    pmf = exp_of(logpmf)
 
 
 class multinomial:
@@ -172,7 +154,4 @@ class multinomial:
                  + jnp.sum(special.xlogy(x, p) - special.gammaln(x + 1.0), axis=-1))
         return within_support(jnp.equal(jnp.sum(x), n), found).astype(p.dtype)
 
-    @classmethod
-    def pmf(cls, x, n, p):
-        """The probability of the counts in the last dimension of x."""
-        return jnp.exp(cls.logpmf(x, n, p))
+    pmf = exp_of(logpmf)

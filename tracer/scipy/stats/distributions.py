@@ -7,17 +7,19 @@ Univariate Distributions"; Johnson, Kemp and Kotz, "Univariate Discrete Distribu
 """
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ... import jnp, lax
+from ...jnp.indexing.searching import choose_where as where
 from ...operands.dtype_promotion import promote_args_inexact, strong, strong_array
 from ...staging.constants import as_array
 from ..special import error_functions
 from ..special import functions as special
-from ..special.functions import where
 
 LOG_2PI = math.log(2 * math.pi)
 
@@ -25,6 +27,33 @@ LOG_2PI = math.log(2 * math.pi)
 def within_support(condition: Any, logarithm: Any) -> Any:
     """The logarithm of a density where the condition holds, -inf elsewhere."""
     return where(condition, logarithm, -np.inf)
+
+
+_DOCS = {"pdf": "The density.", "pmf": "The probability of the counts.",
+         "cdf": "The probability of a value of at most x.",
+         "sf": "The probability of a value above x."}
+
+
+def exp_of(logarithm: Any) -> Any:
+    """The class method `pdf` from `logpdf`, and so on."""
+    return _derived(jnp.exp, logarithm, logarithm.__func__.__name__.removeprefix("log"))
+
+
+def log_of(method: Any) -> Any:
+    """The class method `logcdf` from `cdf`, and so on."""
+    return _derived(jnp.log, method, f"log{method.__func__.__name__}")
+
+
+def _derived(function: Callable[[Any], Any], source: Any, name: str) -> Any:
+    asked = source.__func__.__name__
+
+    def method(cls, *args, **kwargs):
+        return function(getattr(cls, asked)(*args, **kwargs))
+
+    functools.update_wrapper(method, source.__func__)       # the parameters are the same
+    method.__name__, method.__qualname__ = name, f"{method.__qualname__.removesuffix(asked)}{name}"
+    method.__doc__ = _DOCS.get(name, f"The logarithm of `{asked}`.")
+    return classmethod(method)
 
 
 class LocationScale:
@@ -45,30 +74,21 @@ class LocationScale:
         z, scale = cls._standard("logpdf", x, loc, scale)
         return cls._log_density(z) - lax.log(scale)
 
-    @classmethod
-    def pdf(cls, x, loc=0, scale=1):
-        """The density."""
-        return jnp.exp(cls.logpdf(x, loc, scale))
+    pdf = exp_of(logpdf)
 
     @classmethod
     def cdf(cls, x, loc=0, scale=1):
         """The probability of a value of at most x."""
         return cls._probability(cls._standard("cdf", x, loc, scale)[0])
 
-    @classmethod
-    def logcdf(cls, x, loc=0, scale=1):
-        """The logarithm of `cdf`."""
-        return jnp.log(cls.cdf(x, loc, scale))
+    logcdf = log_of(cdf)
 
     @classmethod
     def sf(cls, x, loc=0, scale=1):
         """The probability of a value above x."""
         return 1 - cls.cdf(x, loc, scale)
 
-    @classmethod
-    def logsf(cls, x, loc=0, scale=1):
-        """The logarithm of `sf`."""
-        return jnp.log(cls.sf(x, loc, scale))
+    logsf = log_of(sf)
 
     @classmethod
     def ppf(cls, q, loc=0, scale=1):
@@ -188,10 +208,7 @@ class expon(LocationScale):
         x, loc, scale = promote_args_inexact("expon.logsf", x, loc, scale)
         return where(x < loc, 0.0, (loc - x) / scale)
 
-    @classmethod
-    def sf(cls, x, loc=0, scale=1):
-        """The probability of a value above x."""
-        return jnp.exp(cls.logsf(x, loc, scale))
+    sf = exp_of(logsf)
 
     @classmethod
     def cdf(cls, x, loc=0, scale=1):
@@ -244,10 +261,7 @@ class gamma(Shaped):
         found = special.xlogy(a - 1, z) - z - lax.lgamma(a) - lax.log(as_array(scale))
         return strong_array(within_support(inside, found))
 
-    @classmethod
-    def pdf(cls, x, a, loc=0, scale=1):
-        """The density."""
-        return jnp.exp(cls.logpdf(x, a, loc, scale))
+    pdf = exp_of(logpdf)
 
     @classmethod
     def cdf(cls, x, a, loc=0, scale=1):
@@ -261,15 +275,8 @@ class gamma(Shaped):
         (a,), z, _ = cls._split("sf", x, a, loc, scale)
         return special.gammaincc(a, jnp.clip(z, 0))
 
-    @classmethod
-    def logcdf(cls, x, a, loc=0, scale=1):
-        """The logarithm of `cdf`."""
-        return jnp.log(cls.cdf(x, a, loc, scale))
-
-    @classmethod
-    def logsf(cls, x, a, loc=0, scale=1):
-        """The logarithm of `sf`."""
-        return jnp.log(cls.sf(x, a, loc, scale))
+    logcdf = log_of(cdf)
+    logsf = log_of(sf)
 
 
 class chi2:
@@ -300,10 +307,7 @@ class beta(Shaped):
         valid = (a > 0) & (b > 0) & (scale > 0)
         return strong_array(where(valid, within_support((z >= 0) & (z <= 1), inside), np.nan))
 
-    @classmethod
-    def pdf(cls, x, a, b, loc=0, scale=1):
-        """The density."""
-        return jnp.exp(cls.logpdf(x, a, b, loc, scale))
+    pdf = exp_of(logpdf)
 
     @classmethod
     def cdf(cls, x, a, b, loc=0, scale=1):
@@ -317,15 +321,8 @@ class beta(Shaped):
         (a, b), z, _ = cls._split("sf", x, a, b, loc, scale)
         return strong_array(special.betainc(b, a, 1 - jnp.clip(z, 0, 1)))
 
-    @classmethod
-    def logcdf(cls, x, a, b, loc=0, scale=1):
-        """The logarithm of `cdf`."""
-        return jnp.log(cls.cdf(x, a, b, loc, scale))
-
-    @classmethod
-    def logsf(cls, x, a, b, loc=0, scale=1):
-        """The logarithm of `sf`."""
-        return jnp.log(cls.sf(x, a, b, loc, scale))
+    logcdf = log_of(cdf)
+    logsf = log_of(sf)
 
 
 class t(Shaped):
@@ -339,7 +336,4 @@ class t(Shaped):
             lax.lgamma((df + 1) / 2) - lax.lgamma(df / 2) - 0.5 * lax.log(df * math.pi)
             - lax.log(scale) - (df + 1) / 2 * lax.log1p(z * z / df))
 
-    @classmethod
-    def pdf(cls, x, df, loc=0, scale=1):
-        """The density."""
-        return jnp.exp(cls.logpdf(x, df, loc, scale))
+    pdf = exp_of(logpdf)

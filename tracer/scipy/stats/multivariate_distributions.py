@@ -7,7 +7,7 @@ from ... import jnp, lax
 from ...operands.dtype_promotion import dtype_name, promote_dtypes_inexact
 from ...staging.constants import as_array
 from ..special import functions as special
-from .distributions import LOG_2PI, norm, within_support
+from .distributions import LOG_2PI, exp_of, norm, within_support
 
 
 class dirichlet:
@@ -32,10 +32,7 @@ class dirichlet:
         on_simplex = jnp.all(x > 0, axis=0) & (jnp.abs(x.sum(axis=0) - 1) < tolerance)
         return within_support(on_simplex, inside)
 
-    @classmethod
-    def pdf(cls, x, alpha):
-        """The density."""
-        return jnp.exp(cls.logpdf(x, alpha))
+    pdf = exp_of(logpdf)
 
 
 class multivariate_normal:
@@ -65,7 +62,4 @@ class multivariate_normal:
         spread = jnp.sum(lax.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
         return -0.5 * (jnp.sum(y * y, axis=-1) + n * LOG_2PI) - spread
 
-    @classmethod
-    def pdf(cls, x, mean, cov):
-        """The density."""
-        return jnp.exp(cls.logpdf(x, mean, cov))
+    pdf = exp_of(logpdf)

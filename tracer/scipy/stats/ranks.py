@@ -8,9 +8,9 @@ import numpy as np
 
 from ....ir.support.named_tuple import NamedTuple
 from ... import jnp, lax
+from ...jnp.indexing.searching import choose_where as where
 from ...jnp.indexing.sorting import flattened
 from ...operands.dtype_promotion import check_arraylike, promote_args_inexact
-from ..special.functions import where
 
 
 class ModeResult(NamedTuple):

@@ -6,11 +6,11 @@ import math
 import numpy as np
 
 from ... import jnp, lax
+from ...jnp.indexing.searching import choose_where as where
 from ...operands.dtype_promotion import promote_args_inexact, strong_array
 from ..special import error_functions
 from ..special import functions as special
-from ..special.functions import where
-from .distributions import LOG_2PI, LocationScale, Shaped, within_support
+from .distributions import LOG_2PI, LocationScale, Shaped, exp_of, log_of, within_support
 
 
 class _Gumbel(LocationScale):
@@ -47,10 +47,7 @@ class gumbel_r(_Gumbel):
         """The probability of a value above x."""
         return -jnp.expm1(cls.logcdf(x, loc, scale))
 
-    @classmethod
-    def logsf(cls, x, loc=0, scale=1):
-        """The logarithm of `sf`."""
-        return jnp.log(cls.sf(x, loc, scale))
+    logsf = log_of(sf)
 
 
 class gumbel_l(_Gumbel):
@@ -73,10 +70,7 @@ class gumbel_l(_Gumbel):
         """The logarithm of `sf`."""
         return -lax.exp(cls._standard("logsf", x, loc, scale)[0])
 
-    @classmethod
-    def sf(cls, x, loc=0, scale=1):
-        """The probability of a value above x."""
-        return jnp.exp(cls.logsf(x, loc, scale))
+    sf = exp_of(logsf)
 
 
 class pareto(Shaped):
@@ -89,10 +83,7 @@ class pareto(Shaped):
         return strong_array(within_support(z >= 1, lax.log(b) - (b + 1) * lax.log(z)
                                            - lax.log(scale)))
 
-    @classmethod
-    def pdf(cls, x, b, loc=0, scale=1):
-        """The density."""
-        return jnp.exp(cls.logpdf(x, b, loc, scale))
+    pdf = exp_of(logpdf)
 
     @classmethod
     def logsf(cls, x, b, loc=0, scale=1):
@@ -100,20 +91,14 @@ class pareto(Shaped):
         (b,), z, _ = cls._split("logsf", x, b, loc, scale)
         return strong_array(where(z < 1, 0.0, -b * lax.log(where(z < 1, 1.0, z))))
 
-    @classmethod
-    def sf(cls, x, b, loc=0, scale=1):
-        """The probability of a value above x."""
-        return jnp.exp(cls.logsf(x, b, loc, scale))
+    sf = exp_of(logsf)
 
     @classmethod
     def cdf(cls, x, b, loc=0, scale=1):
         """The probability of a value of at most x."""
         return -jnp.expm1(cls.logsf(x, b, loc, scale))
 
-    @classmethod
-    def logcdf(cls, x, b, loc=0, scale=1):
-        """The logarithm of `cdf`."""
-        return jnp.log(cls.cdf(x, b, loc, scale))
+    logcdf = log_of(cdf)
 
     @classmethod
     def ppf(cls, q, b, loc=0, scale=1):
@@ -132,10 +117,7 @@ class gennorm:
         x, beta = promote_args_inexact("gennorm.logpdf", x, beta)
         return lax.log(0.5 * beta) - lax.lgamma(1 / beta) - lax.pow(lax.abs(x), beta)
 
-    @classmethod
-    def pdf(cls, x, beta):
-        """The density."""
-        return jnp.exp(cls.logpdf(x, beta))
+    pdf = exp_of(logpdf)
 
     @staticmethod
     def cdf(x, beta):
@@ -154,10 +136,7 @@ class vonmises:
         return where(kappa < 0, np.nan, kappa * (lax.cos(x) - 1) - LOG_2PI
                      - lax.log(special.i0e(where(kappa < 0, 0.0, kappa))))
 
-    @classmethod
-    def pdf(cls, x, kappa):
-        """The density."""
-        return jnp.exp(cls.logpdf(x, kappa))
+    pdf = exp_of(logpdf)
 
 
 class wrapcauchy:
@@ -172,10 +151,7 @@ class wrapcauchy:
         inside = (x >= 0) & (x < 2 * math.pi)
         return where((c > 0) & (c < 1), within_support(inside, density), np.nan)
 
-    @classmethod
-    def pdf(cls, x, c):
-        """The density."""
-        return jnp.exp(cls.logpdf(x, c))
+    pdf = exp_of(logpdf)
 
 
 def _log_normal_mass(a, b):
@@ -205,10 +181,7 @@ class truncnorm(Shaped):
         inside = -0.5 * (z * z + LOG_2PI) - _log_normal_mass(a, b) - jnp.log(scale)
         return where(a < b, within_support((z >= a) & (z <= b), inside), np.nan)
 
-    @classmethod
-    def pdf(cls, x, a, b, loc=0, scale=1):
-        """The density."""
-        return jnp.exp(cls.logpdf(x, a, b, loc, scale))
+    pdf = exp_of(logpdf)
 
     @classmethod
     def logcdf(cls, x, a, b, loc=0, scale=1):
@@ -218,10 +191,7 @@ class truncnorm(Shaped):
         found = where(z >= b, 0.0, where(z <= a, -np.inf, jnp.minimum(inside, 0)))
         return where(a < b, found, np.nan)
 
-    @classmethod
-    def cdf(cls, x, a, b, loc=0, scale=1):
-        """The probability of a value of at most x."""
-        return jnp.exp(cls.logcdf(x, a, b, loc, scale))
+    cdf = exp_of(logcdf)
 
     @classmethod
     def logsf(cls, x, a, b, loc=0, scale=1):
@@ -229,7 +199,4 @@ class truncnorm(Shaped):
         (a, b), z, _ = cls._split("logsf", x, a, b, loc, scale)
         return cls.logcdf(-z, -b, -a)
 
-    @classmethod
-    def sf(cls, x, a, b, loc=0, scale=1):
-        """The probability of a value above x."""
-        return jnp.exp(cls.logsf(x, a, b, loc, scale))
+    sf = exp_of(logsf)

@@ -1,0 +1,42 @@
+"""Arithmetic that changes nothing, or that is done to more elements than it need be.
+
+Derivatives multiply by the ones that they begin with, and what is repeated along a dimension and
+subtracted comes back as the sum of what was negated. XLA's algebraic simplifier removes the same.
+"""
+from __future__ import annotations
+
+from ...ir.program import Program
+from ...ir.rewriting.inside import inside
+from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
+
+IDENTITIES = frozenset(("mul", "div", "neg"))
+"""Without these ops there is nothing to do."""
+
+
+def _is_result(m: Match) -> bool:
+    """Has `x` the type of the result?"""
+    return m.x.aval == m.eqn.outvars[0].aval
+
+
+_REWRITES = Rewrites(
+    *[Rewrite(name, pattern, "x", why="x times or over one is x", where=_is_result)
+      for name, pattern in (
+          ("times-one", "out = mul x 1"), ("one-times", "out = mul 1 x"),
+          ("over-one", "out = div x 1"),
+          ("times-ones", "ones = broadcast_in_dim 1\nout = mul x ones"),
+          ("ones-times", "ones = broadcast_in_dim 1\nout = mul ones x"),
+          ("over-ones", "ones = broadcast_in_dim 1\nout = div x ones"))],
+    Rewrite("negated-twice", "once = neg x\nout = neg once", "x", where=_is_result,
+            why="x is what its negation is the negation of"),
+    Rewrite("sum-of-negated", "negated = neg x\nout = reduce_sum negated {axes, out_sharding}",
+            "sum = reduce_sum x {axes, out_sharding}\nout = neg sum", single_use=("negated",),
+            why="a sum has fewer elements than what it adds",
+            where=lambda m: m.x.aval == m.negated.aval))
+
+
+def drop_identities(program: Program) -> Program:
+    """The program, nested ones included, without arithmetic that changes nothing.
+
+    Bits stay as they are but for the sign of zeros and NaNs.
+    """
+    return _REWRITES(inside(program, drop_identities))
