@@ -89,6 +89,13 @@ class Partitioned:
     objective: Objective
 
     @property
+    def taken(self) -> Objective:
+        """What made the plan that is taken: `objective`, or another one that was tried for it."""
+        said = self.stages["inlined"].memo.get(OBJECTIVE)
+        return Objective.of(said[0], self.objective.hardware, self.objective.memory_limit) if (
+            said) else self.objective
+
+    @property
     def traced(self) -> Program:
         return self.stages["traced"]
 

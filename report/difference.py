@@ -13,7 +13,8 @@ from . import render
 from .equal_collectives import grouped, places
 from .explained_collective import ExplainedCollective
 from .explanation import Explanation
-from .reasons.causes import equations, where
+from .reasons.causes import where
+from .reasons.value_paths import equations
 
 SHOWN = 12         # types that are printed
 

@@ -23,7 +23,7 @@ def grouped(collectives: Iterable[ExplainedCollective]) -> list[list[ExplainedCo
     """
     groups: dict[tuple, list[ExplainedCollective]] = {}
     for c in collectives:
-        key = (c.kind, c.mesh_axes, c.received_bytes, c.count, str(c.source),
+        key = (c.kind, c.mesh_axes, c.received_bytes, c.count, c.place,
                pattern(c.cause.text), pattern(c.verdict))
         groups.setdefault(key, []).append(c)
     found = list(groups.values())

@@ -101,6 +101,18 @@ class ExplainedCollective:
     def source(self) -> Location:
         return self.cause.asked or self.record.source
 
+    @functools.cached_property
+    def calls(self) -> tuple[Location, ...]:
+        """Where the helper function was called that this line is in, the nearest call first: the
+        calls by which this value differs from others of the line.
+        """
+        return self._reasons().calls.of(self.source)
+
+    @property
+    def place(self) -> str:
+        """The line, with the calls that tell it from others of a helper function."""
+        return ", called at ".join(map(str, (self.source, *self.calls)))
+
     @property
     def total_bytes(self) -> int:
         """Bytes received over all runs."""
@@ -137,7 +149,7 @@ class ExplainedCollective:
             "kind": self.kind, "mesh_axes": list(map(str, self.mesh_axes)),
             "group_size": self.group_size, "received_bytes": self.received_bytes,
             "count": self.count, "time": self.time, "lower_bound": self.lower_bound,
-            "source": self.source.to_dict(),
+            "source": self.source.to_dict(), "calls": [call.to_dict() for call in self.calls],
             "reason": self.reason, "reason_kind": self.reason_kind, "verdict": self.verdict,
             "alternative": None if self.alternative is None else self.alternative.to_dict(),
             "asked_by": None if self.asked_by is None else {

@@ -19,6 +19,7 @@ from .analysis import Analysis
 from .equal_collectives import causes, grouped, places
 from .explained_collective import ExplainedCollective
 from .gaps import gaps
+from .reasons.causes import Hold, Path
 from .root_causes import RootCause
 from .warnings.warnings import warnings_of
 from .words import excerpt, listed, quantity
@@ -74,7 +75,7 @@ def summary(e: Analysis, count: int | None = None) -> str:
     for group in grouped(e.collectives)[:count]:
         total = sum(c.total_time for c in group)
         lines.append(f"  {duration(total):>8}  {heading(group[0])}{places(group)}, "
-                     f"{group[0].source}")
+                     f"{group[0].place}")
     return wrapped("\n".join(lines), WIDTH)
 
 
@@ -127,7 +128,7 @@ def _by_cause(e: Analysis, advised: int) -> Iterator[str]:
             if id(group) in more_advised:
                 yield from _entry(e, group, ["   and "], True, told)
         others = [g for g in others if id(g) not in more_advised]
-        lines = [f"   also {heading(g[0])}{places(g)}, {g[0].source}" for g in others[:_FEW]]
+        lines = [f"   also {heading(g[0])}{places(g)}, {g[0].place}" for g in others[:_FEW]]
         more = [c for g in others[_FEW:] for c in g]
         if more:
             size = quantity(sum(c.total_bytes for c in more), "B")
@@ -153,16 +154,19 @@ class _Told:
         """Is the cause that is told of what asked for this collective?"""
         return (self.cause is not None and c.asked_by is not None
                 and c.asked_by.location.file == c.source.file
-                and self.cause.text.startswith(c.asked_by.text))
+                and self.cause.annotation.is_of(c.asked_by))
 
-    def nearest(self, sentences: Sequence[str], count: int) -> Sequence[str]:
+    def nearest(self, sentences: Sequence[str], count: int,
+                about: Sequence[Path | Hold | None] = ()) -> Sequence[str]:
         """A few of the sentences (one more is told, too): the first, and those on the cause before
-        others.
+        others. about: what each of them tells, as far as that is known.
         """
         count += len(sentences) == count + 1
         self.less = self.less or len(sentences) > count
-        return [*sentences[:1], *sorted(sentences[1:], key=lambda s: (
-            self.cause is None or not self.cause.is_in(s)))][:count]
+        own = {n for n, one in enumerate(about) if self.cause is not None and one is not None
+               and self.cause.annotation.is_of(one)}
+        order = sorted(range(1, len(sentences)), key=lambda n: n not in own)
+        return [sentences[n] for n in (0, *order)[:min(count, len(sentences))]]
 
     def again(self, s: Suggestion) -> bool:
         """Was this suggestion told? It is from now on."""
@@ -178,17 +182,18 @@ def _entry(e: Analysis, group: Sequence[ExplainedCollective], start: Sequence[st
     """
     c = group[0]
     lines = [*start[:-1], f"{start[-1]}{heading(c)}{places(group)}"]
-    function = c.source.function
-    inside = f" in `{function}`" if function not in ("", "<module>") else ""
-    if c.source.line:
-        lines.append(f"   --> {c.source}{inside}")
-    lines += [f"   {line}" for line in excerpt(c.source).splitlines()]
-    sentences = causes(group)
+    for n, at in enumerate((c.source, *c.calls)):
+        inside = f" in `{at.function}`" if at.function not in ("", "<module>") else ""
+        if at.line:
+            lines.append(f"   {'called at' if n else '-->'} {at}{inside}")
+        lines += [f"   {line}" for line in excerpt(at).splitlines()]
+    sentences, about = causes(group), c.cause.told
     if told is None or not told.asked(c):
         lines.append(f"   {c.verdict}")
     elif c.cause.move is None:
-        sentences = sentences[1:]                # that it is written where it was asked for
-    for k, sentence in enumerate(sentences if told is None else told.nearest(sentences, _REASONS)):
+        sentences, about = sentences[1:], about[1:]      # that it is written where it was asked for
+    for k, sentence in enumerate(sentences if told is None else (
+            told.nearest(sentences, _REASONS, about))):
         lines.append(f"   {'because: ' if k == 0 else '         '}{sentence}")
     vetoes = c.vetoes if told is None else told.nearest(c.vetoes, 1)
     for k, sentence in enumerate(vetoes):
@@ -202,7 +207,7 @@ def advised_of(e: Analysis, count: int) -> list[ExplainedCollective]:
     """The dearest of the collectives, one of each kind and line."""
     firsts: dict[tuple, ExplainedCollective] = {}
     for group in grouped(e.collectives):
-        firsts.setdefault((group[0].kind, str(group[0].source)), group[0])
+        firsts.setdefault((group[0].kind, group[0].place), group[0])
     return list(firsts.values())[:count]
 
 
@@ -310,7 +315,8 @@ def _cells(e: Analysis, advised: int) -> list[tuple[str, ...]]:
     rows = []
     for group in grouped(e.collectives):
         c = group[0]
-        about = [str(c.source), c.source.source_line().strip()] if c.source.line else []
+        about = [text for at in (c.source, *c.calls) if at.line
+                 for text in (str(at), at.source_line().strip())]
         about.append(c.verdict)
         about += [f"because {line}" if i == 0 else line for i, line in enumerate(causes(group))]
         if c in chosen and c.suggestions:

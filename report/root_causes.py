@@ -9,9 +9,8 @@ laid out unlike others (advice/freedoms.py) are suspect, and count for more.
 """
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..ir.op import OPS
@@ -25,15 +24,30 @@ from .advice.freedoms import Freedoms
 from .advice.trials import key_of
 from .equal_collectives import grouped
 from .explained_collective import ExplainedCollective
-from .reasons.causes import whole_axes
+from .reasons.causes import Asked, Hold, Path, whole_axes
 from .words import quantity, spec_text
 
 _SUSPECT = 8             # times the bytes, or seconds, that those of a suspect argument count
 _NEEDED = 0.5            # of the bytes of what no way of running its operation does without
 _NEARLY = 0.8            # of the bytes of the root that has most: as good a cause
 _MUCH = 4                # times the seconds of what can be avoided that cannot be overlooked
-_PLACE = re.compile(r" at line \d+$")
-_ARGUMENT = re.compile(r"argument `(.*)`")
+
+
+@dataclass
+class Annotation:
+    """What a root cause is: arguments in one row, by position; or all that is at a place, of which
+    some is asked of results.
+    """
+    arguments: set[int] = field(default_factory=set)
+    place: tuple[str, int] = ("", 0)         # file and line
+    results: set[int] = field(default_factory=set)
+
+    def is_of(self, said: Path | Hold | Asked) -> bool:
+        """Does a path begin at it, does it hold a value, or did it ask for something?"""
+        at = said.location if isinstance(said, Asked) else said.root_location
+        if isinstance(said, Path) and said.argument >= 0:
+            return said.argument in self.arguments
+        return bool(at.line) and (at.file, at.line) == self.place
 
 
 @dataclass(frozen=True)
@@ -44,6 +58,7 @@ class RootCause:
     """
     text: str
     groups: tuple[tuple[ExplainedCollective, ...], ...]
+    annotation: Annotation = field(default_factory=Annotation, compare=False)
 
     @property
     def collectives(self) -> tuple[ExplainedCollective, ...]:
@@ -58,15 +73,6 @@ class RootCause:
     def time(self) -> float:
         """Seconds of its collectives, as if each were alone."""
         return sum(c.total_time for c in self.collectives)
-
-    def is_in(self, sentence: str) -> bool:
-        """Does a sentence of a reason speak of it?"""
-        place = _PLACE.search(self.text)
-        if place is not None:
-            return re.search(rf"{place[0]}\b", sentence) is not None
-        name = self.text[1:].partition("`")[0]
-        row = re.escape(name).replace(r"\*", r"[\d., ]+")       # `ps[0..3]['o']` of `ps[*]['o']`
-        return re.search(rf"argument `{row}`", sentence) is not None
 
     def said(self, total: int) -> str:
         """In a sentence. total: bytes that the program receives."""
@@ -121,7 +127,8 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
                    key=lambda root: (direct[root], weights[root], root in rows.asked), default="")
         its = [c for c in left if best in roots[id(c)]] if best else left
         groups = sorted(grouped(its), key=_order(its, [c for c in its if roots[id(c)].get(best)]))
-        found.append(RootCause(best, tuple(map(tuple, groups))))
+        found.append(RootCause(best, tuple(map(tuple, groups)),
+                               rows.annotations.get(best, Annotation())))
         left = [c for c in left if best not in roots[id(c)]] if best else []
     return sorted(found, key=lambda r: (r.text not in changed, (
         _SUSPECT if r.text in rows.suspect else 1) * -max(
@@ -159,17 +166,20 @@ class _Rows:
 
     def __init__(self, partitioned: Partitioned, freedoms: Freedoms | None) -> None:
         program = partitioned.resolved
-        alike: dict[tuple, list[str]] = {}
-        for v, name, spec in zip(program.invars, program.arg_names, partitioned.in_specs,
-                                 strict=False):
-            alike.setdefault((row_of(name), v.aval.shape, spec_text(spec)), []).append(name)
-        self.text: dict[str, str] = {}
-        for (_, _, spec), names in alike.items():
-            self.text.update(dict.fromkeys(names, f"`{pattern_of(names)}` as {spec}"))
+        names = program.arg_names
+        alike: dict[tuple, list[int]] = {}
+        for i, (v, name, spec) in enumerate(zip(program.invars, names, partitioned.in_specs,
+                                                strict=False)):
+            alike.setdefault((row_of(name), v.aval.shape, spec_text(spec)), []).append(i)
+        self.text: dict[int, str] = {}                     # of an argument
+        self.annotations: dict[str, Annotation] = {}       # by text
+        for (_, _, spec), row in alike.items():
+            text = f"`{pattern_of([names[i] for i in row])}` as {spec}"
+            self.text.update(dict.fromkeys(row, text))
+            self.annotations.setdefault(text, Annotation()).arguments.update(row)
         self.at: dict[tuple, str] = {}
         self.asked: set[str] = set()
-        self.suspect = {self.text[program.arg_names[i]] for i in (
-            freedoms.unlike if freedoms is not None else ())}
+        self.suspect = {self.text[i] for i in (freedoms.unlike if freedoms is not None else ())}
 
     def roots(self, c: ExplainedCollective) -> Iterator[tuple[str, bool]]:
         """The texts of the roots of a collective, and whether they are of what it is about itself.
@@ -178,33 +188,35 @@ class _Rows:
         if cause.asked_by is not None:
             text = self.placed(cause.asked_by.text, cause.asked_by.location)
             self.asked.add(text)
+            if cause.asked_by.result >= 0:
+                self.annotations[text].results.add(cause.asked_by.result)
             yield text, True
         axes = whole_axes(c.mesh_axes)
         for path in cause.paths:
             if axes & whole_axes([path.axis]):
                 own = path.wanted or all([_alike(name) for name, _ in path.steps])
-                yield self.named(path.root, path.root_location), own
+                yield self.text.get(path.argument) or (
+                    self.placed(path.root, path.root_location)), own
         for hold in cause.holds:
-            yield self.named(hold.root, hold.root_location), True
+            yield self.placed(hold.root, hold.root_location), True
 
     def changed(self, changes: Sequence[Change]) -> set[str]:
         """The texts of the roots, of those that were met, that changes are of."""
         found: set[str] = set()
         for c in changes:
             if isinstance(c, Argument):
-                found.add(self.text.get(c.name, ""))
+                found.add(self.text.get(c.index, ""))
             elif isinstance(c, Result):
-                found |= {root for root in self.asked if root.startswith("`out_shardings`")
-                          and (not c.name or f"result {c.name}" in root)}
+                found |= {root for root in self.asked
+                          if c.index in self.annotations[root].results}
             elif not isinstance(c, Constrain):
                 found.add(self.at.get((c.location.file, c.location.line), ""))
         return found - {""}
 
-    def named(self, root: str, at: Location) -> str:
-        match = _ARGUMENT.search(root)
-        return (match and self.text.get(match[1])) or self.placed(root, at)
-
     def placed(self, text: str, at: Location) -> str:
         """What is written at a place: all that is at one line is one root."""
-        return self.at.setdefault((at.file, at.line), f"{text} at line {at.line}") if (
-            at.line) else text
+        place = (at.file, at.line) if at.line else ("", 0)
+        if at.line:
+            text = self.at.setdefault(place, f"{text} at line {at.line}")
+        self.annotations.setdefault(text, Annotation(place=place))
+        return text

@@ -44,7 +44,7 @@ def _trial(base: Partitioned, compared: float) -> Options:
 def inlined(program: Program, padded: bool = True, objective: Objective | None = None) -> Program:
     """The program as changes see it: every call replaced by what it calls. padded: dimensions that
     axes would split are, where sizes do not divide, as in what is partitioned, if the program's
-    memo says what is asked for (`Requests`). objective: what that is partitioned for.
+    memo says what is asked for (`Requests`). objective: what makes the plan of that.
     """
     new = program
     asked = program.memo.get(Requests.KEY) or Requests(
@@ -109,15 +109,16 @@ class ChangedBoundary(Boundary):
 class Changed(Jitted):
     """A jitted function with changes made; behaves as the other for the same arguments. padded: as
     of `inlined`. asked: how arguments are laid out, and results shall be, without the changes.
+    plan: what made the plan of the program that the changes are for, in whose terms they are.
     """
 
     def __init__(self, base: Jitted, changes: Sequence[Change], mesh: Any, padded: bool = True,
-                 asked: Requests | None = None) -> None:
+                 asked: Requests | None = None, plan: Objective | None = None) -> None:
         self._arg_specs = arg_specs(changes)
         boundary = ChangedBoundary(base._boundary, mesh, self._arg_specs, result_specs(changes))
         super().__init__(base._f, boundary, *base._settings)
         self._base, self._changes, self._mesh = base, tuple(changes), mesh
-        self._padded, self._asked = padded, asked
+        self._padded, self._asked, self._plan = padded, asked, plan
         self._traces = {}           # its own: other changes of the function trace otherwise
 
     def _relaid(self, leaves: Sequence[Any]) -> list[Any]:
@@ -152,8 +153,8 @@ class Changed(Jitted):
         if found is None:
             program, out_tree, captured = self._base._trace(leaves, in_tree, static)
             made = changed_program(with_attribute(program, Requests.KEY, self._asked),
-                                   self._changes, mesh, self._padded,
-                                   objective=self._base._partition_options.judged(program))
+                                   self._changes, mesh, self._padded, objective=self._plan or (
+                                       self._base._partition_options.judged(program)))
             found = (made, out_tree, captured)
             self._traces[key] = found
         return found
@@ -181,7 +182,8 @@ class TracedSubject:
     def apply(self, changes: Sequence[Change]) -> Changed:
         """The function with the changes."""
         return Changed(self.jitted, changes, self.mesh,
-                       asked=self.partitioned.traced.memo.get(Requests.KEY))
+                       asked=self.partitioned.traced.memo.get(Requests.KEY),
+                       plan=self.partitioned.taken)
 
     def part(self, short: Shortened, compared: bool) -> ProgramSubject:
         """The program with some of its arguments, equations and results."""
@@ -218,7 +220,7 @@ class ProgramSubject:
 
     def apply(self, changes: Sequence[Change]) -> Program:
         return changed_program(self.partitioned.traced, changes, self.program.mesh, arguments=True,
-                               objective=self.partitioned.objective)
+                               objective=self.partitioned.taken)
 
     def part(self, short: Shortened, compared: bool) -> ProgramSubject:
         """The program with some of its arguments, equations and results."""

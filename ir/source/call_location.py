@@ -36,11 +36,11 @@ class CallLocation(Location):
     True
     """
 
-    __slots__ = ("_outer",)
+    __slots__ = ("_outer", "_passed")
 
     def __init__(self, frames: list[tuple[CodeType, int]], scope: str = "") -> None:
         super().__init__(*frames[0], scope)
-        self._outer = frames[1:]
+        self._outer, self._passed = frames[1:], 0
 
     @property
     def place(self) -> tuple:
@@ -48,18 +48,36 @@ class CallLocation(Location):
 
     def _resolve(self) -> tuple:
         if self._span is None:
-            for code, lasti in [(self._code, self._lasti), *self._outer]:
+            for n, (code, lasti) in enumerate([(self._code, self._lasti), *self._outer]):
                 found = Location(code, lasti)._resolve()
                 if self._span is None or found[1]:
-                    self._span = found
+                    self._span, self._passed = found, n
                 if found[1:5] not in _passing(found[0], source_version(found[0])):
                     break
         return self._span
 
     def _copy(self) -> Location:
         new = CallLocation([(self._code, self._lasti), *self._outer])  # type: ignore[list-item]
-        new._span = self._span
+        new._span, new._passed, new.callers = self._span, self._passed, self.callers
         return new
+
+    @property
+    def spot(self) -> tuple:
+        self._resolve()
+        if not self._passed:
+            return super().spot
+        code, lasti = self._outer[self._passed - 1]
+        return code_number(code), lasti
+
+    @property
+    def calls(self) -> tuple[Location, ...]:
+        self._resolve()
+        return super().calls[self._passed:]
+
+    @property
+    def chain(self) -> tuple:
+        self._resolve()
+        return super().chain[self._passed:]
 
 
 def capture_call() -> Location:

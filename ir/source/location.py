@@ -54,19 +54,41 @@ def code_number(code: CodeType) -> int:
     return found[1]
 
 
+class Callers:
+    """The frames of the user's around one of his, the nearest first: who called it, and where."""
+
+    __slots__ = ("_key", "frames")
+
+    def __init__(self, frames: tuple[tuple[CodeType, int], ...]) -> None:
+        self.frames = frames
+        self._key: tuple | None = None
+
+    @property
+    def key(self) -> tuple:
+        """Equal for equal calls."""
+        if self._key is None:
+            self._key = tuple([(code_number(code), lasti) for code, lasti in self.frames])
+        return self._key
+
+
+NO_CALLERS = Callers(())
+
+
 class Location:
     """A span of source text: file, line, columns (0-based) and the enclosing function.
 
     `transform` names the transformation that made the equation ("jvp", "transpose", "batch"),
-    when the user did not write it himself; `scope` the user's own names for that part.
+    when the user did not write it himself; `scope` the user's own names for that part; `callers`
+    are the calls by which the function was running.
     """
 
-    __slots__ = ("_code", "_lasti", "_span", "scope", "transform")
+    __slots__ = ("_code", "_lasti", "_span", "callers", "scope", "transform")
 
-    def __init__(self, code: CodeType | None, lasti: int = 0, scope: str = "", *,
-                 span: tuple | None = None, transform: str = "") -> None:
+    def __init__(self, code: CodeType | None, lasti: int = 0, scope: str = "",
+                 callers: Callers = NO_CALLERS, *, span: tuple | None = None, transform: str = ""
+                 ) -> None:
         self._code, self._lasti, self._span = code, lasti, span
-        self.transform, self.scope = transform, scope
+        self.transform, self.scope, self.callers = transform, scope, callers
 
     @classmethod
     def at(cls, file: str, line: int, column: int = 0, end_line: int | None = None,
@@ -86,7 +108,7 @@ class Location:
         if self.transform:
             transform = f"{transform}({self.transform})"
         if type(self) is Location:
-            return Location(self._code, self._lasti, self.scope, span=self._span,
+            return Location(self._code, self._lasti, self.scope, self.callers, span=self._span,
                             transform=transform)
         return self.made_by(transform)
 
@@ -105,9 +127,38 @@ class Location:
         new.transform = self.transform
         return new
 
+    def reached_by(self, call: Location, joined: dict[Callers, Callers]) -> Location:
+        """The same place, reached by a call, whose scope is around it. joined: the callers found so
+        far, by those that are known here.
+        """
+        new = self.within(call.scope)
+        callers = joined.get(self.callers)
+        if self._code is call._code and self._lasti == call._lasti:      # of a function of ours
+            callers = call.callers
+        elif callers is None:
+            own = () if call._code is None else ((call._code, call._lasti),)
+            callers = joined[self.callers] = Callers(
+                (*self.callers.frames, *own, *call.callers.frames))
+        if callers.frames:
+            if new is self:
+                new = self._copy()
+                new.scope, new.transform = self.scope, self.transform
+            new.callers = callers
+        return new
+
     def _copy(self) -> Location:
         """The same place, without a scope or a transformation."""
-        return Location(self._code, self._lasti, span=self._span)
+        return Location(self._code, self._lasti, "", self.callers, span=self._span)
+
+    @property
+    def calls(self) -> tuple[Location, ...]:
+        """Where the function was called, the nearest call first."""
+        return tuple([Location(code, lasti) for code, lasti in self.callers.frames])
+
+    @property
+    def chain(self) -> tuple:
+        """Equal for places that are reached by equal calls."""
+        return self.callers.key
 
     @property
     def key(self) -> tuple:
@@ -116,13 +167,22 @@ class Location:
 
     @property
     def place(self) -> tuple:
-        """Equal for equal places in the source and scopes, whatever transformation was there."""
-        code = self._code
+        """Equal for equal places in the source and scopes, called from equal places, whatever
+        transformation was there.
+        """
+        code, callers = self._code, self.callers
+        around = callers._key if callers._key is not None else callers.key
         if code is None:
-            return self._span, self.scope
+            return self._span, self.scope, around
         known = _NUMBERS.get(id(code))
         number = known[1] if known is not None and known[0] is code else code_number(code)
-        return number, self._lasti, self.scope
+        return number, self._lasti, self.scope, around
+
+    @property
+    def spot(self) -> tuple:
+        """Equal for equal places in the source, whoever called the function there."""
+        code = self._code
+        return (self._span, 0) if code is None else (code_number(code), self._lasti)
 
     def _resolve(self) -> tuple:
         if self._span is None:

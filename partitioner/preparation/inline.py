@@ -15,6 +15,7 @@ from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.ops.control.custom import CALLS
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
+from ...ir.source.location import Callers, Location
 from ...ir.spec import UNCONSTRAINED
 from ...ir.types import ArrayType
 
@@ -32,13 +33,14 @@ def _variables(program: Program) -> set[Var]:
 
 
 class _Inliner:
-    """seen: variables bound so far. scope: name scopes of the calls on the way here. changed:
-    whether the program has been changed.
+    """seen: variables bound so far. around: the innermost of the calls on the way here, where it
+    is. changed: whether the program has been changed.
     """
 
-    def __init__(self, seen: set[Var], scope: str = "") -> None:
+    def __init__(self, seen: set[Var], around: Location | None = None) -> None:
         self.seen = seen
-        self.scope = scope
+        self.around = around
+        self.joined: dict[Callers, Callers] = {}        # as `Location.reached_by` wants it
         self.changed = False
         self.env: dict[Var, Atom] = {}
         self.eqns: list[Equation] = []
@@ -75,7 +77,7 @@ class _Inliner:
 
     def body(self, program: Program, rename: bool) -> None:
         env, eqns = self.env, self.eqns
-        plain = not rename and not self.scope
+        plain = not rename and self.around is None
         for eqn in program.eqns:
             op = eqn.op
             if plain and not op.subprograms and (not env or env.keys().isdisjoint(eqn.invars)):
@@ -91,7 +93,8 @@ class _Inliner:
                 params = eqn.params if inside == held else {**eqn.params, **inside}
             else:
                 params = eqn.params
-            if not rename and operands == eqn.invars and not self.scope and params is eqn.params:
+            if not rename and operands == eqn.invars and self.around is None and (
+                    params is eqn.params):
                 self.eqns.append(eqn)
                 continue
             self.changed = True
@@ -105,8 +108,8 @@ class _Inliner:
                 outvars = [self.bind(v) for v in eqn.outvars] if rename else eqn.outvars
             new = eqn.with_operands(operands, outvars) if params is eqn.params else eqn.replace(
                 invars=operands, outvars=outvars, params=params)
-            if self.scope:
-                new.location = eqn.location.within(self.scope)
+            if self.around is not None:
+                new.location = eqn.location.reached_by(self.around, self.joined)
             self.eqns.append(new)
 
     def nested(self, value: Any) -> Any:
@@ -118,9 +121,9 @@ class _Inliner:
         rename = not self.seen.isdisjoint(own)
         if not rename:
             self.seen |= own
-            if not self.scope and not value.holds_programs and not value.consts:
+            if self.around is None and not value.holds_programs and not value.consts:
                 return value
-        return _Inliner(self.seen, self.scope).program(value, rename)
+        return _Inliner(self.seen, self.around).program(value, rename)
 
     def call(self, eqn: Equation, operands: tuple[Atom, ...], called: Program,
              rename: bool) -> None:
@@ -131,9 +134,12 @@ class _Inliner:
         for var, operand in zip(called.invars, operands, strict=True):
             self.env[var] = operand
         self.constants(called, rename=True)
-        outer, self.scope = self.scope, eqn.location.within(self.scope).scope
+        outer = self.around, self.joined
+        self.around = eqn.location if self.around is None else (
+            eqn.location.reached_by(self.around, self.joined))
+        self.joined = {}
         self.body(called, rename=True)
-        self.scope = outer
+        self.around, self.joined = outer
         results = self.atoms(called.outvars)
         given = {*operands, *[v for v, _ in self.consts]}
         for var, result in zip(eqn.outvars, results, strict=True):

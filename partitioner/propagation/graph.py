@@ -31,9 +31,12 @@ _EMPTY: frozenset[str] = frozenset()
 
 
 class Root(NamedTuple):
-    """Where an axis comes from, if nothing propagated it: "argument `x`", "its type", ..."""
+    """Where an axis comes from, if nothing propagated it: "argument `x`", "its type", ...
+    argument: its position, -1 of anything else.
+    """
     text: str
     location: Location = UNKNOWN
+    argument: int = -1
 
 
 class Kind:

@@ -42,7 +42,8 @@ def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partition
         t = graph.of(var)
         if t >= 0 and spec is not None:
             entries = spec.padded(var.aval.ndim).entries
-            graph.constrain(t, entries, Root(f"argument `{_name(program.arg_names, i)}`"))
+            graph.constrain(t, entries, Root(f"argument `{_name(program.arg_names, i)}`",
+                                             argument=i))
             graph.pending[t] = spec.unreduced
     results = []
     for i, (atom, spec) in enumerate(zip(program.outvars, out_shardings, strict=True)):

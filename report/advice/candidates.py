@@ -77,6 +77,10 @@ class Candidates(PlacedValues):
             rounds += [(self.charge(-1, group, axes), 0, group) for axis in axes
                        for group in self.of_table(self.freedoms.along(axis))
                        if len(rows(group)) > 1]
+        if others and self.freedoms is not None:
+            rounds += [(self.charge(-1, group, axes), 0, group) for axis in self.freedoms.idle
+                       for group in self.of_table(self.freedoms.instead(axis, axes))
+                       if len(rows(group)) > 1]
         rounds.sort(key=lambda r: (-r[0], r[1]))
         changed = [group for _, _, group in rounds]
         if others:

@@ -17,7 +17,7 @@ from ...ir.types import Entries
 from ...partitioner.pipeline import Partitioned
 from ...partitioner.propagation.graph import Graph
 from ...partitioner.propagation.origins import origins_of
-from .other_layouts import is_layout, merged, moved_to
+from .other_layouts import is_layout, merged, moved_to, without
 
 _MOST = 0.5         # share of a freedom's arguments: an axis that splits as many should split all
 
@@ -53,6 +53,25 @@ class Freedoms:
             found = {i: moved_to(self.mesh, self.given[i].shape, self.given[i].entries, axis, d)
                      for i, d in places}
             yield {i: new for i, new in found.items() if new is not None}
+
+    @functools.cached_property
+    def idle(self) -> tuple[str, ...]:
+        """The axes of the mesh that split no argument."""
+        used = {a for one in self.given.values() for e in one.entries for a in e}
+        return tuple([a for a in self.mesh.axis_names if a not in used])
+
+    def instead(self, axis: str, axes: tuple[str, ...]) -> Iterator[dict[int, Entries]]:
+        """For each freedom, the same with an axis in place of others, where these split arguments.
+        """
+        for places in self.places:
+            found = {}
+            for i, d in places:
+                _, shape, entries = self.given[i]
+                bare = without(entries, axes)
+                new = moved_to(self.mesh, shape, bare, axis, d) if bare != entries else None
+                if new is not None:
+                    found[i] = new
+            yield found
 
     def consensus(self) -> Iterator[dict[int, Entries]]:
         """Twice, layouts for the arguments that are laid out unlike most others.

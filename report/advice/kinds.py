@@ -57,6 +57,10 @@ class Kinds:
                    for c in changes if (spec := getattr(c, "spec", None))
                    and spec_text(spec) != self.wanted and (had := self.had(c)) is not None)
 
+    def further(self, changes: Sequence[Change]) -> set[str]:
+        """The axes that changes give to arguments, which do not split them now."""
+        return {a for c in changes if isinstance(c, Argument) for a in _axes(c.spec) - self.had(c)}
+
     def gathers(self, changes: Sequence[Change]) -> bool:
         """Does some change take axes from an argument without giving it others?"""
         return any(_axes(c.spec) < self.had(c) for c in changes if isinstance(c, Argument))
@@ -80,7 +84,7 @@ class Kinds:
 
     def splits(self, changes: Sequence[Change]) -> bool:
         """Does some change split an argument over axes that did not split it?"""
-        return any(_axes(c.spec) - self.had(c) for c in changes if isinstance(c, Argument))
+        return bool(self.further(changes))
 
     def size(self, changes: Sequence[Change]) -> int:
         """Bytes of the arguments and results whose layouts change."""

@@ -19,7 +19,7 @@ def other_layouts(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries,
     if wanted is not None and len(wanted) == len(entries) and not _has_parts(wanted):
         seen.add(wanted)
         yield wanted
-    bare = _without(entries, axes)
+    bare = without(entries, axes)
     if _has_parts(bare):
         return                                   # users cannot write parts of axes
     for new in _with(mesh, shape, bare, axes):
@@ -51,9 +51,9 @@ def layouts_over_others(mesh: AbstractMesh, shape: tuple[int, ...], entries: Ent
     if _has_parts(entries):
         return
     taken = {a for e in entries for a in e}
-    starts = [_without(entries, axes)] if taken & {*axes} else []
+    starts = [without(entries, axes)] if taken & {*axes} else []
     if annotated:
-        starts += [_without(entries, tuple(taken)), entries]
+        starts += [without(entries, tuple(taken)), entries]
     for start in starts:
         has = {a for e in start for a in e}
         for a, kind in zip(mesh.axis_names, mesh.axis_types, strict=True):
@@ -67,7 +67,7 @@ def moved_to(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries, axis:
     entries = merged(entries, mesh)
     if axis in entries[dim]:
         return None
-    bare = _without(entries, (axis,))
+    bare = without(entries, (axis,))
     new = (*bare[:dim], (*bare[dim], axis), *bare[dim + 1:])
     return new if is_layout(mesh, shape, new) else None
 
@@ -83,7 +83,7 @@ def _has_parts(entries: Entries) -> bool:
     return any(":" in str(a) for e in entries for a in e)
 
 
-def _without(entries: Entries, axes: tuple[str, ...]) -> Entries:
+def without(entries: Entries, axes: tuple[str, ...]) -> Entries:
     """The layout without these axes and their parts."""
     return tuple(tuple(a for a in e if not whole_axes([a]) & {*axes}) for e in entries)
 

@@ -12,6 +12,9 @@ caller has to exchange instead, if memory or operations rise, and for anything b
   requested it, which weighs less; so does each further change. A further row of the table of
   arguments weighs next to nothing, since several may be wrong.
 
+Splitting further is not beside the point where an axis of the mesh does nothing, all being computed
+again along it, and less is exchanged if it is used than by any change that does without it.
+
 Among suggestions of nearly equal worth the one with least effort comes first, then the one with
 fewest arguments. If the best one needs no further axes, those that do are left out.
 """
@@ -49,10 +52,13 @@ class Ranking:
 
     def __init__(self, trials: Trials, kinds: Kinds, own: float) -> None:
         self.trials, self.kinds, self.own = trials, kinds, own
+        self.least = 0.0        # seconds of exchange of what does with the axes at hand
 
     def ranked(self, found: Sequence[Suggestion]) -> list[Suggestion]:
         """The best first."""
         base = self.trials.base.time
+        self.least = min([s._exchange for s in found if self.price(s) <= SOME and not (
+            self.kinds.further(s.changes) or self.kinds.over(s.changes))], default=math.inf)
         # what takes much more for next to nothing is no suggestion
         left = [(self.worth(s), s) for s in dict.fromkeys(found)
                 if self.price(s) <= MUCH or base - s.time >= base * LITTLE]
@@ -72,6 +78,8 @@ class Ranking:
         base = self.trials.base
         gain, saved = base.times.communication - s._exchange, base.time - s.time
         gain += max(0.0, saved - gain) * LITTLE
+        if self.fills(s):
+            gain = max(gain, saved)
         if not self.over(s) and not self.kinds.splits(s.changes):
             gain = max(gain, saved / 2)
         return (gain * (1 - _CALLERS * self.callers(s)) * self.price(s) ** -_PRICE
@@ -102,7 +110,24 @@ class Ranking:
         return (self.over(s) + _MORE * stays
                 + _LESS * (further + (not self.kinds.direct(s.changes))))
 
+    def fills(self, s: Suggestion) -> bool:
+        """Does it put axes of the mesh to use along which nearly all is computed again and again,
+        all by arguments of one tree, where it is about the collective, removes it, raises nothing,
+        and leaves less to exchange than what does with the axes at hand?
+        """
+        axes = self.kinds.further(s.changes)
+        trees = {c.name.partition("[")[0] if isinstance(c, Argument) and self.kinds.further([c])
+                 else "" for c in s.changes}
+        return (len(trees) == 1 and trees != {""} and s.flops * self.kinds.parts(axes) <= (
+                    self.trials.base.flops * _LESS_WORK)
+                and self.avoids(s) and self.price(s) <= SOME and self.kinds.direct(s.changes)
+                and s._exchange < self.least * (1 - SAME))
+
     def over(self, s: Suggestion) -> bool:
+        """Does it split values over further axes, of which it makes no full use?"""
+        return not self.fills(s) and self.splits_more(s)
+
+    def splits_more(self, s: Suggestion) -> bool:
         """Does it split values over further axes?"""
         return self.kinds.over(s.changes) or s.flops * _LESS_WORK < self.trials.base.flops and any(
             isinstance(c, Argument | Result | Constrain) and any(c.spec) for c in s.changes)

@@ -79,7 +79,7 @@ class Tried:
     received_bytes: int
     found: Callable[[], Figures]
     partitioned: Partitioned
-    at: dict[tuple, int]           # (kind, file, line) -> bytes over all runs
+    at: dict[tuple, int]           # (kind, file, line, calls) -> bytes over all runs
     axes: dict[tuple, frozenset[str]]
 
     @functools.cached_property
@@ -235,5 +235,5 @@ def _summary(partitioned: Partitioned, found: Callable[[], Figures]) -> Tried:
 
 
 def key_of(record: CollectiveRecord) -> tuple:
-    """The identity of a collective across traces: its kind and line."""
-    return (record.kind, record.source.file, record.source.line)
+    """The identity of a collective across traces: its kind and line, and the calls of that."""
+    return (record.kind, record.source.file, record.source.line, record.source.chain)

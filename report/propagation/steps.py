@@ -136,7 +136,7 @@ class Propagation:
             if first is not None and t in self.names.of_tensor and not (
                     first.text.startswith("out_shardings")):
                 at = first.location
-                found.append(Annotation(self.names.root(first.text), self.value(t),
+                found.append(Annotation(self.names.root(first.text, first.argument), self.value(t),
                                         self.shown(t, self.initial(t)), at))
         return tuple(found)
 

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 
@@ -10,6 +9,7 @@ from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Var
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import spec_from_entries
+from ...partitioner.propagation.graph import Root
 from ...partitioner.regions import has_region, region_of
 from ..words import spec_text
 from .causes import Hold, Path, Step
@@ -173,8 +173,8 @@ class AxisPaths(Values):
                               eqn.location if eqn is not None else UNKNOWN))
                 tensors.append(tensor)
                 continue
-            text, where = back
-            return Path(axis, dim, name, text, where, tuple(reversed(steps)), tuple(tensors))
+            return Path(axis, dim, name, back.text, back.location, tuple(reversed(steps)),
+                        tuple(tensors), calls=self.calls, argument=back.argument)
         return None
 
     def planned(self, var: Var, dim: int, axis: str, tensor: int
@@ -193,10 +193,11 @@ class AxisPaths(Values):
                 if path is not None:
                     return Path(axis, dim, self.name(var), path.root, path.root_location,
                                 (*path.steps, (made.op.name, made.location)),
-                                (*([tensor] if tensor >= 0 else ()), *path.tensors), True)
+                                (*([tensor] if tensor >= 0 else ()), *path.tensors), True,
+                                calls=self.calls, argument=path.argument)
         return None
 
-    def back(self, tensor: int, dim: int, axis: str) -> Step | tuple[str, Location] | None:
+    def back(self, tensor: int, dim: int, axis: str) -> Step | Root | None:
         """One step back for an axis of a tensor, or the annotation at which it begins."""
         assert self.origins is not None
         graph = self.origins.solution.graph
@@ -209,36 +210,32 @@ class AxisPaths(Values):
             return None
         if root.text == "its type":
             return self.typed(tensor, dim, axis)
-        return self.root(root.text), root.location
+        return root._replace(text=self.root(root.text, root.argument))
 
-    def typed(self, tensor: int, dim: int, axis: str) -> Step | tuple[str, Location]:
+    def typed(self, tensor: int, dim: int, axis: str) -> Step | Root:
         """One step back through the types of a program with Explicit axes, or the annotation."""
         assert self.origins is not None
         var = self.of_tensor.get(tensor)
         if var is None:
-            return "its type", UNKNOWN
+            return Root("its type")
         if var in self.argument_of:
             i = self.argument_of[var]
-            return self.root(f"argument `{self.resolved.arg_names[i]}`"), UNKNOWN
+            return Root(self.root(f"argument `{self.resolved.arg_names[i]}`", i), argument=i)
         eqn = self.made.get(var)
         if eqn is None:
-            return "its type", UNKNOWN
+            return Root("its type")
         if eqn.op.subprograms or eqn.op.collective is not None:
-            return f"`{eqn.op.name}`", eqn.location
+            return Root(f"`{eqn.op.name}`", eqn.location)
         for a, d in _handing_on(eqn, var, dim, axis):
             t = self.origins.tensors.get(a, -1)
             if t >= 0:
                 return Step(eqn, t, d)
         word = "`reshard`" if eqn.op is reshard_p else f"the sharding asked of `{eqn.op.name}`"
-        return word, eqn.location
+        return Root(word, eqn.location)
 
-    def root(self, text: str) -> str:
-        """`argument `x`` with its position in in_shardings."""
-        match = re.fullmatch(r"argument `(.*)`", text)
-        if match and match.group(1) in self.resolved.arg_names:
-            index = self.resolved.arg_names.index(match.group(1))
-            return f"`in_shardings[{index}]`, argument `{match.group(1)}`"
-        return text
+    def root(self, text: str, argument: int) -> str:
+        """The text of a root; of an argument with its position in in_shardings."""
+        return text if argument < 0 else f"`in_shardings[{argument}]`, {text}"
 
     # -- what holds a value -----------------------------------------------------------------------
 
@@ -263,10 +260,10 @@ class AxisPaths(Values):
         t = self.tensor(var)
         for at in (t, *self.leaving(t)):
             root = graph.asked.get(at)
-            if root is None or not graph.layouts[at].shape or root.text.startswith("argument"):
+            if root is None or not graph.layouts[at].shape or root.argument >= 0:
                 continue
             entries = graph.layouts[at].entries
-            yield Hold(self.name(var), spec_text(spec_from_entries(entries)), self.root(root.text),
+            yield Hold(self.name(var), spec_text(spec_from_entries(entries)), root.text,
                        root.location, frozenset(str(a) for e in entries for a in e), at)
 
     def leaving(self, tensor: int) -> Iterator[int]:

@@ -13,8 +13,8 @@ from ...ir.facts import POSITION
 from ...ir.program import Equation, Program, Var
 from ...partitioner.collectives import CollectiveRecord
 from .axis_paths import AxisPaths
-from .causes import Path, equations, where
-from .value_paths import inner_programs
+from .causes import Path, reached
+from .value_paths import equations, inner_programs
 
 
 class BodyPaths(AxisPaths):
@@ -34,12 +34,12 @@ class BodyPaths(AxisPaths):
                 held = [e for _, p in inner_programs(step, n) for e in equations(p)]
                 for inner in (step, *held):
                     if inner.op.collective is not None:
-                        found.setdefault(where(inner.location), (eqn, step, body.eqns[:n]))
+                        found.setdefault(reached(inner.location), (eqn, step, body.eqns[:n]))
         return found
 
     def body_paths(self, record: CollectiveRecord) -> Iterator[Path]:
         """Where the axes come from over which the operand of a written collective varies."""
-        at = self.written.get(where(record.source))
+        at = self.written.get(reached(record.source))
         if at is None:
             return
         shard_map, step, before = at
@@ -74,7 +74,8 @@ class BodyPaths(AxisPaths):
             return Path(axis, dim, name, f"`in_specs[{i}]` of the `shard_map`", shard_map.location,
                         ())
         steps = (*outer.steps, ("shard_map", shard_map.location))
-        return Path(axis, dim, name, outer.root, outer.root_location, steps, outer.tensors)
+        return Path(axis, dim, name, outer.root, outer.root_location, steps, outer.tensors,
+                    calls=self.calls, argument=outer.argument)
 
     def operand_name(self, eqn: Equation) -> str:
         return self.name(eqn.invars[0]) if eqn.invars else "a value"

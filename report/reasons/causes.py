@@ -1,25 +1,26 @@
 """The cause of a collective as data: paths of its axes, what pins a value, and the sentences."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
-from ...ir.program import Equation, Program
+from ...ir.program import Equation
 from ...ir.source.location import Location
 from ...ir.source.wording import duration
 from ...partitioner.choice.comparisons import ASKED, CHOSEN, Alternative
 from ..words import quantity
-from .value_paths import inner_programs
+from .calls import NO_CALLS, Calls
 
 
 @dataclass(frozen=True)
 class Path:
     """How an axis came to a value.
 
-    root: the annotation where it begins. steps: the equations that passed it on, the one nearest to
-    the annotation first. tensors: the values on the way. planned: the last step is the planner's,
-    not propagation's. wanted: the moved value is to have it, by an annotation.
+    root: the annotation where it begins; argument: its position, if it is one. steps: the equations
+    that passed it on, the one nearest to the annotation first. tensors: the values on the way.
+    planned: the last step is the planner's, not propagation's. wanted: the moved value is to have
+    it, by an annotation. calls: those that tell places apart.
     """
     axis: str
     dim: int
@@ -29,6 +30,8 @@ class Path:
     steps: tuple[tuple[str, Location], ...]
     tensors: tuple[int, ...] = field(default=(), compare=False)
     planned: bool = field(default=False, compare=False)
+    calls: Calls = field(default=NO_CALLS, compare=False, repr=False)
+    argument: int = field(default=-1, compare=False)
     wanted: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
@@ -37,7 +40,7 @@ class Path:
         if self.root_location.line:
             text += f" at line {self.root_location.line}"
         if self.steps:
-            ways = [f"`{name}` line {at.line}" if at.line else f"`{name}`"
+            ways = [f"`{name}` {self.calls.line(at)}" if at.line else f"`{name}`"
                     for name, at in self.steps]
             if len(ways) > 4:
                 ways = [*ways[:2], "...", *ways[-1:]]
@@ -73,10 +76,12 @@ class Step:
 @dataclass(frozen=True)
 class Asked:
     """Who asked for a layout or an exchange: the user's expression, in backquotes, or an argument
-    of `jit`. location: of the expression; line 0 if there is none.
+    of `jit`. location: of the expression; line 0 if there is none. result: for out_shardings, the
+    number of the result, -1 where that is not known.
     """
     text: str
     location: Location
+    result: int = -1
 
     def __str__(self) -> str:
         at = self.location
@@ -122,9 +127,14 @@ class Cause:
                     "follows")
         return f"chosen: no dearer than {other.text} ({price})"
 
+    @property
+    def told(self) -> tuple[Path | Hold | None, ...]:
+        """What the sentences of the reason are about: first none of these, if it has a text."""
+        return (*((None,) if self.text else ()), *self.paths, *self.holds)
+
     def lines(self) -> list[str]:
         """The reason in sentences, the nearest cause first."""
-        return [*([self.text] if self.text else []), *map(str, self.paths), *map(str, self.holds)]
+        return [self.text if one is None else str(one) for one in self.told]
 
     def __str__(self) -> str:
         return "; ".join(self.lines())
@@ -136,16 +146,14 @@ def whole_axes(axes: Iterable[str]) -> frozenset[str]:
 
 
 def where(location: Location) -> tuple:
+    """Equal for equal places, whoever called the function there."""
     return (location.file, location.line, location.column, location.end_line,
             location.end_column, location.transform)
 
 
-def equations(program: Program) -> Iterator[Equation]:
-    """All equations of a program and of those inside."""
-    for n, eqn in enumerate(program.eqns):
-        yield eqn
-        for _, inner in inner_programs(eqn, n):
-            yield from equations(inner)
+def reached(location: Location) -> tuple:
+    """Equal for places that are reached by equal calls."""
+    return (*where(location), location.chain)
 
 
 def sharding_key(eqn: Equation) -> str:

@@ -21,7 +21,8 @@ from ...partitioner.propagation.origins import vetoes
 from ...partitioner.reasons import WRITTEN, written
 from ..words import spec_text
 from .body_paths import BodyPaths
-from .causes import Asked, Cause, Path, equations, sharding_key, where, whole_axes
+from .causes import Asked, Cause, Path, reached, sharding_key, where, whole_axes
+from .value_paths import equations
 
 _VETOES = 3
 _INSIDE = re.compile(r"^`[^`]*` (?:puts its blocks together|leaves partial results)")
@@ -56,9 +57,10 @@ class Reasons(BodyPaths):
         clause = clauses[0] if clauses else ""
         result = re.match(r"(.*result.*) is asked for as (.*)", clause)
         if result:
-            return Asked(f"`out_shardings`, {result[2]} for {result[1]}", UNKNOWN)
+            return Asked(f"`out_shardings`, {result[2]} for {result[1]}", UNKNOWN,
+                         self.result_of(cause))
         if clause.endswith("as asked for"):
-            return Asked("`out_shardings`", UNKNOWN)
+            return Asked("`out_shardings`", UNKNOWN, self.result_of(cause))
         at = cause.asked or record.source
         taken = re.match(r"`shard_map` takes operand (\d+) as (.*)", clause)
         if taken:
@@ -73,6 +75,11 @@ class Reasons(BodyPaths):
             at = held[0] if held else at
         name = re.match(r"`([\w.\-]+)`", clause)
         return Asked(_expression(at, self.layout_asked(at) or (name[1] if name else record.op)), at)
+
+    def result_of(self, cause: Cause) -> int:
+        """The number of the result that a cause brings to its layout, or -1."""
+        moved = cause.move.outvars[0] if cause.move is not None else None
+        return next((i for i, v in enumerate(self.resharded.outvars) if v is moved), -1)
 
     def layout_asked(self, at: Location) -> str:
         """The expression at a place that lays out a value, with the spec."""
@@ -106,7 +113,7 @@ class Reasons(BodyPaths):
                 return Cause(None, None, record.reason or written(record.op),
                              tuple(dict.fromkeys(self.body_paths(record))))
             axes = frozenset(map(str, record.mesh_axes))
-            alike = self.named_at[where(record.source), equation.op.name]
+            alike = self.named_at[reached(record.source), equation.op.name]
             paths = {e: tuple(self.operand_paths(e, axes)) for e in alike}
             equation = next((e for e in alike if paths[e]), equation)
             return Cause(None, equation, self.named(without_alternative(record.reason), equation),
@@ -159,7 +166,7 @@ class Reasons(BodyPaths):
                 text = (f"{veto.axis} on dimension {veto.dim} of {self.name(var)} was not taken: "
                         f"{veto.held}")
                 at = veto.location
-                found.append(f"{text} at line {at.line}" if at.line else text)
+                found.append(f"{text} at {self.calls.line(at)}" if at.line else text)
         return tuple(dict.fromkeys(found))[:_VETOES]
 
     def first_form(self, atom: Atom) -> Var | None:
@@ -178,7 +185,7 @@ class Reasons(BodyPaths):
             named = bool(reason) and (reason in record.reason or record.reason in reason)
             return (bool(axes & changed), named or reason == record.reason, -len(axes ^ changed))
 
-        found = self.moves_alike.get(where(record.source), {})
+        found = self.moves_alike.get(reached(record.source), {})
         best = max(found, key=score, default=None)
         if best is None or not score(best)[0]:
             return None
@@ -203,7 +210,7 @@ class Reasons(BodyPaths):
         """
         alike: dict[tuple, list[int]] = {}
         for r in collectives(self.local):
-            key = (r.kind, where(r.source), r.reason, r.mesh_axes)
+            key = (r.kind, reached(r.source), r.reason, r.mesh_axes)
             alike.setdefault(key, []).append(id(r.equation))
         return {eqn: (n, len(same)) for same in alike.values() for n, eqn in enumerate(same)}
 
@@ -249,7 +256,7 @@ class Reasons(BodyPaths):
     def spoken_of(self, reason: str, location: Location) -> Equation | None:
         """The equation at a place whose op the reason begins with."""
         op = re.match(r"`([\w\-]+)`", reason)
-        found = self.named_at.get((where(location), op.group(1)), []) if op else []
+        found = self.named_at.get((reached(location), op.group(1)), []) if op else []
         return found[0] if found else None
 
 

@@ -13,7 +13,9 @@ from ...partitioner.pipeline import Partitioned
 from ...partitioner.propagation.graph import Node
 from ...partitioner.propagation.origins import origins_of
 from ...partitioner.regions import has_region, region_of
-from .causes import equations, where
+from .calls import Calls
+from .causes import reached
+from .value_paths import equations
 
 
 class Values:
@@ -24,6 +26,7 @@ class Values:
         self.resolved = partitioned.resolved
         self.resharded = partitioned.resharded
         self.local = partitioned.local
+        self.calls = Calls(self.inlined)
         self.origins = origins_of(self.resolved)
         self.argument_of = {v: i for i, v in enumerate(self.resolved.invars)}
         self.of_tensor: dict[int, Var] = {}
@@ -48,21 +51,21 @@ class Values:
                 (operand,), (result,) = eqn.invars, eqn.outvars
                 if isinstance(operand, Var) and not operand.name and result.name:
                     self.finished.setdefault(operand, result.name)
-                self.moves.setdefault(where(eqn.location), []).append(eqn)
+                self.moves.setdefault(reached(eqn.location), []).append(eqn)
         # parameter of a body -> (what it is outside, whether it is a slice of that)
         self.enters: dict[Var, tuple[Atom, bool]] = {}
         self.named_at: dict[tuple, list[Equation]] = {}
         self.first_made: dict[tuple, list[Equation]] = {}
         self.then_made: dict[tuple, dict[Equation, int]] = {}      # with its number among them
         for eqn in equations(self.resharded):
-            same = self.then_made.setdefault((where(eqn.location), eqn.op.name), {})
+            same = self.then_made.setdefault((reached(eqn.location), eqn.op.name), {})
             same[eqn] = len(same)
         for eqn in equations(self.resolved):
-            self.first_made.setdefault((where(eqn.location), eqn.op.name), []).append(eqn)
+            self.first_made.setdefault((reached(eqn.location), eqn.op.name), []).append(eqn)
             for v in eqn.outvars:
                 self.made.setdefault(v, eqn)
         for eqn in (*equations(self.resharded), *equations(self.resolved)):
-            self.named_at.setdefault((where(eqn.location), eqn.op.name), []).append(eqn)
+            self.named_at.setdefault((reached(eqn.location), eqn.op.name), []).append(eqn)
             if has_region(eqn):
                 region = region_of(eqn)
                 for slot in region.slots:
@@ -90,7 +93,7 @@ class Values:
             text = made.location.text()
             if text and len(text) <= 40 and not made.location.transform:
                 return f"`{text}`"
-            line = f", line {made.location.line}" if made.location.line else ""
+            line = f", {self.calls.line(made.location)}" if made.location.line else ""
             kind = f"the {made.location.transform} of " if made.location.transform else ""
             return f"{kind}the result of `{made.op.name}`{line}"
         return "a value"
@@ -112,7 +115,7 @@ class Values:
         made = self.made.get(source)
         if t < 0 and made is not None:
             k = made.outvars.index(source)
-            key = (where(made.location), made.op.name)
+            key = (reached(made.location), made.op.name)
             first, then = self.first_made.get(key, []), self.then_made.get(key, {})
             # a line that runs for several layers makes as many values, in this order
             turn = then.get(made, 0) * len(first) // max(1, len(then))
@@ -133,5 +136,5 @@ class Values:
 
         text = re.sub(r"operand (\d+)", operand, reason)
         text = re.sub(r"its result(?: (\d+))?\b", result, text)
-        at = f" line {eqn.location.line}" if eqn.location.line else ""
+        at = f" {self.calls.line(eqn.location)}" if eqn.location.line else ""
         return text.replace(f"`{eqn.op.name}`", f"`{eqn.op.name}`{at}", 1)

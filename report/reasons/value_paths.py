@@ -37,6 +37,14 @@ def places(program: Program, path: Path = ()) -> Iterator[tuple[Place, Var, Equa
             yield from places(inner, (*path, step))
 
 
+def equations(program: Program) -> Iterator[Equation]:
+    """All equations of a program and of those inside."""
+    for n, eqn in enumerate(program.eqns):
+        yield eqn
+        for _, inner in inner_programs(eqn, n):
+            yield from equations(inner)
+
+
 def inner_programs(eqn: Equation, n: int) -> Iterator[tuple[tuple[int, str, int], Program]]:
     for name in eqn.op.subprograms:
         held = eqn.params.get(name)         # `fmt` passes programs that are not verified

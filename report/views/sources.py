@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...ir.program import Equation, Program, Var
+from ...partitioner.propagation.graph import Root
 from ..reasons.causes import Step
 from ..reasons.explain_collective import Reasons
 from ..reasons.value_paths import inner_programs
@@ -94,11 +95,10 @@ class Sources:
                            "the result" if eqn is None else eqn.op.name,
                            -1 if eqn is None else self.tables.place(eqn.location)]
                 elif back is not None:
-                    text, where = back
-                    yield [d, str(axis), -1, text, self.tables.place(where)]
+                    yield [d, str(axis), -1, back.text, self.tables.place(back.location)]
 
 
-def _back(reasons: Reasons, tensor: int, dim: int, axis: str) -> Step | tuple | None:
+def _back(reasons: Reasons, tensor: int, dim: int, axis: str) -> Step | Root | None:
     back = reasons.back(tensor, dim, axis)
     assert reasons.origins is not None
     if isinstance(back, Step) and back.tensor in reasons.origins.solution.graph.repeats:

@@ -1,6 +1,8 @@
 """Many collectives are told by what is behind them: one annotation, one paragraph."""
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -140,7 +142,7 @@ def test_what_saves_most_if_it_is_changed_comes_before_what_moves_more() -> None
 
 
 def test_a_suggestion_is_told_in_full_once_and_reasons_by_the_nearest() -> None:
-    text = str(explained(6, None, "model"))
+    text = re.sub(r"\n {15}(?=\S)", " ", str(explained(6, None, "model")))     # unwrapped
     lines = [line.strip() for line in text.splitlines() if " by: " in line]
     assert len({line.removesuffix(" (as above)") for line in lines}) < len(lines)
     for n, line in enumerate(lines):

@@ -23,7 +23,7 @@ from ..staging.leaks import watching
 from ..staging.signature import function_name
 from ..staging.staging import Builder, canonical_value, trace_to_program
 from ..staging.steps import value_of
-from ..staging.tracer import type_of_constant
+from ..staging.tracer import type_of_constant, typeof
 from ..trees import tree
 
 
@@ -219,7 +219,8 @@ def live_equations(eqns: Sequence[Equation], outvars: Iterable[Atom]) -> list[Eq
 def evaluate(program: Program, values: Sequence[Any], word: str = "", *, edited: bool = False
              ) -> list[Any]:
     """The results of a program on these values, in the current interpreter. edited: the types of
-    its equations' results are of what they were before, so that all are inferred again.
+    its equations' results are of what they were before, so that all are inferred again, in the
+    programs that they hold, too.
     """
     env: dict[Var, Any] = dict(zip(program.invars, values, strict=True))
     env.update(program.consts)
@@ -235,10 +236,35 @@ def evaluate(program: Program, values: Sequence[Any], word: str = "", *, edited:
                     env.update(zip(eqn.outvars, tracers, strict=True))
                     continue
             at(eqn)
-            results = process(eqn.op, [operand(a, env) for a in eqn.invars], eqn.params)
+            operands = [operand(a, env) for a in eqn.invars]
+            params = eqn.params
+            if edited and eqn.op.region is not None:
+                params = _typed_again(eqn, [typeof(x) for x in operands])
+            results = process(eqn.op, operands, params)
             copy_names(eqn.outvars, results)
             env.update(zip(eqn.outvars, results, strict=True))
     return [operand(a, env) for a in program.outvars]
+
+
+def _typed_again(eqn: Equation, types: Sequence[ArrayType]) -> dict[str, Any]:
+    """The params of an equation with a region, its programs typed for operands of these types."""
+    assert eqn.op.region is not None
+    region = eqn.op.region(eqn)
+    params = dict(eqn.params)
+    for p, (name, place, program) in enumerate(region.programs):
+        own = list(program.in_avals)
+        for slot in region.slots:
+            for q, i in slot.inputs if slot.operand >= 0 else ():
+                sharding = types[slot.operand].sharding
+                partitions = tuple(sharding.spec)[slot.stacked:]
+                if q == p and partitions != tuple(own[i].sharding.spec):
+                    own[i] = own[i].update(sharding=sharding.update(
+                        spec=sharding.spec.update(partitions=partitions)))
+        typed = stage(lambda *xs, p=program: evaluate(p, xs, edited=True), own, program)
+        typed = typed.replace(arg_names=program.arg_names, result_names=program.result_names)
+        held = params[name]
+        params[name] = typed if place < 0 else (*held[:place], typed, *held[place + 1:])
+    return params
 
 
 def flat_program(f: Callable[..., Any], types: Sequence[ArrayType], treedef: Any

@@ -19,7 +19,16 @@ from types import CodeType, FrameType, MemberDescriptorType
 from typing import Any
 
 from ...ir.program import Name, Program, Var
-from ...ir.source.location import PACKAGE, SCOPES, STANDS_BETWEEN, UNKNOWN, Location, is_ours
+from ...ir.source.location import (
+    NO_CALLERS,
+    PACKAGE,
+    SCOPES,
+    STANDS_BETWEEN,
+    UNKNOWN,
+    Callers,
+    Location,
+    is_ours,
+)
 from ...ir.support.caches import cached, module_table
 from .tracer import Tracer
 
@@ -232,13 +241,14 @@ class Watch:
     were named here, how deep in calls; a caller's name counts more than that of what it called.
     """
 
-    __slots__ = ("callers", "containers", "depth", "depths", "frame", "names", "stores")
+    __slots__ = ("calls", "callers", "containers", "depth", "depths", "frame", "names", "stores")
 
     def __init__(self) -> None:
         self.frame: FrameType | None = None
         self.names: tuple[Any, ...] = ()
         self.stores: Any = None              # of the frame's code
         self.callers: Frames = ()
+        self.calls = NO_CALLERS              # of the frame
         self.depth = 0
         self.depths: dict[Any, int] = {}
         self.containers: dict[int, Any] = {}     # whose values were named, by id
@@ -257,13 +267,13 @@ class Watch:
                 elif self.names:
                     self._bind(frame, self.names, self.depth)
                 self.names = self.stores[lasti]
-                return Location(code, lasti, SCOPES.path)
+                return Location(code, lasti, SCOPES.path, self.calls)
             frame = frame.f_back
         return UNKNOWN
 
     def _enter(self, frame: FrameType) -> None:
         """From now on this is the frame."""
-        callers = []
+        callers, calls = [], []
         inner, outer = frame, frame.f_back
         before, self.depth = self.depth, 0
         for depth in range(-1, -_MOST_FRAMES, -1):
@@ -276,8 +286,9 @@ class Watch:
                 inner, outer = outer, outer.f_back
             if outer is None or kind is _OURS:
                 break
-            code = outer.f_code
-            names = (_CODES.get(id(code)) or _stores(code))[outer.f_lasti]
+            code, lasti = outer.f_code, outer.f_lasti
+            names = (_CODES.get(id(code)) or _stores(code))[lasti]
+            calls.append((code, lasti))
             if names:
                 callers.append((outer, names, depth, inner))
             inner, outer = outer, outer.f_back
@@ -292,6 +303,7 @@ class Watch:
                 else:
                     self._bind(caller, names, depth)
         self.frame = frame
+        self.calls = Callers(tuple(calls)) if calls else NO_CALLERS
         own = self.depth
         self.callers = tuple([(f, names, own + up, inner) for f, names, up, inner in callers])
 

@@ -35,7 +35,9 @@ def bind_where_called(op: Op, x: Any, **params: Any) -> Any:
     if getattr(interpreter, "location", _NONE) is not None:
         return op.bind(x, **params)         # as in `placed`
     interpreter.watch.place()
-    interpreter.location = capture_call()
+    interpreter.location = place = capture_call()
+    if place.known:
+        place.callers = interpreter.watch.calls
     try:
         return op.bind(x, **params)
     finally:

@@ -1,7 +1,7 @@
 """Rewrites of the user's code that select, cut or swap what is exchanged before the exchange.
 
     NAME                  instead of                              written
-    top first             the largest of what is gathered         the largest of each block
+    top first             the largest of what is made of a gather the largest of each block
     place first           where the largest of it is              the same
     top instead of sort   the first, or last, of what is sorted   top_k
     product first         a product of rows that are read         the rows of the product
@@ -17,6 +17,8 @@ from ....ir.op import OPS
 from ....ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
 from ....ir.program import Atom, Equation
 from ....ir.rewriting.rewrite import Match, Rewrite
+from ....ir.support.named_tuple import NamedTuple
+from .blocks import Blocks
 from .rewrites import (
     GATHERED,
     CodeChange,
@@ -34,53 +36,71 @@ _PLACES = {"argmax": "reduce_max", "argmin": "reduce_min"}
 
 # -- the largest of each block --------------------------------------------------------------------
 
-def _gathered(m: Match, x: Atom) -> Atom:
-    gather: Equation | None = m.maker(m.whole)
-    assert gather is not None
-    return m.emit(gather.op, x, like=gather, **{**gather.params, "all_gather_dimension": m.d})
+class _Block(NamedTuple):
+    """A device's block, along a dimension, of what is chosen from; and the gather that brings the
+    others.
+    """
+    x: Atom
+    d: int
+    gather: Equation
+
+    @classmethod
+    def of(cls, m: Match) -> _Block | None:
+        """That of the value that is matched as `whole`, which may be made of what is gathered."""
+        blocks = Blocks(m)
+        found = blocks.of(m.whole)
+        return None if found is None or blocks.gather is None else cls(*found, blocks.gather)
+
+    def gathered(self, m: Match, x: Atom) -> Atom:
+        """What is chosen from each block, on all devices."""
+        return m.emit(self.gather.op, x, like=self.gather, **{
+            **self.gather.params, "all_gather_dimension": self.d, "tiled": True})
 
 
-def _places(m: Match, at: Atom, places: Atom, each: int) -> Atom:
+def _places(m: Match, block: _Block, at: Atom, places: Atom, each: int) -> Atom:
     """Where in the whole the entries are that were chosen: `at` among the gathered, of which each
     block has `each`, whose places in their blocks are `places`."""
-    ndim = at.aval.ndim
-    others = tuple([d for d in range(ndim) if d != m.d])
+    ndim, dim = at.aval.ndim, block.d
+    others = tuple([d for d in range(ndim) if d != dim])
     rows = m.emit(OPS["reshape"], at, new_sizes=(*at.aval.shape, 1), dimensions=None, sharding=None)
     place = m.emit(OPS["gather"], places, rows, dimension_numbers=GatherDimensionNumbers(
-        (), (m.d,), (m.d,), others, others), slice_sizes=(1,) * ndim, indices_are_sorted=False,
+        (), (dim,), (dim,), others, others), slice_sizes=(1,) * ndim, indices_are_sorted=False,
         unique_indices=False, mode=GatherScatterMode.PROMISE_IN_BOUNDS, fill_value=None)
 
     def number(n: int) -> Atom:
         return alike(m, at.aval.dtype.type(n), at)
 
-    block = m.emit(OPS["div"], at, number(each))
-    return m.emit(OPS["add"], m.emit(OPS["mul"], block, number(m.x.aval.shape[m.d])), place)
+    block_at = m.emit(OPS["div"], at, number(each))
+    first = m.emit(OPS["mul"], block_at, number(block.x.aval.shape[dim]))
+    return m.emit(OPS["add"], first, place)
 
 
 def _top_first(m: Match) -> list[Atom] | None:
-    if m.groups is not None or not m.tiled or m.d != m.axis or m.k >= m.x.aval.shape[m.d]:
+    block = _Block.of(m)
+    if block is None or block.d != m.axis or m.k >= block.x.aval.shape[block.d]:
         return None
-    values, places = m.emit(m.eqn.op, m.x, **m.eqn.params)
-    values, at = m.emit(m.eqn.op, _gathered(m, values), **m.eqn.params)
-    found = [fit(m, values), fit(m, _places(m, at, _gathered(m, places), m.k), 1)]
+    values, places = m.emit(m.eqn.op, block.x, **m.eqn.params)
+    values, at = m.emit(m.eqn.op, block.gathered(m, values), **m.eqn.params)
+    found = [fit(m, values), fit(m, _places(m, block, at, block.gathered(m, places), m.k), 1)]
     return None if None in found else found      # type: ignore[return-value]
 
 
 def _place_first(m: Match) -> Atom | None:
-    if m.groups is not None or not m.tiled or tuple(m.axes) != (m.d,) or m.x.aval.shape[m.d] < 2:
+    block = _Block.of(m)
+    if block is None or tuple(m.axes) != (block.d,) or block.x.aval.shape[block.d] < 2:
         return None
-    shape = m.x.aval.shape
-    one = (*shape[:m.d], 1, *shape[m.d + 1:])
+    shape, d = block.x.aval.shape, block.d
+    one = (*shape[:d], 1, *shape[d + 1:])
 
     def column(value: Atom) -> Atom:
         return m.emit(OPS["reshape"], value, new_sizes=one, dimensions=None, sharding=None)
 
-    best = m.emit(OPS[_PLACES[m.eqn.op.name]], m.x, axes=(m.d,))
-    values = _gathered(m, column(best))
-    places = _gathered(m, column(m.emit(m.eqn.op, m.x, **m.eqn.params)))
+    best = m.emit(OPS[_PLACES[m.eqn.op.name]], block.x, axes=(d,))
+    values = block.gathered(m, column(best))
+    places = block.gathered(m, column(m.emit(m.eqn.op, block.x, **m.eqn.params)))
     at = column(m.emit(m.eqn.op, values, **m.eqn.params))
-    place = m.emit(OPS["reshape"], _places(m, at, places, 1), new_sizes=m.eqn.outvars[0].aval.shape,
-                   dimensions=None, sharding=None)
+    place = m.emit(OPS["reshape"], _places(m, block, at, places, 1),
+                   new_sizes=m.eqn.outvars[0].aval.shape, dimensions=None, sharding=None)
     return fit(m, place)
 
 
@@ -230,11 +250,11 @@ _SUM_OF_OWN = ("each device receives the sum of the block that it reads, and no 
                "sum only the block that each device reads")
 SELECTIONS: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
-        "top first", GATHERED + "out = top_k whole {axis, k}", _top_first,
+        "top first", "out = top_k whole {axis, k}", _top_first,
         why="of each block only what can be among the largest is exchanged"),
         "choose from each block before the exchange instead of gathering all", lambda m: ""),
     CodeChange(Rewrite(
-        "place first", GATHERED + "out = argmax|argmin whole {axes}", _place_first,
+        "place first", "out = argmax|argmin whole {axes}", _place_first,
         why="of each block only the best is exchanged, and where it is"),
         "choose from each block before the exchange instead of gathering all", lambda m: ""),
     CodeChange(Rewrite(

@@ -8,6 +8,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace import lax
 from shardtrace.sharding import AxisType, NamedSharding, reshard
 from shardtrace.sharding import PartitionSpec as P
 
@@ -26,11 +27,18 @@ def asked_of_a_dot(x: st.Array, w: st.Array) -> st.Array:
     return jnp.matmul(x, w, out_sharding=P("data", None)) * 2
 
 
+def asked_of_a_dot_in_a_loop(xs: st.Array, w: st.Array) -> st.Array:
+    return lax.scan(lambda t, x: (t + (jnp.matmul(x, w, out_sharding=P("data")) ** 2).sum(), None),
+                    jnp.float32(0), xs)[0]
+
+
 @pytest.mark.parametrize(("f", "args", "text"), [
     (gathered_before_it_shrinks, (struct((4096, 2048), "data"), struct((2048, 128))),
      "take out the `reshard` to P() at line {}"),
     (asked_of_a_dot, (struct((4096, 256), "data", "model"), struct((256, 4096), "model")),
      "`out_sharding` at line {} to P("),
+    (asked_of_a_dot_in_a_loop, (struct((4, 4096, 256), None, "data"), struct(
+        (256, 8192), None, "model")), "take out the `out_sharding` to P('data') at line {}"),
 ])
 def test_a_layout_that_is_written_is_changed(f: Callable, args: tuple, text: str) -> None:
     with st.set_mesh(MESH):

@@ -92,6 +92,24 @@ def a_small_weight_that_is_split(x, t, wt, k):
                                     dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
+# -- an axis of the mesh along which all is computed again and again --
+
+@case(struct((4096, 256), "data"), struct((65536, 256), None, "data"),
+      fix=r"^pass `queue` as P\('model'\)", reason="argument `queue`")
+def negatives_beside_an_idle_axis(q, queue):
+    z = q @ queue.T / .07
+    return (nn.logsumexp(z, -1) - z[:, 0]).mean()
+
+
+@case({"in": struct((16, 512, 2048), None, "data"), "out": struct((16, 2048, 512), None, None,
+                                                                   "data")},
+      struct((64, 128, 512), "data"), struct((64, 128, 16, 16), "data"),
+      fix=r"^pass `w\['in'\]` as P\('model'\).*`w\['out'\]` as P\('model'\)")
+def experts_beside_an_idle_axis(w, x, route):
+    h = nn.relu(jnp.einsum("egcd,edf->egcf", jnp.einsum("gsd,gsec->egcd", x, route), w["in"]))
+    return jnp.einsum("egcd,gsec->gsd", jnp.einsum("egcf,efd->egcd", h, w["out"]), route)
+
+
 # -- code --
 
 @case(struct((8192, 4096), "d", mesh=LINE), mesh=LINE, fix="reduce before the exchange")
@@ -215,6 +233,24 @@ def test_the_mistake_is_put_right_first(name: str) -> None:
         after = st.explain(best.apply())(*args)
         assert (after.received_bytes, after.time, after.peak_bytes, after.flops) == (
             best.received_bytes, best.time, best.peak_bytes, best.flops)
+
+
+@config.override(shardtrace_objective="time")
+def test_a_change_is_of_the_program_whose_plan_is_taken() -> None:
+    """XLA's plan has equations of its own: what repeats an operand, in the body of a loop."""
+    def layers(ws: dict[str, st.Array], x: st.Array) -> st.Array:
+        def layer(h: st.Array, w: dict[str, st.Array]) -> tuple[st.Array, None]:
+            y = h * lax.rsqrt((h * h).mean(-1, keepdims=True) + 1e-6)
+            return to(h + nn.gelu(y @ w["up"]) @ w["down"], "model"), None
+        return lax.scan(layer, x, ws)[0]
+
+    args = ({"up": struct((12, 1024, 4096), None, None, "model"),
+             "down": struct((12, 4096, 1024), None, "model")}, struct((16, 512, 1024), "data"))
+    found = st.explain(layers)(*args)
+    assert found.partitioned.taken.name == "xla" and found.partitioned.objective.name == "time"
+    best = found.root_causes[0].groups[0][0].suggestions[0]
+    assert "`with_sharding_constraint` at line" in best.text and best.time < 0.5 * found.time
+    assert st.explain(best.apply())(*args).time == best.time
 
 
 @config.override(shardtrace_objective="time")

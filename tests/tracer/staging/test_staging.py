@@ -43,6 +43,34 @@ def test_equations_point_to_the_users_expression():
     assert eqn.location.function == "f"
 
 
+def test_a_location_has_the_calls_around_it():
+    def inner(x):
+        return jnp.sin(x)
+
+    def outer(x):
+        return inner(x) + inner(jnp.cos(x))
+
+    first, cos, second, add = st.make_jaxpr(outer)(1.0).eqns
+    assert [[c.text() for c in e.location.calls] for e in (first, cos, second, add)] == [
+        ["inner(x)"], [], ["inner(jnp.cos(x))"], []]
+    assert first.location.place != second.location.place
+    assert first.location.spot == second.location.spot
+    assert [c.text() for c in first.location.under("jvp").calls] == ["inner(x)"]
+
+
+def test_what_is_inlined_has_the_calls_around_the_jit():
+    @st.jit
+    def inner(x):
+        return jnp.sin(x)
+
+    def outer(x):
+        return inner(x) + inner(x * 2)
+
+    eqns = st.explain(outer)(1.0).partitioned.stages["inlined"].eqns
+    assert [[c.text() for c in e.location.calls] for e in eqns if e.op.name == "sin"] == [
+        ["inner(x)"], ["inner(x * 2)"]]
+
+
 def test_types_are_seen_while_tracing(mesh):
     seen = []
 

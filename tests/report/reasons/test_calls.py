@@ -1,0 +1,70 @@
+"""Of a line in a helper function the call is told, too, where the helper makes several values."""
+from __future__ import annotations
+
+import numpy as np
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace.sharding import AbstractMesh, NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+MESH = AbstractMesh((2, 4), ("data", "model"))
+
+
+def struct(shape: tuple[int, ...], *spec: str | None) -> st.ShapeDtypeStruct:
+    return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(MESH, P(*spec)))
+
+
+def dense(x: st.Array, w: st.Array) -> st.Array:
+    return x @ w
+
+
+def block(w: dict[str, st.Array], x: st.Array) -> st.Array:
+    h = jnp.tanh(dense(x, w["up"]))
+    return dense(h, w["down"])              # of block
+
+
+def once(x: st.Array) -> st.Array:
+    return x.sum()
+
+
+def forward(ws: list[dict[str, st.Array]], head: st.Array, x: st.Array) -> st.Array:
+    for w in ws:
+        x = x + block(w, x)                 # one line, called for each layer
+    return once(dense(x, head))             # of forward
+
+
+LAYER = {"up": struct((256, 512), None, "model"), "down": struct((512, 256), None, "model")}
+ARGS = [LAYER, LAYER], struct((256, 64)), struct((64, 256), "data")
+
+
+def line(text: str) -> int:
+    with open(__file__, encoding="utf-8") as f:
+        return 1 + next(n for n, row in enumerate(f) if row.rstrip().endswith(f"# {text}"))
+
+
+def test_a_helper_s_line_comes_with_the_call() -> None:
+    found = st.explain(forward)(*ARGS)
+    own = [c for c in found.collectives if c.source.function == "dense"]
+    assert all(len(c.calls) == 1 for c in own)
+    told = next(c for c in own if c.calls[0].line == line("of block"))
+    assert told.place == f"{told.source}, called at {told.calls[0]}"
+    assert f"line {told.source.line}, called at line {line('of block')}" in told.reason
+    assert f"called at {told.calls[0]} in `block`" in found.text(0, each=True)
+    assert [k["line"] for k in told.to_dict(False)["calls"]] == [line("of block")]
+
+
+def test_what_one_call_makes_needs_no_call() -> None:
+    found = st.explain(forward)(*ARGS)
+    assert all(not c.calls for c in found.collectives if c.source.function in ("once", "forward"))
+
+
+def test_calls_are_told_from_where_they_differ() -> None:
+    def twice(ws: list[dict[str, st.Array]], x: st.Array) -> st.Array:
+        y = block(ws[0], x)
+        return block(ws[1], y)
+
+    found = st.explain(twice)(ARGS[0], ARGS[2])
+    own = {tuple(k.function for k in c.calls) for c in found.collectives
+           if c.source.function == "dense"}
+    assert own == {("block", "twice")}
