@@ -153,16 +153,27 @@ def deferrable_sums(eqns: Sequence[Equation], outvars: Sequence[Atom],
     for eqn in reversed(eqns):
         if eqn.op is scan_p:
             uses = _scan_uses(eqn, found, varies, atoms, loops)
-        elif eqn.op.collective is not None or any([found.get(v) for v in eqn.outvars]):
-            uses = _uses(eqn, found, varies, atoms)
         else:
-            uses = [NO_FOLDS] * len(eqn.invars)
+            if eqn.op.collective is None:
+                for v in eqn.outvars:
+                    if v in found and found[v]:
+                        break
+                else:
+                    for a in eqn.invars:
+                        if type(a) is Var:
+                            found[a] = NO_FOLDS
+                    continue
+            uses = _uses(eqn, found, varies, atoms)
         for v, instance in zip(eqn.invars, uses, strict=True):
-            if isinstance(v, Var):
-                before = found.get(v)
-                found[v] = instance if before is None else {
-                    o: axes & instance[o] for o, axes in before.items()
-                    if o in instance and axes & instance[o]}
+            if not isinstance(v, Var):
+                continue
+            if v in found:
+                before = found[v]
+                if before:
+                    found[v] = {o: axes & instance[o] for o, axes in before.items()
+                                if o in instance and axes & instance[o]}
+            else:
+                found[v] = instance
     return found
 
 

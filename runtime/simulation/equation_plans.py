@@ -68,10 +68,15 @@ def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Seq
     operands, and hence the results, are folded already. read: the results that are read, by number,
     of an evaluator that asks for them (`Evaluator.narrowed`).
     """
-    layout = _common_layout(op, operands, types[0].shape, atoms) if types else None
-    if layout is not None:
-        return _in_equal_layouts(op, params, operands, types[0], atoms,
-                                 layout._replace(folded=done))
+    if op.rule == "... -> ..." and op.resize is None and not op.multiple_results and (
+            BY_PLACE not in op.facts):
+        shape = types[0].shape
+        if all([x.aval.shape in ((), shape) for x in operands]):
+            layout = _common_layout(operands, len(shape))
+            if layout is not None and (
+                    len(layout.stack) < 2 or layout.stack == atoms.sort(layout.stack)):
+                return _in_equal_layouts(op, params, operands, types[0], atoms,
+                                         layout._replace(folded=done))
     orders: Orders = {}
     rule = None
     if folds or REPEATS in op.facts or any(
@@ -141,14 +146,8 @@ def _stacked(operands: Sequence[Value], splits: Sequence[tuple[Atoms, ...]], ato
     return stack, [tuple([a for a in stack if a in mine]) for mine in own]
 
 
-def _common_layout(op: Op, operands: Sequence[Value], shape: Shape, atoms: MeshAtoms
-                   ) -> Layout | None:
-    """Of an elementwise op the one layout of all operands of this shape, if scalars among the
-    operands fit in with it."""
-    if op.rule != "... -> ..." or op.resize is not None or op.multiple_results or (
-            BY_PLACE in op.facts) or not all([x.aval.shape in ((), shape) for x in operands]):
-        return None
-    rank = len(shape)
+def _common_layout(operands: Sequence[Value], rank: int) -> Layout | None:
+    """The one layout of all operands of this rank, if scalars among the operands fit in with it."""
     found: Layout | None = None
     stack: Atoms | None = None
     for x in operands:
@@ -164,8 +163,7 @@ def _common_layout(op: Op, operands: Sequence[Value], shape: Shape, atoms: MeshA
         elif True in x.uniform or (found is not mine and (
                 found.split != mine.split or found.stack != mine.stack)):
             return None
-    in_order = found is None or len(found.stack) < 2 or found.stack == atoms.sort(found.stack)
-    return found if in_order else None
+    return found
 
 
 def _in_equal_layouts(op: Op, params: dict[str, Any], operands: Sequence[Value], aval: ArrayType,
@@ -250,15 +248,19 @@ def without_conflicts(rule: FactorRule, operands: Sequence[Value], orders: Order
     """The orders without the axes that some operand has elsewhere, and without what is major to
     these.
     """
-    placed = [(x.layout, dims) for x, dims in zip(operands, rule.operands, strict=False)]
     out: Orders = {}
     for f, order in orders.items():
-        blocked = {a for a in order for layout, dims in placed if a in layout.stack or any(
-            [a in axes and factors[:1] != (f,)
-             for axes, factors in zip(layout.split, dims, strict=False)])}
-        free = tuple(itertools.takewhile(lambda a, no=blocked: a not in no, order[::-1]))[::-1]
-        if free:
-            out[f] = free
+        start = 0
+        for i, a in enumerate(order):
+            for x, dims in zip(operands, rule.operands, strict=False):
+                if a in x.layout.stack:
+                    start = i + 1
+                    continue
+                for d, axes in enumerate(x.layout.split):
+                    if a in axes and dims[d][:1] != (f,):
+                        start = i + 1
+        if start < len(order):
+            out[f] = order[start:]
     return out
 
 
