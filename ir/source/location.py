@@ -54,24 +54,23 @@ def code_number(code: CodeType) -> int:
     return found[1]
 
 
-class Callers:
-    """The frames of the user's around one of his, the nearest first: who called it, and where."""
+class Callers(tuple[tuple[CodeType, int], ...]):
+    """The frames of the user's around one of his, the nearest first: who called it, and where.
+    Only the same are equal: to compare code takes long.
+    """
 
-    __slots__ = ("_key", "frames")
-
-    def __init__(self, frames: tuple[tuple[CodeType, int], ...]) -> None:
-        self.frames = frames
-        self._key: tuple | None = None
+    _key: tuple | None = None
+    __hash__, __eq__ = object.__hash__, object.__eq__
 
     @property
     def key(self) -> tuple:
         """Equal for equal calls."""
         if self._key is None:
-            self._key = tuple([(code_number(code), lasti) for code, lasti in self.frames])
+            self._key = tuple([(code_number(code), lasti) for code, lasti in self])
         return self._key
 
 
-NO_CALLERS = Callers(())
+NO_CALLERS = Callers()
 
 
 class Location:
@@ -138,8 +137,8 @@ class Location:
         elif callers is None:
             own = () if call._code is None else ((call._code, call._lasti),)
             callers = joined[self.callers] = Callers(
-                (*self.callers.frames, *own, *call.callers.frames))
-        if callers.frames:
+                (*self.callers, *own, *call.callers))
+        if callers:
             if new is self:
                 new = self._copy()
                 new.scope, new.transform = self.scope, self.transform
@@ -153,7 +152,7 @@ class Location:
     @property
     def calls(self) -> tuple[Location, ...]:
         """Where the function was called, the nearest call first."""
-        return tuple([Location(code, lasti) for code, lasti in self.callers.frames])
+        return tuple([Location(code, lasti) for code, lasti in self.callers])
 
     @property
     def chain(self) -> tuple:
