@@ -60,6 +60,7 @@ class Callers(tuple[tuple[CodeType, int], ...]):
     """
 
     _key: tuple | None = None
+    _number: int | None = None
     __hash__, __eq__ = object.__hash__, object.__eq__
 
     @property
@@ -68,6 +69,16 @@ class Callers(tuple[tuple[CodeType, int], ...]):
         if self._key is None:
             self._key = tuple([(code_number(code), lasti) for code, lasti in self])
         return self._key
+
+    @property
+    def number(self) -> int:
+        """A number that equal calls have alone."""
+        if self._number is None:
+            number = _EQUAL.get(self.key)
+            if number is None:
+                number = _EQUAL[self.key] = next(_COUNT)
+            self._number = number
+        return self._number
 
 
 NO_CALLERS = Callers()
@@ -106,13 +117,13 @@ class Location:
         """The same place, for an equation that `transform` made out of the user's one."""
         if self.transform:
             transform = f"{transform}({self.transform})"
-        if type(self) is Location:
-            return Location(self._code, self._lasti, self.scope, self.callers, span=self._span,
-                            transform=transform)
         return self.made_by(transform)
 
     def made_by(self, transform: str) -> Location:
         """The same place, for an equation that `transform` alone made."""
+        if type(self) is Location:
+            return Location(self._code, self._lasti, self.scope, self.callers, span=self._span,
+                            transform=transform)
         new = self._copy()
         new.scope, new.transform = self.scope, transform
         return new
@@ -170,7 +181,7 @@ class Location:
         transformation was there.
         """
         code, callers = self._code, self.callers
-        around = callers._key if callers._key is not None else callers.key
+        around = callers._number if callers._number is not None else callers.number
         if code is None:
             return self._span, self.scope, around
         known = _NUMBERS.get(id(code))
