@@ -54,24 +54,34 @@ def code_number(code: CodeType) -> int:
     return found[1]
 
 
-class Callers:
-    """The frames of the user's around one of his, the nearest first: who called it, and where."""
+class Callers(tuple[tuple[CodeType, int], ...]):
+    """The frames of the user's around one of his, the nearest first: who called it, and where.
+    Only the same are equal: to compare code takes long.
+    """
 
-    __slots__ = ("_key", "frames")
-
-    def __init__(self, frames: tuple[tuple[CodeType, int], ...]) -> None:
-        self.frames = frames
-        self._key: tuple | None = None
+    _key: tuple | None = None
+    _number: int | None = None
+    __hash__, __eq__ = object.__hash__, object.__eq__
 
     @property
     def key(self) -> tuple:
         """Equal for equal calls."""
         if self._key is None:
-            self._key = tuple([(code_number(code), lasti) for code, lasti in self.frames])
+            self._key = tuple([(code_number(code), lasti) for code, lasti in self])
         return self._key
 
+    @property
+    def number(self) -> int:
+        """A number that equal calls have alone."""
+        if self._number is None:
+            number = _EQUAL.get(self.key)
+            if number is None:
+                number = _EQUAL[self.key] = next(_COUNT)
+            self._number = number
+        return self._number
 
-NO_CALLERS = Callers(())
+
+NO_CALLERS = Callers()
 
 
 class Location:
@@ -107,13 +117,13 @@ class Location:
         """The same place, for an equation that `transform` made out of the user's one."""
         if self.transform:
             transform = f"{transform}({self.transform})"
-        if type(self) is Location:
-            return Location(self._code, self._lasti, self.scope, self.callers, span=self._span,
-                            transform=transform)
         return self.made_by(transform)
 
     def made_by(self, transform: str) -> Location:
         """The same place, for an equation that `transform` alone made."""
+        if type(self) is Location:
+            return Location(self._code, self._lasti, self.scope, self.callers, span=self._span,
+                            transform=transform)
         new = self._copy()
         new.scope, new.transform = self.scope, transform
         return new
@@ -138,8 +148,8 @@ class Location:
         elif callers is None:
             own = () if call._code is None else ((call._code, call._lasti),)
             callers = joined[self.callers] = Callers(
-                (*self.callers.frames, *own, *call.callers.frames))
-        if callers.frames:
+                (*self.callers, *own, *call.callers))
+        if callers:
             if new is self:
                 new = self._copy()
                 new.scope, new.transform = self.scope, self.transform
@@ -153,7 +163,7 @@ class Location:
     @property
     def calls(self) -> tuple[Location, ...]:
         """Where the function was called, the nearest call first."""
-        return tuple([Location(code, lasti) for code, lasti in self.callers.frames])
+        return tuple([Location(code, lasti) for code, lasti in self.callers])
 
     @property
     def chain(self) -> tuple:
@@ -171,7 +181,7 @@ class Location:
         transformation was there.
         """
         code, callers = self._code, self.callers
-        around = callers._key if callers._key is not None else callers.key
+        around = callers._number if callers._number is not None else callers.number
         if code is None:
             return self._span, self.scope, around
         known = _NUMBERS.get(id(code))

@@ -303,7 +303,7 @@ class Watch:
                 else:
                     self._bind(caller, names, depth)
         self.frame = frame
-        self.calls = Callers(tuple(calls)) if calls else NO_CALLERS
+        self.calls = Callers(calls) if calls else NO_CALLERS
         own = self.depth
         self.callers = tuple([(f, names, own + up, inner) for f, names, up, inner in callers])
 

