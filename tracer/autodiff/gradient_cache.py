@@ -188,10 +188,16 @@ def _is_settled(program: Program) -> bool:
     """Does its derivative follow from its equations, without a function of the user's?"""
     if not program.holds_programs:
         return True
-    params = [value for eqn in program.eqns if eqn.op.subprograms for value in eqn.params.values()]
-    held = [x for value in params for x in (value if isinstance(value, tuple) else (value,))]
-    return all([_is_settled(x) if isinstance(x, Program) else
-                not callable(x) or is_ours(getattr(x, "__module__", "") or "") for x in held])
+    for eqn in program.eqns:
+        if eqn.op.subprograms:
+            for value in eqn.params.values():
+                for x in value if isinstance(value, tuple) else (value,):
+                    if isinstance(x, Program):
+                        if not _is_settled(x):
+                            return False
+                    elif callable(x) and not is_ours(getattr(x, "__module__", "") or ""):
+                        return False
+    return True
 
 
 def _recorded(program: Program, builder: Builder, before: tuple[int, ...], given: list[Var],
