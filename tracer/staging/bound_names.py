@@ -273,7 +273,7 @@ class Watch:
 
     def _enter(self, frame: FrameType) -> None:
         """From now on this is the frame."""
-        callers, calls = [], []
+        callers, calls, kind = [], [], _OURS
         inner, outer = frame, frame.f_back
         before, self.depth = self.depth, 0
         for depth in range(-1, -_MOST_FRAMES, -1):
@@ -303,7 +303,9 @@ class Watch:
                 else:
                     self._bind(caller, names, depth)
         self.frame = frame
-        self.calls = Callers(calls) if calls else NO_CALLERS
+        # outside of a function that is traced nobody asks, and other callers would be other places
+        is_traced = outer is not None and kind is _OURS
+        self.calls = Callers(calls) if calls and is_traced else NO_CALLERS
         own = self.depth
         self.callers = tuple([(f, names, own + up, inner) for f, names, up, inner in callers])
 
