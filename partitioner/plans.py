@@ -10,8 +10,8 @@ each complete, and one is taken:
     repeated computation  also plans without it, one of them with more weight on memory
     large exchanges       if a device receives much, if blocks go to other dimensions or to
                           neighbours, or if a sum waits alone that used to be much larger: also
-                          XLA's plan, one that is searched more widely, and one with more weight
-                          on memory; if the plan needs much more memory than XLA's, another of these
+                          XLA's plan, one with more weight on memory, and one that is searched more
+                          widely; if the plan needs much more memory than XLA's, another of these
 
 The plan with the shorter step wins; its memory may be larger by as large a factor as its step is
 shorter, plus a tenth.
@@ -154,8 +154,6 @@ def _best_plan(given: Program, program: Program, request: PartitionRequest, pass
         xla = plan(_as_xla(objective))
         if xla.local is not taken.local:
             taken = _shorter_or_lighter(taken, xla, grows)
-        if _is_searched_narrowly(program):
-            taken = _shorter_or_lighter(taken, plan(objective._replace(wide=True)), grows)
     if large and not repeats:       # with more weight on blocks, computation is seldom repeated
         for weight in WEIGHTS:
             weighed = plan(objective._replace(weight=weight, no_repeats=True))
@@ -164,6 +162,8 @@ def _best_plan(given: Program, program: Program, request: PartitionRequest, pass
             shorter = taken.longer_than(weighed, MIN_GAIN)
             if shorter > MIN_GAIN and weighed.peak <= MAX_PEAK_RATIO * shorter * taken.peak:
                 taken = weighed
+    if large and _is_searched_narrowly(program):
+        taken = _shorter_or_lighter(taken, plan(objective._replace(wide=True)), grows)
     if taken.longer_than(usual, 1.0) > 1:        # it needs too much memory: try what lies between
         for weight in WEIGHTS:
             taken = _shorter_or_lighter(plan(objective._replace(weight=weight, no_repeats=True)),

@@ -113,7 +113,7 @@ SOURCES = """\
   from what is held anyway, is computed again there; groups of elementwise steps overwrite operands
   that nothing reads later.
 - **The garbage collector pauses** while programs, which are graphs of small long-lived objects, are
-  traced, differentiated, partitioned and parsed, and while the package loads.
+  traced, differentiated, partitioned, planned and parsed, and while the package loads.
 - **What is seldom needed loads on first use**: the text of programs and its parser, reports and
   advice on errors, linear algebra, transforms, sets, the per-device executor, scipy, rich.
 - **Loading a class compiles no source**: immutable records share their methods, and the
