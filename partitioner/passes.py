@@ -152,9 +152,10 @@ SIMPLIFY: tuple[Pass, ...] = (
          frozenset({"exchange_rows"}), plans="own"),
 )
 
-# Done already in a frozen plan: it is of a prepared program, with reshards in their final places.
-_DECIDED = frozenset(("drop-unread", "pad-uneven", "move-sums", "route-reshards",
-                      *[step.name for step in PREPARE if step.plans]))
+# Done already in a frozen plan: it is of a prepared program, with reshards in their final places,
+# which go the same ways as before.
+_DECIDED = frozenset(("drop-unread", "pad-uneven", "move-sums", *[
+    step.name for step in PREPARE if step.plans]))
 
 PIPELINE: tuple[Pass, ...] = (
     *PREPARE,
