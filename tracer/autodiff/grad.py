@@ -22,7 +22,6 @@ from ...ir.values.shape_struct import ShapeDtypeStruct
 from .. import sharding_notes
 from ..references import through
 from ..staging.signature import function_name
-from ..staging.staging import trace_to_program
 from ..staging.tracer import typeof
 from ..trees import tree
 from .checks import (
@@ -44,7 +43,7 @@ from .differentiate import (
 from .forward import Linear, Mask, zero_tangent
 from .gradient_cache import cached_gradient
 from .pullback import VJP, pulled_back
-from .replay import Scalar, evaluate
+from .replay import Scalar, evaluate, flat_program
 from .transpose import backward
 
 # -- forward ---------------------------------------------------------------------------------------
@@ -330,14 +329,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
         raise NotImplementedError("reduce_axes argument to transpose is deprecated")
     flat, in_tree = tree.flatten(primals)
     types = [ShapeDtypeStruct.like(x).aval for x in flat]
-    trees: list[Any] = []
-
-    def run(*values: Any) -> list[Any]:
-        outs, out_tree = tree.flatten(fun(*tree.unflatten(in_tree, values)))
-        trees.append(out_tree)
-        return outs
-
-    program, captured = trace_to_program(run, types, name=function_name(fun))
+    program, captured, out_tree = flat_program(fun, types, in_tree)
     out_types = program.out_avals
     dtypes = [t.dtype for t in (*types, *out_types)]
     if not (all(issubdtype(d, np.inexact) for d in dtypes)
@@ -348,9 +340,9 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Sequen
 
     def transposed(captured: Sequence[Any], out_cotangent: Any) -> Any:
         cts, given = tree.flatten(out_cotangent)
-        if given != trees[-1]:
+        if given != out_tree:
             raise TypeError("cotangent tree does not match function output, expected "
-                            f"{trees[-1]} but got {given}")
+                            f"{out_tree} but got {given}")
         if not all(same_type(t, typeof(ct)) for t, ct in zip(out_types, cts, strict=True)):
             raise TypeError("cotangent type does not match function output, expected "
                             f"{list(out_types)} but got {cts}")
