@@ -163,7 +163,8 @@ PIPELINE: tuple[Pass, ...] = (
          lambda p, r: (decide if is_decided(p, r.mesh) else propagate)(
              p, r.mesh, r.in_shardings, r.out_shardings),
          "open dimensions get the axes that their factors have elsewhere"),
-    Pass("insert-reshards", "resharded", lambda p, r: insert_reshards(p, r.prices(p), r.draft),
+    Pass("insert-reshards", "resharded",
+         lambda p, r: insert_reshards(p, r.prices(p), r.draft, r.objective.wide),
          "operands are brought to what each equation can run with, where that moves least",
          plans="own"),
     Pass("shard-as-xla", "resharded",

@@ -124,6 +124,7 @@ class LookaheadSearch:
     """
 
     types_stay = False
+    budgets = BUDGETS
 
     def __init__(self, layouts: LayoutTable, program: Program,
                  members: Sequence[EquationDecision], repeats: Mapping[Var, int],
@@ -133,8 +134,7 @@ class LookaheadSearch:
         self.deferred_trips: Mapping[int, int] | None = None     # what it gives, once asked
         self.layouts = layouts
         self.program = program
-        count = 0 if layouts.prices.wide else len(program.eqns)
-        self.budget = next(e for n, e in BUDGETS if count <= n)
+        self.budget = next(e for n, e in self.budgets if len(program.eqns) <= n)
         self.repeats = loop_invariant_counts(program, repeats)
         self.members = members
         self.parts = _parts(program, members)
@@ -390,3 +390,9 @@ def _merged(eqn: Equation, members: Sequence[SubDecision],
             layouts[i] = entries
         cost += spec.cost
     return StrategySpec(axes_of, tuple(layouts), (frozenset(),) * count, frozenset(), (), cost)
+
+
+class WideSearch(LookaheadSearch):
+    """A `LookaheadSearch` of longer programs that is as wide as that of short ones."""
+
+    budgets = ((math.inf, BUDGETS[0][1]),)

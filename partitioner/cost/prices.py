@@ -105,7 +105,7 @@ class Objective(NamedTuple):
     def prices(self, mesh: AbstractMesh) -> Prices:
         """The prices of a mesh."""
         return _prices(mesh, self.name, self.hardware if self.name in ("time", "xla") else None,
-                       self.weight, self.no_repeats, self.wide)
+                       self.weight, self.no_repeats)
 
 
 class Prices:
@@ -115,16 +115,15 @@ class Prices:
     memory. flops: of an operation, by the size of an element. margin: the factor by which exchanges
     count that make devices compute the same; by time computation is repeated, and blocks grow, only
     where this halves the cost of exchanges. received: of a byte received, where time does not
-    count. wide: as of `Objective`.
+    count.
     """
 
     __slots__ = ("_exchanges", "flops", "made_of", "margin", "mesh", "received", "scale",
-                 "topology", "traffic", "unit", "wide")
+                 "topology", "traffic", "unit")
 
     def __init__(self, mesh: AbstractMesh, name: str, device: Hardware | None, weight: int,
-                 no_repeats: bool, wide: bool) -> None:
-        self.mesh, self.made_of = mesh, (name, device, weight, no_repeats, wide)
-        self.wide = wide
+                 no_repeats: bool) -> None:
+        self.mesh, self.made_of = mesh, (name, device, weight, no_repeats)
         self._exchanges: dict[tuple[str, tuple[str, ...]], Price] = {}
         self.topology = None if device is None else Topology.of(device, mesh.shape)
         self.received = BYTE

@@ -23,7 +23,7 @@ from ...ir.source.location import UNKNOWN, Location
 from ...ir.types import ArrayType, Entries
 from ..choice.decisions import Decision, DecisionBuilder, EquationDecision
 from ..choice.layouts import LayoutIds, LayoutTable, layouts_for
-from ..choice.lookahead import LookaheadSearch, LoopTrips
+from ..choice.lookahead import LookaheadSearch, LoopTrips, WideSearch
 from ..choice.strategies import Strategy, StrategySpec
 from ..cost.prices import Prices
 from ..factors import RuleInfo, rule_info
@@ -39,11 +39,12 @@ _ALL_FIXED = LayoutConstraints(None, {})
 _NONE: Set = frozenset()
 
 
-def insert_reshards(program: Program, prices: Prices, draft: bool = False) -> Program:
+def insert_reshards(program: Program, prices: Prices, draft: bool = False, wide: bool = False
+                    ) -> Program:
     """The pass: a RESHARDED program whose equations agree on every factor. draft: as for
-    `resharded`.
+    `resharded`. wide: search it widely however long it is.
     """
-    return resharded(program, prices, LookaheadSearch, draft)
+    return resharded(program, prices, WideSearch if wide else LookaheadSearch, draft)
 
 
 def resharded(program: Program, prices: Prices, search: type[LookaheadSearch],

@@ -50,7 +50,7 @@ def _middle(prices: Prices, source: ArrayType, target: ArrayType) -> ArrayType |
     if source.sharding.spec.unreduced != target.sharding.spec.unreduced:
         return None
     least, found = _GAIN * prices.between(source, target), None
-    for entries in _between(source.entries, target.entries) if least else ():
+    for entries in _layouts_between(source.entries, target.entries) if least else ():
         middle = typed(target, target.mesh, entries, target.sharding.spec.unreduced)
         price = prices.between(source, middle)
         if price < least:
@@ -60,7 +60,7 @@ def _middle(prices: Prices, source: ArrayType, target: ArrayType) -> ArrayType |
     return found
 
 
-def _between(source: Entries, target: Entries) -> Iterator[Entries]:
+def _layouts_between(source: Entries, target: Entries) -> Iterator[Entries]:
     differ = [d for d, (a, b) in enumerate(zip(source, target, strict=True)) if a != b]
     if len(differ) > _MOST_DIMENSIONS:
         return
