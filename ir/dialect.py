@@ -6,6 +6,7 @@ from .ops.communication import (
     collective,
     retile,
     sharding,
+    variadic,
 )
 from .ops.communication import (
     exchange_rows as rows_exchange,
@@ -76,5 +77,5 @@ MODULES = (
     manual, padding, placing, pooling, pooling_derivatives, positions, powers, precision,
     ragged, random, random_gamma, reduce, reduction, reshape, retile, rows_exchange, scatter,
     select, shape, sharding, slicing, sorting, special, transcendental, triangular, tridiagonal,
-    user_partitioned, whole_numbers,
+    user_partitioned, variadic, whole_numbers,
 )

@@ -19,7 +19,13 @@ from .cost.prices import Objective, Prices
 from .lowering.localize import localize
 from .optimization.combine import COMBINED, combine
 from .optimization.hoist import hoist_invariants
-from .optimization.optimize import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS, dedupe
+from .optimization.optimize import (
+    CUT_FIRST,
+    FOLD_GATHERS,
+    FORM_SCATTERS,
+    dedupe,
+    merge_equal,
+)
 from .optimization.shared_rows import share_rows
 from .preparation.broadcasts import broadcast_operands
 from .preparation.checks import drop_checks
@@ -106,7 +112,7 @@ PREPARE: tuple[Pass, ...] = (
          "what nothing reads asks for no layout"),
     Pass("drop-identities", "inlined", lambda p, r: drop_identities(p),
          "what changes nothing is not computed", IDENTITIES, inside=True),
-    Pass("merge-equal", "inlined", lambda p, r: dedupe(p),
+    Pass("merge-equal", "inlined", lambda p, r: merge_equal(p),
          "equal equations are one before they are split", plans="xla"),
     Pass("split-constants", "inlined", lambda p, r: split_constants(p),
          "what is computed from constants alone is so for each reader, laid out as it likes",

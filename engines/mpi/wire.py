@@ -40,8 +40,10 @@ class RankRun(PerDeviceRun):
         self.moment = ""
         self.call: Call | None = None
         self.agreed: Callable[[], None] = lambda: None
+        operands = 0
         for eqn in local.walk():
-            self.numbers.setdefault(eqn, len(self.numbers))
+            self.numbers.setdefault(eqn, operands)
+            operands += max(1, len(eqn.invars))
             if eqn.op.collective is not None:
                 names = axis_names(eqn.op.collective.axes(eqn.params))
                 if names not in self.partners:
@@ -78,20 +80,21 @@ class RankRun(PerDeviceRun):
         self.agreed()
         return results
 
-    def connected(self, eqn: Equation, itemsize: int) -> RankWire:
-        return RankWire(self, eqn, itemsize)
+    def connected(self, eqn: Equation, number: int, itemsize: int) -> RankWire:
+        return RankWire(self, eqn, number, itemsize)
 
 
 class RankWire:
-    """A wire between ranks, for one equation: what goes from rank to rank in a round is one message
-    of bytes."""
+    """A wire between ranks, for one operand of an equation: what goes from rank to rank in a round
+    is one message of bytes."""
 
-    __slots__ = ("comm", "eqn", "itemsize", "members", "place", "received", "rounds", "run")
+    __slots__ = ("comm", "eqn", "itemsize", "members", "place", "received", "rounds", "run", "tag")
 
-    def __init__(self, run: RankRun, eqn: Equation, itemsize: int) -> None:
+    def __init__(self, run: RankRun, eqn: Equation, number: int, itemsize: int) -> None:
         self.run, self.eqn, self.itemsize = run, eqn, itemsize
         run.times[eqn] = run.times.get(eqn, 0) + 1
         self.place, self.rounds = f"{run.moment} {run.numbers[eqn]} {run.times[eqn]}", 0
+        self.tag = (run.numbers[eqn] + number) % _TAGS
         self.received = np.zeros(len(run.ranks), np.int64)
         collective = eqn.op.collective
         self.members = run.everybody if collective is None else run.partners[
@@ -104,7 +107,6 @@ class RankWire:
         if self.comm is None:
             self.comm = link.communicator(self.members)
         me, ranks = link.rank, run.ranks
-        tag = run.numbers[self.eqn] % _TAGS
         outgoing: dict[int, list[np.ndarray]] = {}
         for source, to in sorted(sent):
             if ranks[to] != me:
@@ -122,11 +124,11 @@ class RankWire:
         buffers = {r: np.empty(n, np.uint8) for r, n in sizes.items()}
         requests = []
         for r, buffer in buffers.items():
-            requests += link.receive(self.comm, buffer, number(r), r, tag)
+            requests += link.receive(self.comm, buffer, number(r), r, self.tag)
         for r, arrays in outgoing.items():
             data = [data_of(a) for a in arrays]
             requests += link.send(self.comm, data[0] if len(data) == 1 else np.concatenate(data),
-                                  number(r), r, tag)
+                                  number(r), r, self.tag)
         self.rounds += 1
         place = f"{self.place} {self.rounds}"
 

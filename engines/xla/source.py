@@ -18,6 +18,7 @@ from ...ir.diagnostics.diagnostic import fail
 from ...ir.dtypes import is_extended
 from ...ir.kernels.key_data import key_words, storage_dtype
 from ...ir.meshes.mesh import AbstractMesh
+from ...ir.ops.communication.variadic import alone
 from ...ir.ops.control.custom import CALLS
 from ...ir.passes import DONATED
 from ...ir.program import Atom, Equation, Program, Var
@@ -235,12 +236,18 @@ class Source:
         if name == "axis_index":
             return f"lax.axis_index({self.axes(e.params['axis_name'])})"
         if e.op.collective is not None and name != "assume_invarying":
-            dtype = e.invars[0].aval.dtype
-            if not is_extended(dtype):
-                return exchange(self, e, x[0])
-            words = exchange(self, e, f"jax.random.key_data({x[0]})")
-            return f"jax.random.wrap_key_data({words}, impl={generator(dtype)!r})"
+            each = [self._exchange(one, a) for one, a in zip(alone(e), x, strict=True)]
+            if e.op.multiple_results and None not in each:      # XLA makes one of them again
+                return ", ".join(filter(None, each))
+            return each[0]
         return random_expression(e, x) or expression(e, x)
+
+    def _exchange(self, e: Equation, x: str) -> str | None:
+        dtype = e.invars[0].aval.dtype
+        if not is_extended(dtype):
+            return exchange(self, e, x)
+        words = exchange(self, e, f"jax.random.key_data({x})")
+        return f"jax.random.wrap_key_data({words}, impl={generator(dtype)!r})"
 
     # -- the whole -----------------------------------------------------------------------------
     def text(self, devices: Sequence[int] = ()) -> str:

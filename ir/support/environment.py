@@ -27,7 +27,7 @@ OBJECTIVES = ("time", "bytes", "memory", "xla")
 """What plans can be judged by; "xla": the plan that XLA makes, whatever it costs."""
 
 SKIPPABLE = ("drop-unread", "drop-identities", "arrange", "pad-uneven", *OPTIMIZE,
-             "part-exchanges", "masked-gathers", "narrow-updates", "join-slices", "round-integers",
+             "masked-gathers", "narrow-updates", "join-slices", "round-integers",
              "induction-variables", "rematerialize-scans", "rematerialize", "share-zeros",
              "index-parts", "order-products", "fuse", "write-over", "fold-constants")
 """The passes that may be left out, in their order."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from ...ir.facts import BRANCHES
 from ...ir.program import Equation, Literal, Program, Var
 from ...ir.source.location import UNKNOWN, Location
+from .assignment import Span, block_of_temporaries
 from .buffers import WRITTEN, Buffers, buffers, in_place, is_copied, operand_bytes
 from .work import bodies
 
@@ -70,10 +71,22 @@ def memory(program: Program, donated: Sequence[bool] = ()) -> Memory:
 def _memory(program: Program, donated: Sequence[bool]) -> Memory:
     given = dict(zip(program.invars, donated, strict=False))
     timeline: list[Moment] = []
-    sweep = _sweep(program, {v for v, d in given.items() if d}, timeline)
+    spans: list[Span] = []
+    sweep = _sweep(program, {v for v, d in given.items() if d}, timeline, spans)
     results = {id(v): v.aval.local_nbytes for v in program.outvars}
-    return Memory(sweep.peak, sum(v.aval.local_nbytes for v in program.invars),
+    free = [v.aval.local_nbytes for v, d in given.items() if d]
+    allocated = sum([v.aval.local_nbytes for v in (*program.invars, *program.constvars)])
+    for n in results.values():
+        if n in free:
+            free.remove(n)
+        else:
+            allocated += n
+    peak = max(sweep.peak, allocated + block_of_temporaries(spans, len(program.eqns)))
+    return Memory(peak, sum(v.aval.local_nbytes for v in program.invars),
                   sum(results.values()), sweep.location, tuple(sweep.held), tuple(timeline))
+
+
+_TAKEN = Span(0, 0, 0)          # of a result in a parameter's buffer
 
 
 @dataclass
@@ -83,13 +96,15 @@ class _Sweep:
     held: list[Held]
 
 
-def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = None) -> _Sweep:
+def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = None,
+           spans: list[Span] | None = None) -> _Sweep:
     """The peak of a program. free: parameters whose buffers end with their last use. timeline: gets
-    a moment for each equation.
+    a moment for each equation. spans: gets the buffers that are not parameters.
     """
     held = buffers(program, WRITTEN)
     last, moved = _last_uses(program, held)
     alive: dict[Var, tuple[int, Equation | None]] = {}        # bytes, and what made it
+    span_of: dict[Var, Span] = {}
     for v in (*program.invars, *program.constvars):
         alive[v] = (v.aval.local_nbytes, None)
     pinned = {v for v in alive if v not in free}
@@ -118,9 +133,17 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
                 if taken is not None:
                     live -= alive.pop(taken)[0]
                     ending.remove(taken)
+                    if taken in span_of or taken in free:
+                        span_of[v] = span_of.pop(taken, _TAKEN)
         for v in made:
             alive[v] = (v.aval.local_nbytes, eqn)
             live += v.aval.local_nbytes
+            if v not in span_of:
+                span_of[v] = Span(v.aval.local_nbytes, i, len(program.eqns))
+                if spans is not None:
+                    spans.append(span_of[v])
+        if spans is not None and copies + inside.peak:
+            spans.append(Span(copies + inside.peak, i, i))
         most = live + copies + inside.peak
         if timeline is not None:
             timeline.append(Moment(eqn.op.name, eqn.location, most))
@@ -130,6 +153,10 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
         for v in (*ending, *(v for v in made if v not in last)):
             if v in alive:
                 live -= alive.pop(v)[0]
+                if v in span_of:
+                    span_of.pop(v).end = i
+    for v in {held.of(a) for a in program.outvars} & span_of.keys():
+        span_of[v].result = True
     own = [Held(_label(v, eqn), v.aval.str_short(True), n, eqn.location if eqn else UNKNOWN)
            for v, (n, eqn) in at_peak.items()]
     best.held = sorted((*own, *best.held), key=lambda h: -h.nbytes)
@@ -174,6 +201,14 @@ def _label(v: Var, eqn: Equation | None) -> str:
     return eqn.location.text() or f"a result of `{eqn.op.name}`"
 
 
+def _made_in_place(eqn: Equation, branch: Program) -> set[Var]:
+    """The results of a branch that it makes in the buffers of the equation's results: where another
+    branch hands an operand through, the buffer holds a copy of that until then.
+    """
+    handed = {k for body in bodies(eqn) for k, a in enumerate(body.outvars) if a in body.invars}
+    return {v for k, v in enumerate(branch.outvars) if isinstance(v, Var) and k not in handed}
+
+
 def _inside(eqn) -> _Sweep:
     """The sweep of what the programs of an equation hold beyond its operands."""
     best = _Sweep(0, UNKNOWN, [])
@@ -188,8 +223,8 @@ def _inside(eqn) -> _Sweep:
                        if q == p and p in [r for r, _ in s.outputs]}
         found = _sweep(body, carried)
         own = sum(v.aval.local_nbytes for v in given)
-        if BRANCHES in eqn.op.facts:        # the results of a branch are those of the equation
-            own += sum(v.aval.local_nbytes for v in {*body.outvars} - given if isinstance(v, Var))
+        if BRANCHES in eqn.op.facts:
+            own += sum(v.aval.local_nbytes for v in _made_in_place(eqn, body) - given)
         peak = max(0, found.peak - own)
         if peak > best.peak:
             names = {v.name for v in given if v.name}

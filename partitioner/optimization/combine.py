@@ -1,57 +1,26 @@
 """Combines small, independent exchanges of one kind.
 
-The number of bytes stays the same; the saving is the start-up time of an exchange. The parts are
-concatenated, exchanged as one vector and sliced apart again, so that each remains visible in the
-program; the exchange lists the lines and reasons of all. Large parts are not combined, because
-copying them takes longer than starting an exchange. An exchange that only moves elements moves
-bits, so parts with different dtypes of one width travel as integers of that width. (This is a pass
-rather than a rewrite because independence is a property of the whole program.)
+The number of bytes stays the same; the saving is the start-up time of an exchange. The operands of
+all are those of one variadic exchange, which lists the lines and reasons of all. Large ones are not
+combined, since what waits for the first would wait for the last. (This is a pass rather than a
+rewrite because independence is a property of the whole program.)
 """
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any
 
-import numpy as np
-
-from ...ir.dtypes import itemsize_bits
-from ...ir.inference.infer import infer
-from ...ir.inference.levels import together
-from ...ir.op import Op, params_key
-from ...ir.ops.communication.collective import (
-    SCATTERS,
-    all_gather_invariant_p,
-    pmax_p,
-    pmin_p,
-    ppermute_p,
-    pprod_p,
-    psum_invariant_p,
-    pvary_p,
-)
-from ...ir.ops.communication.sharding import assume_invarying_p
-from ...ir.ops.elementwise.convert import bitcast_convert_type_p, has_no_bits
-from ...ir.ops.movement.joining import concatenate_p
-from ...ir.ops.movement.reshape import reshape_p
-from ...ir.ops.movement.shape import transpose_p
-from ...ir.ops.movement.slicing import slice_p
-from ...ir.program import Atom, Equation, Program, Var
+from ...ir.op import params_key
+from ...ir.ops.communication.variadic import EACH, VARIADIC, joined
+from ...ir.program import Atom, Equation, Program
 from ..cost.prices import Prices
 from ..reasons import merged_reasons
 from .parted_sums import with_parted_sums
 
-# ops that split a block among all devices, and the reverse, with their dimension param
-_SCATTERED = dict.fromkeys(SCATTERS.values(), "scatter_dimension")
-_GATHERED = {all_gather_invariant_p: "all_gather_dimension"}
-_MOVING = frozenset((ppermute_p, *_GATHERED))      # without arithmetic
-_COMBINED = frozenset((psum_invariant_p, pmax_p, pmin_p, pprod_p, *_SCATTERED, *_MOVING))
-COMBINED = frozenset([op.name for op in _COMBINED])
+COMBINED = frozenset([op.name for op in VARIADIC])
 """Ops of which several become one."""
 
 _MOST = 64
-TRANSPOSED = 64 * 1024
-"""Bytes up to which a part is joined that has to be transposed for that."""
 WINDOW = 200
 """Equations over which exchanges are combined: what reads the first waits for the last."""
 
@@ -60,10 +29,10 @@ def combine(program: Program, prices: Prices, every: bool = False, parted: bool 
             ) -> Program:
     """A LOCAL program (without nested ones) with small independent exchanges joined.
 
-    every: however far apart they are, and over whatever else their operands vary. parted: let sums
-    over several axes take two steps if that allows more joining.
+    every: however far apart they are. parted: let sums over several axes take two steps if that
+    allows more joining.
     """
-    if _COMBINED.isdisjoint(program.ops):
+    if VARIADIC.keys().isdisjoint(program.ops):
         return program
     joint = _priced_groups(program, prices, every)
     if parted:
@@ -79,42 +48,19 @@ def _priced_groups(program: Program, prices: Prices, every: bool
     company).
     """
     keys = {eqn: key for eqn in program.eqns
-            if eqn.op in _COMBINED and (key := _key(eqn, prices, every)) is not None}
+            if eqn.op in VARIADIC and (key := _key(eqn, prices)) is not None}
     return keys, _groups(program, keys, every)
 
 
-def _key(eqn: Equation, prices: Prices, every: bool) -> tuple | None:
-    """What exchanges must have in common to be joined; None for one that is too large to be copied.
-    """
-    op, params = eqn.op, eqn.params
-    stacked = op in _GATHERED and not params[_GATHERED[op]]     # along a new dimension
-    if not isinstance(eqn.invars[0], Var) or not (stacked or params.get("tiled", True)):
-        return None
-    aval, result = eqn.invars[0].aval, eqn.outvars[0].aval
-    if not isinstance(aval.dtype, np.dtype) or aval.manual.unreduced or aval.manual.reduced:
-        return None
+def _key(eqn: Equation, prices: Prices) -> tuple | None:
+    """What exchanges must have in common to be joined; None for one that is too large."""
+    op, aval = eqn.op, eqn.invars[0].aval
     assert op.collective is not None
-    size = math.prod(aval.shape) * aval.dtype.itemsize
-    dimension = _SCATTERED.get(op) or _GATHERED.get(op)
-    most = prices.worth_joining(op.collective.kind, op.collective.axes(params))
-    if dimension and math.prod(aval.shape[:params[dimension]]) > 1:
-        most = min(most / 2, TRANSPOSED)                # a transpose is one more read and write
-    if not 0 < size <= most:
+    most = prices.worth_joining(op.collective.kind, op.collective.axes(eqn.params))
+    if not 0 < aval.local_nbytes <= most:
         return None
-    common = {k: v for k, v in params.items() if k not in (dimension, "tiled")}
-    varying = aval.varying, result.varying
-    if (every or op is psum_invariant_p) and not any([
-            a not in aval.mesh.shape for axes in varying for a in axes]):   # parts may overlap
-        varying = ()
-    dtype, weak = aval.dtype, aval.weak_type
-    if op in _MOVING and not (every or weak or has_no_bits(dtype) or itemsize_bits(dtype) < 8):
-        dtype = _bits(dtype)
-    return op, params_key(common), dtype, weak, *varying, aval.memory_space
-
-
-def _bits(dtype: np.dtype) -> np.dtype:
-    """The unsigned integer dtype of the same width."""
-    return np.dtype(f"u{dtype.itemsize}")
+    common = {k: v for k, v in eqn.params.items() if k not in EACH}
+    return op, params_key(common), aval.dtype if op.collective.reduces else None, aval.memory_space
 
 
 def _groups(program: Program, keys: Mapping[Equation, tuple], every: bool
@@ -299,99 +245,7 @@ class _Combining:
             return False
         for member in group.members:
             self.missing.difference_update(member.outvars)
-        self.together(group.members)
+        reason = merged_reasons([f"{e.reason or f'`{e.op.name}`'} ({e.location})"
+                                 for e in group.members])
+        self.eqns.append(joined(group.members, reason))
         return True
-
-    def emit(self, like: Equation, op: Op, operands: Sequence[Atom], params: dict[str, Any],
-             result: Var | None = None, reason: str = "") -> Var:
-        types = together(tuple(a.aval for a in operands)) if op.manual is None else tuple(
-            a.aval for a in operands)
-        (aval,) = infer(op, types, params, self.program.mesh)
-        out = result if result is not None else Var(aval)
-        assert out.aval is aval or out.aval == aval, (out.aval, aval)
-        self.eqns.append(Equation(op, operands, (out,), params, like.location, reason))
-        return out
-
-    def together(self, group: Sequence[Equation]) -> None:
-        first = group[0]
-        op, params = first.op, first.params
-        dimension = _SCATTERED.get(op) or _GATHERED.get(op)
-        if op in _SCATTERED:
-            scattered = _SCATTERED[op]
-            flat = [self.in_rows(e, e.invars[0], e.params[scattered], params["axis_size"])
-                    for e in group]
-        else:
-            row = (1,) if op in _GATHERED else ()
-            flat = [self.reshaped(e, e.invars[0], (*row, math.prod(e.invars[0].aval.shape)))
-                    for e in group]
-        if len({x.aval.dtype for x in flat}) > 1:
-            flat = [self.with_bits_of(e, x, _bits(x.aval.dtype))
-                    for e, x in zip(group, flat, strict=True)]
-        every = frozenset().union(*[x.aval.varying for x in flat])
-        flat = [self.emit(e, pvary_p, [x], {"axes": extra})
-                if (extra := tuple(sorted(every - x.aval.varying))) else x
-                for e, x in zip(group, flat, strict=True)]
-        if dimension:
-            params = {**params, dimension: 0, "tiled": True}
-        merged = self.emit(first, concatenate_p, flat, {"dimension": flat[0].aval.ndim - 1})
-        reason = merged_reasons([f"{e.reason or f'`{e.op.name}`'} ({e.location})" for e in group])
-        done = self.emit(first, op, [merged], params, reason=reason)
-        start = 0
-        for eqn, part in zip(group, flat, strict=True):
-            size = part.aval.shape[-1]
-            cut = {"start_indices": (*(0,) * (done.aval.ndim - 1), start),
-                   "limit_indices": (*done.aval.shape[:-1], start + size), "strides": None}
-            start += size
-            result = eqn.outvars[0]
-            extra = tuple(sorted(done.aval.varying - result.aval.varying))
-            if extra:                                   # over which other parts vary
-                own = self.reshaped(eqn, self.cut_out(eqn, done, cut), result.aval.shape)
-                self.emit(eqn, assume_invarying_p, [own], {"axes": extra}, result)
-                continue
-            d = eqn.params[_GATHERED[op]] if op in _GATHERED else 0
-            behind = math.prod(result.aval.shape[:d]) == 1      # blocks lie behind each other
-            if behind and result.aval.shape == (*done.aval.shape[:-1], size):
-                self.cut_out(eqn, done, cut, result)
-                continue
-            own = self.cut_out(eqn, done, cut)
-            if not behind:
-                self.from_rows(eqn, own, d, result)
-            else:
-                self.reshaped(eqn, own, result.aval.shape, result)
-
-    def cut_out(self, like: Equation, x: Var, cut: dict[str, Any], result: Var | None = None
-                ) -> Any:
-        dtype = like.outvars[0].aval.dtype
-        if dtype == x.aval.dtype:
-            return self.emit(like, slice_p, [x], cut, result)
-        return self.with_bits_of(like, self.emit(like, slice_p, [x], cut), dtype, result)
-
-    def with_bits_of(self, like: Equation, x: Atom, dtype: Any, result: Var | None = None) -> Any:
-        """The bits of x as another dtype."""
-        if x.aval.dtype == dtype:
-            return x
-        return self.emit(like, bitcast_convert_type_p, [x], {"new_dtype": dtype}, result)
-
-    def in_rows(self, like: Equation, x: Atom, d: int, n: int) -> Var:
-        """x with dimension d cut into n parts, a row for each."""
-        shape = x.aval.shape
-        x = self.reshaped(like, x, (*shape[:d], n, shape[d] // n, *shape[d + 1:]))
-        if math.prod(shape[:d]) > 1:
-            order = (d, *range(d), *range(d + 1, len(shape) + 1))
-            x = self.emit(like, transpose_p, [x], {"permutation": order})
-        return self.reshaped(like, x, (n, math.prod(shape) // n))
-
-    def from_rows(self, like: Equation, x: Var, d: int, result: Var) -> None:
-        """The rows joined along dimension d; the inverse of `in_rows`."""
-        n, shape = x.aval.shape[0], result.aval.shape
-        x = self.reshaped(like, x, (n, *shape[:d], shape[d] // n, *shape[d + 1:]))
-        order = (*range(1, d + 1), 0, *range(d + 1, len(shape) + 1))
-        x = self.emit(like, transpose_p, [x], {"permutation": order})
-        self.reshaped(like, x, shape, result)
-
-    def reshaped(self, like: Equation, x: Atom, shape: tuple[int, ...], result: Var | None = None
-                 ) -> Any:
-        if x.aval.shape == shape and result is None:
-            return x
-        return self.emit(like, reshape_p, [x], {
-            "new_sizes": shape, "dimensions": None, "sharding": None}, result)

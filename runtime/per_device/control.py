@@ -116,7 +116,7 @@ def run_callback(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> l
             values[place[0]] = call([x[place[0]] for x in operands])
         if types:
             moves.append(exchanges.from_first(place, values, types))
-    flight = Flight(executor.wire(eqn, 0), moves, np.dtype(np.uint8))
+    flight = Flight(executor.wire(eqn, 0, 0), moves, np.dtype(np.uint8))
     flight.advance(True)
     for d, values in flight.results.items():
         for held, value in zip(results, values, strict=True):

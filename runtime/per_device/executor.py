@@ -21,6 +21,7 @@ import numpy as np
 from ...ir.facts import POSITION
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.meshes.mesh import AbstractMesh
+from ...ir.ops.communication.variadic import alone
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.spec import axis_factor
 from ..axes import axis_names, linear_index
@@ -74,20 +75,21 @@ class PerDeviceRun(DeviceBlocks):
     """Runs a LOCAL program device by device.
 
     meter: the traffic of the latest run. own: numbers of the devices of this process, by default
-    all. wire: makes the wire for an equation, given the bytes of an element. active: the devices
-    that are running; fewer than `own` in a loop or branch whose predicate differs. splits: the
-    equation with that predicate. timing: a context manager around each equation, for profiles.
+    all. wire: makes the wire for an operand of an equation, given its number and the bytes of an
+    element. active: the devices that are running; fewer than `own` in a loop or branch whose
+    predicate differs. splits: the equation with that predicate. timing: a context manager around
+    each equation, for profiles.
     """
 
     timing: Callable[..., AbstractContextManager] = contextlib.nullcontext
 
     def __init__(self, local: Program, mesh: AbstractMesh, own: Iterable[int] | None = None,
-                 wire: Callable[[Equation, int], Wire] | None = None) -> None:
+                 wire: Callable[[Equation, int, int], Wire] | None = None) -> None:
         super().__init__(mesh)
         self.program = local
         count = len(self.coordinates)
         self.own = dict.fromkeys(range(count) if own is None else own)
-        self.wire = wire or (lambda eqn, itemsize: LocalWire(count, itemsize))
+        self.wire = wire or (lambda eqn, number, itemsize: LocalWire(count, itemsize))
         self._groups: dict[tuple[str, ...], list[list[int]]] = {}
         self._begin()
 
@@ -154,7 +156,10 @@ class PerDeviceRun(DeviceBlocks):
         if op.effect:
             return run_callback(self, eqn, operands)
         if op.collective is not None:
-            return [self.collective(eqn, operands[0])]
+            received: list[np.ndarray] = []
+            self.meter.traffic.append((eqn, received))
+            return [self.collective(one, x, eqn, received)
+                    for one, x in zip(alone(eqn), operands, strict=True)]
         if op.subprograms and op.evaluate is None:
             return self.control(eqn, operands)
         types = [v.aval for v in eqn.outvars]
@@ -199,7 +204,11 @@ class PerDeviceRun(DeviceBlocks):
         self._groups[tuple(names)] = known
         return known
 
-    def collective(self, eqn: Equation, blocks: Buffers) -> Buffers | PendingResult:
+    def collective(self, eqn: Equation, blocks: Buffers, whole: Equation,
+                   received: list[np.ndarray]) -> Buffers | PendingResult:
+        """Exchange the blocks of one operand. whole: the equation, which may have more operands.
+        received: gets the bytes that each device receives.
+        """
         op, params = eqn.op, dict(eqn.params)
         assert op.collective is not None
         (out,) = eqn.outvars
@@ -218,14 +227,14 @@ class PerDeviceRun(DeviceBlocks):
                 away = [d for d in some if d in self.own and d not in self.active]
                 if here and away:
                     assert self.splits is not None
-                    raise split_collective(eqn, self.splits, here, away)
+                    raise split_collective(whole, self.splits, here, away)
                 if here:
                     members.append(some)
-        wire = self.wire(eqn, eqn.invars[0].aval.dtype.itemsize)
+        wire = self.wire(whole, len(received), eqn.invars[0].aval.dtype.itemsize)
         flight = Flight(wire, [
             self.exchange(eqn, params, some, {d: blocks[d] for d in some if d in self.active},
                           dtype) for some in members], storage_dtype(eqn.invars[0].aval.dtype))
-        self.meter.traffic.append((eqn, wire.received))
+        received.append(wire.received)
 
         def made() -> Buffers:
             for d, block in flight.results.items():
@@ -235,7 +244,7 @@ class PerDeviceRun(DeviceBlocks):
                     even_out(wire.received, some)
             return [b if b is None else as_declared(b, dtype, out.aval.shape, op) for b in results]
 
-        return made() if flight.advance(False) else PendingResult(eqn, flight, made)
+        return made() if flight.advance(False) else PendingResult(whole, flight, made)
 
     def exchange(self, eqn: Equation, params: dict[str, Any], group: list[int],
                  blocks: exchanges.Blocks, dtype: np.dtype) -> exchanges.Exchange:

@@ -137,16 +137,16 @@ def even_out(received: np.ndarray, group: Sequence[int]) -> None:
 class Meter:
     """The traffic of one run.
 
-    traffic: for each run of a collective, in order of execution, its equation and the bytes that
-    each device received, in mesh order.
+    traffic: for each run of a collective, in order of execution, its equation and, by operand, the
+    bytes that each device received, in mesh order.
     """
 
     def __init__(self) -> None:
-        self.traffic: list[tuple[Equation, np.ndarray]] = []
+        self.traffic: list[tuple[Equation, list[np.ndarray]]] = []
 
     def sums(self) -> dict[Equation, np.ndarray]:
         """For each collective the bytes that each device received, over all its runs."""
         found: dict[Equation, np.ndarray] = {}
         for eqn, received in self.traffic:
-            found[eqn] = found[eqn] + received if eqn in found else received
+            found[eqn] = sum(received, found.get(eqn, np.int64(0)))
         return found

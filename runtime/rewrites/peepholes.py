@@ -35,32 +35,6 @@ NARROW_UPDATES = Rewrites(*[
     for order, cases in (("or-not", "updated x"), ("if", "x updated"))])
 
 
-def _of_part(m: Match) -> Atom | None:
-    """An exchange of concatenated parts, of which a slice takes one part, as the exchange of that
-    part.
-    """
-    done, d, begin = m.done, m.d, 0
-    exchange, shape = m.maker(done), done.aval.shape
-    if shape[d] != m.packed.aval.shape[d]:          # each device's block has all parts
-        return None
-    place, cut = (m.start_indices[d], m.limit_indices[d]), m.eqn.outvars[0].aval.shape
-    if exchange is None or shape[:d] != cut[:d] or shape[d + 1:] != cut[d + 1:]:
-        return None
-    for part in m.parts:
-        end = begin + part.aval.shape[d]
-        if place == (begin, end):
-            return m.emit(exchange.op, part, like=exchange, **exchange.params)
-        begin = end
-    return None
-
-
-PART_EXCHANGES = Rewrites(Rewrite("part-exchanges", """
-    packed = concatenate *parts {dimension=d}
-    done = psum_invariant|pmax|pmin|pprod|ppermute|reduce_scatter|all_gather_invariant packed
-    out = slice done {start_indices, limit_indices, strides=None}
-    """, _of_part, why="no exchange has to start here, and laying parts end to end is a copy"))
-
-
 def _zeros(m: Match) -> Atom:
     missing = m.eqn.outvars[0].aval.varying - m.x.aval.varying
     return m.emit(pvary_p, m.x, axes=tuple(sorted(missing))) if missing else m.x

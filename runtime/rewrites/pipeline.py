@@ -1,8 +1,8 @@
 """The passes over a per-device program before the simulated executor plans it.
 
 Each returns a program with equal results that takes less time or memory on numpy. The last one is
-planned, and dumped (`SHARDTRACE_DUMP`). `inline-calls` is required, since the executor has no
-calls; the others may be skipped.
+planned, and dumped (`SHARDTRACE_DUMP`). `inline-calls` and `part-exchanges` are required, since the
+executor has neither calls nor variadic collectives; the others may be skipped.
 """
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ...ir.ops.communication.variadic import VARIADIC, alone
 from ...ir.ops.control.custom import CALLS
 from ...ir.passes import Pass, run_passes
 from ...ir.program import Program
@@ -29,9 +30,10 @@ _peepholes = lazy_import(".peepholes", __package__)
 EXECUTION: tuple[Pass, ...] = (
     Pass("inline-calls", "inlined-calls", inline_calls,
          "equations of called programs stand where the call stood", CALLS),
-    Pass("part-exchanges", "parted-exchanges", lambda p: _peepholes.PART_EXCHANGES(p),
-         "exchanges that the partitioner merged are done part by part: here none has to start",
-         frozenset({"concatenate"})),
+    Pass("part-exchanges", "parted-exchanges",
+         lambda p: p.replace(eqns=[one for eqn in p.eqns for one in alone(eqn)]),
+         "what the partitioner exchanges at once is exchanged one by one: here none has to start",
+         frozenset([op.name for op in VARIADIC.values()])),
     Pass("masked-gathers", "whole-gathers", lambda p: _masked_gathers.gather_from_whole(p),
          "rows that devices look up where they hold them and sum are looked up in the whole array",
          frozenset({"gather"}), inside=True),

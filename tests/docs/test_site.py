@@ -35,7 +35,8 @@ def test_every_op_is_described_with_its_rule(pages):
                                re.MULTILINE | re.DOTALL))
     assert sections.keys() == OPS.keys()
     assert "`i k, k j -> i j | k:sum`" in sections["dot_general"]
-    without = [name for name, text in sections.items() if "factor rule: `" not in text]
+    without = [name for name, text in sections.items() if "factor rule: `" not in text
+               and not name.startswith("variadic_")]
     assert len(without) < len(sections) / 5, without
 
 

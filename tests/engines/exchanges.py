@@ -50,7 +50,8 @@ def _pieces_sent(e: Equation, devices: int) -> int:
                     count += math.prod([s.stop - s.start for s in where])
         return count * x.dtype.itemsize * (devices // members)
     size = math.prod(map(x.mesh.axis_size, e.op.collective.axes(p)))
-    return sum(a != b for a, b in p["perm"]) * x.local_nbytes * (devices // size)
+    whole = sum([a.aval.local_nbytes for a in e.invars])
+    return sum(a != b for a, b in p["perm"]) * whole * (devices // size)
 
 
 def _leaving(e: Equation) -> set[str]:
@@ -70,12 +71,12 @@ def planned(program: Program) -> Exchanged:
             key = use.kind, tuple(a for a in shape if a in axes)
             found[key] += use.count * e.invars[0].aval.local_nbytes
             continue
-        if e.op.name in ("exchange_rows", "retile", "ppermute"):
+        if e.op.name in ("exchange_rows", "retile") or use.kind == PERMUTED[0]:
             found[PERMUTED] += use.count * _pieces_sent(e, program.mesh.size)
             continue
         axes = {axis_factor(a, shape)[0] for a in use.mesh_axes}
         key = use.kind, tuple(a for a in shape if a in axes and shape[a] > 1)
-        found[key] += use.count * e.invars[0].aval.local_nbytes
+        found[key] += use.count * use.operand_bytes
     return Counter({k: n for k, n in found.items() if n and (k is PERMUTED or k[1])})
 
 

@@ -26,6 +26,7 @@ from ..comparisons import same_bits
 Device = tuple[int, ...]
 Blocks = dict[Device, np.ndarray]
 NARROW = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
+OF_OPERANDS = ("all_gather_dimension", "scatter_dimension", "tiled")   # of variadic ones
 COMBINED = {"pmax": np.maximum, "pmin": np.minimum, "pprod": np.multiply, "pand": np.bitwise_and,
             "por": np.bitwise_or, "pxor": np.bitwise_xor}
 
@@ -149,7 +150,11 @@ class Lockstep:
         if region is not None:
             return region(eqn, operands)
         if op.collective is not None or op.name == "axis_index":
-            return [self.collective(eqn, operands)]
+            one = op.name.removeprefix("variadic_")
+            each = [operands] if one == op.name else [[x] for x in operands]
+            own = () if one == op.name else OF_OPERANDS
+            return [self.collective(one, {k: v[i] if k in own else v for k, v in params.items()}, x)
+                    for i, x in enumerate(each)]
         out: list[Blocks] = [{} for _ in eqn.outvars]
         for device in self.devices:
             arrays = [x[device] for x in operands]
@@ -182,8 +187,7 @@ class Lockstep:
         assert all(m in self.devices for m in members), "a group is split by a predicate"
         return members, members.index(device)
 
-    def collective(self, eqn: Equation, operands: list[Blocks]) -> Blocks:
-        name, p = eqn.op.name, eqn.params
+    def collective(self, name: str, p: dict[str, Any], operands: list[Blocks]) -> Blocks:
         axes = p.get("axes", p.get("axis_name"))
         axes = axes if isinstance(axes, tuple) else (axes,)
         x = operands[0] if operands else {}

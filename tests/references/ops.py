@@ -8,6 +8,8 @@ many are right, such as eigenvectors of any length. `ELSEWHERE` says what judges
 """
 from __future__ import annotations
 
+from shardtrace.ir.ops.communication.variadic import VARIADIC
+
 from .checks import CHECKS
 from .elements import ELEMENTS, SAME, Reference
 from .shapes import SHAPES
@@ -38,6 +40,8 @@ ELSEWHERE: dict[str, str] = {
     **{name: HOST for name in ("debug_callback", "debug_print", "inspect_sharding", "io_callback",
                            "pure_callback")},
     **{name: LAYOUT for name in ("reshard", "sharding_constraint")},
+    **{op.name: "several exchanges at once; tests/runtime/both_executors/test_variadic.py"
+       for op in VARIADIC.values()},
     "check": "gives nothing; tests/tracer/checkify/test_checkify.py",
     "retile": "tests/ir/ops/communication/test_retiling.py",
     "exchange_rows": "tests/ir/ops/communication/test_row_exchange.py",

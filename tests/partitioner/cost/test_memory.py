@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 
 import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax
+from shardtrace.partitioner.cost.assignment import Span, block_of_temporaries
 
 from ...paths import GOLDEN
 from .memory_programs import PROGRAMS
 
 RECORDED = json.loads((GOLDEN / "xla_memory.json").read_text())["programs"]
 # Where the plan differs from the model by more than a tenth, and why: in layers_gradient other
-# residuals are kept; in attention scores are copied for a transposed product, and in its gradient
-# computed again; in fully_sharded both weights are copied to be gathered as one; of layer_dropped
-# the compiler copies what a branch made into the result.
-RATIOS = {"layers_gradient": 0.80, "attention": 0.90, "attention_gradient": 1.13,
-          "fully_sharded": 1.20, "layer_dropped": 0.78}
+# residuals are kept; in the gradient of attention scores are computed again.
+RATIOS = {"layers_gradient": 0.80, "attention_gradient": 1.13}
 
 
 def compiled(name):
@@ -138,3 +138,40 @@ def test_a_reduction_reads_what_is_masked_or_moved_from_memory_and_computes_the_
     assert peak(lambda x: (jnp.exp(x) * 2).sum(1), (512, 128)) == BLOCK // 128
     assert peak(lambda x: jnp.where(x > 0, x, 0).sum(1), (512, 128)) == BLOCK + BLOCK // 128
     assert peak(lambda x: (x[:, 1:] * 2).max(1), (512, 128)) == 64 * 127 * 4 + BLOCK // 128
+
+
+def test_results_have_memory_of_their_own_for_the_whole_run():
+    """The gradient of a product is as large as the result; both are held, one after the other."""
+    def f(x, w):
+        return (jnp.tanh(jnp.tanh(x @ w) @ w.T) @ w)[:16].sum(0)
+    x, w = np.ones((1024, 256), np.float32), np.ones((256, 2048), np.float32)
+    small = st.jit(f).lower(x, w).compile().memory_analysis()
+    also = st.jit(lambda x, w: (f(x, w), w * 2)).lower(x, w).compile().memory_analysis()
+    assert also.output_size_in_bytes - small.output_size_in_bytes == w.nbytes
+    # what is doubled last lies nowhere else before, but for what fits into it
+    assert also.peak_memory_in_bytes > small.peak_memory_in_bytes
+
+
+def test_a_temporary_lies_where_a_result_will_be():
+    n = 1 << 20
+    spans = [Span(n, 0, 1), Span(n, 2, 3), Span(n, 4, 9)]
+    spans[2].result = True
+    assert block_of_temporaries(spans, 9) == 0
+    spans[1].end = 4                                    # read where the result is made
+    assert block_of_temporaries(spans, 9) == n
+    spans[0].end = 2                                    # both at once: one lies there
+    spans[1].end = 3
+    assert block_of_temporaries(spans, 9) == n
+    assert block_of_temporaries([Span(2 * n, 0, 1), *spans[2:]], 9) == 2 * n   # too large for it
+
+
+def test_what_a_branch_hands_through_is_copied_before_the_other_runs():
+    def f(x, w, flag):
+        return lax.cond(flag, lambda x: jnp.tanh(x @ w) @ w, lambda x: x, x)
+
+    def g(x, w, flag):
+        return lax.cond(flag, lambda x: jnp.tanh(x @ w) @ w, lambda x: x * 2, x)
+    args = np.ones((512, 512), np.float32), np.ones((512, 512), np.float32), True
+    handed, made = (st.jit(h).lower(*args).compile().memory_analysis().temp_size_in_bytes
+                    for h in (f, g))
+    assert handed == made + (1 << 20)

@@ -1,4 +1,4 @@
-"""Small exchanges that become one: of several dtypes too, since what only moves moves as bits."""
+"""Small exchanges that become one: of several dtypes too, where elements only move."""
 from __future__ import annotations
 
 import ml_dtypes
@@ -38,15 +38,13 @@ def whole(*values):
     return tuple([lax.with_sharding_constraint(v, NamedSharding(MESH, P())) for v in values])
 
 
-@pytest.mark.parametrize("dtypes, count", [
-    (["float32", "int32"], 1), (["float32", "uint32", "int32"], 1),
-    (["float32", "int16"], 2), (["bfloat16", "float16", "uint16"], 1),
-    (["float8_e4m3fn", "int8"], 1), (["bool", "int8"], 2), (["int4", "int8"], 2),
-    (["complex64", "float32"], 2)])
-def test_gathers_of_one_width_are_one_exchange(dtypes, count):
+@pytest.mark.parametrize("dtypes", [
+    ["float32", "int32"], ["float32", "int16"], ["bfloat16", "float8_e4m3fn", "uint16"],
+    ["bool", "int4", "int8"], ["complex64", "float32"]])
+def test_gathers_of_all_dtypes_are_one_exchange(dtypes):
     values = [NUMBERS.astype(getattr(ml_dtypes, d, d)) for d in dtypes]
     args = [placed(v, None, "x") for v in values]
-    assert [kind for kind, _ in exchanges(whole, *args)] == ["all-gather"] * count
+    assert [kind for kind, _ in exchanges(whole, *args)] == ["all-gather"]
     for found, value in zip(st.jit(whole)(*args), values, strict=True):
         assert found.dtype == value.dtype
         np.testing.assert_array_equal(np.asarray(found), value)

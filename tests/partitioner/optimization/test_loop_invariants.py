@@ -235,7 +235,7 @@ program @f(
   return g, j, l
 }}""", W)
     assert sorted((r.op, r.bytes) for r in collectives(after)) == [
-        ("pmax", 24), ("pmax", 24), ("psum_invariant", 24), ("psum_invariant", 48)]
+        ("pmax", 24), ("pmax", 24), ("psum_invariant", 24), ("variadic_psum_invariant", 48)]
 
 
 def test_a_block_that_was_the_same_on_all_devices_varies_where_the_gather_is_undone():

@@ -70,7 +70,7 @@ def test_those_that_may_be_left_out_are_those_of_the_pipelines_that_are_not_need
     as_xla = {step.name for step in PIPELINE if step.plans == "xla"}
     assert {*names} - {*SKIPPABLE} - as_xla == {
         "inline", "drop-checks", "propagate", "insert-reshards", "note-padding", "localize",
-        "inline-calls"}
+        "inline-calls", "part-exchanges"}
     assert {*OPTIMIZE} == {*[step.name for step in PIPELINE if step.stage == "optimized"],
                            "move-sums", "route-reshards"} - as_xla
     assert list(CASES) == [step.name for step in EXECUTION][1:]

@@ -1,0 +1,50 @@
+"""The memory of one run: what is allocated for all of it, and what temporaries need besides.
+
+Results have memory of their own from the start of a run to its end, as XLA assigns it. A temporary
+may lie there before the result is made: the largest first, of equal ones the one that lives
+longest, each takes a result's memory that is large enough and free as long as it lives. All others
+share one block. After XLA's BufferAssigner (github.com/openxla/xla,
+xla/service/buffer_assignment.cc), but that the block is taken to be filled without gaps.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_TRIED = 32                    # results in whose memory a temporary may lie
+
+
+class Span:
+    """A buffer: its bytes, and the numbers of the first and last equation at which it is held.
+    result: whether it is a result's.
+    """
+
+    __slots__ = ("end", "nbytes", "result", "start")
+
+    def __init__(self, nbytes: int, start: int, end: int) -> None:
+        self.nbytes, self.start, self.end = nbytes, start, end
+        self.result = False
+
+
+def block_of_temporaries(spans: Iterable[Span], count: int) -> int:
+    """Bytes of the block for what lies in no result's memory. count: of equations."""
+    spans = sorted(spans, key=lambda s: (-s.nbytes, s.start - s.end))
+    results = [(s, [s]) for s in spans if s.result]
+    change = [0] * (count + 2)
+    for s in spans:
+        if s.result:
+            continue
+        for memory, users in results[:_TRIED]:
+            if memory.nbytes < s.nbytes:
+                continue
+            if all([u.end < s.start or s.end < u.start for u in users]):
+                users.append(s)
+                break
+        else:
+            change[s.start] += s.nbytes
+            change[s.end + 1] -= s.nbytes
+    held = most = 0
+    for by in change:
+        held += by
+        if held > most:
+            most = held
+    return most
