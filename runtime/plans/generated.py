@@ -260,7 +260,7 @@ def expression(w: Writer, step: Any, args: Sequence[str], values: Any, memory: s
     if step.kind == CAST:
         v = step.operands[0]
         convert = _CASTS.get((values[v][1], dtype)) if type(v) is int else None
-        if convert is not None and (memory is None or convert is float16.to_single):
+        if convert is not None:
             return f"{w.name(convert, 'f')}({listed}{end})"
         if memory is not None:
             return f"{w.name(np.copyto, 'f')}({memory}, {listed}, 'unsafe')"

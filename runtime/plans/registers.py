@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.kernels.elementwise import float16
 from ...ir.kernels.elementwise.selection import FEWEST as FEWEST_SELECTED
 from ...ir.kernels.elementwise.selection import by_bits, has_bits
 from ...ir.program import Equation
@@ -123,9 +122,6 @@ class _Steps:
         count, function = math.prod(shape), step.function
         if step.kind == WHERE and count >= FEWEST_SELECTED and has_bits(dtype):
             function = by_bits
-        elif step.kind == CAST and type(operands[0]) is int and count >= float16.FEWEST and (
-                self.values[operands[0]][1] == float16.F32 and dtype == float16.F16):
-            function = float16.packed
         elif step.kind != CALL or type(function) is not FunctionType or (
                 hasattr(function, "elementwise")):
             return None

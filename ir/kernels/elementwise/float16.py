@@ -2,8 +2,9 @@
 
 numpy converts element by element, which takes ten times as long as an addition. Here float16 is the
 upper bits of a float32 that is 2^112 times as small, so that their exponents agree, including those
-of subnormal numbers. Rounding to float16 adds a number whose last bit is worth the last bit of the
-result, and subtracts it again.
+of subnormal numbers: what is below is rounded in integers of 16 bits, of which numpy computes twice
+as many at a time. Numbers that float16 does not have (infinities, NaNs, too large ones) are left to
+numpy.
 
 Rounds to nearest, ties to even, with infinities, NaNs and signs of zeros as in IEEE 754.
 """
@@ -14,13 +15,17 @@ from typing import Any
 import numpy as np
 from numpy._core.umath import clip as _clip  # type: ignore  # the ufunc of numpy.clip
 
-F32, F16 = np.dtype(np.float32), np.dtype(np.float16)
-FEWEST = 1 << 10                # elements from which numpy's conversion takes longer
-_I32, _f32 = np.int32, np.float32
+from ...support.buffer_pool import empty
+
+F32, F16, _U16 = np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.uint16)
+FEWEST = 1 << 13                # elements from which numpy's conversion takes longer
+PIECE = 1 << 16                 # elements at a time, whose memory stays in the cache
+_I32, _f32, _u16 = np.int32, np.float32, np.uint16
 _SIGN, _EXPONENT = _I32(-1 << 31), _I32(0x7F800000)
 _LEAST, _MOST = _f32(2.0 ** -14), _f32(2.0 ** 15)   # exponents of float16
 _LAST_BIT = _f32(1.5 * 2.0 ** 13)
 _UP, _DOWN = _f32(2.0 ** 112), _f32(2.0 ** -112)
+_HALF, _NORMAL, _BEYOND = _u16(0x8000), _u16(0x400), _f32(65520)
 
 
 def rounded(x: Any) -> Any:
@@ -33,17 +38,47 @@ def rounded(x: Any) -> Any:
     return np.bitwise_or(found.view(_I32), np.bitwise_and(x.view(_I32), _SIGN)).view(F32)
 
 
-def packed(x: Any) -> Any:
-    """float16 of float32, rounded."""
-    bits = np.multiply(rounded(x), _DOWN).view(_I32)
-    sign = np.bitwise_and(np.right_shift(bits, _I32(16)), _I32(0x8000))
-    bits = np.bitwise_and(np.right_shift(bits, _I32(13)), _I32(0x7FFF))
-    return np.bitwise_or(bits, sign).astype(np.uint16).view(F16)
-
-
-def to_half(x: np.ndarray) -> np.ndarray:
+def to_half(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """float32 to float16."""
-    return packed(x) if x.size >= FEWEST else x.astype(F16)
+    if out is None:
+        out = empty(x.shape, F16)
+    if x.size < FEWEST or not x.flags.c_contiguous or not out.flags.c_contiguous:
+        np.copyto(out, x, "unsafe")
+        return out
+    wide, narrow = x.reshape(-1), out.reshape(-1)
+    count = min(PIECE, x.size)
+    scaled, low, flags = empty((count,), F32), empty((count,), _U16), np.empty(count, np.bool_)
+    for i in range(0, x.size, PIECE):
+        piece = wide[i:i + PIECE]
+        if piece.max() < _BEYOND and piece.min() > -_BEYOND:         # and no NaN
+            n = len(piece)
+            _pack(piece, narrow[i:i + n], scaled[:n], low[:n], flags[:n])
+        else:
+            np.copyto(narrow[i:i + PIECE], piece, "unsafe")
+    return out
+
+
+def _pack(x: np.ndarray, out: np.ndarray, scaled: np.ndarray, low: np.ndarray,
+          flags: np.ndarray) -> None:
+    """The same of numbers that float16 has. scaled, low, flags: memory to compute in."""
+    bits, high = scaled.view(_I32), out.view(_U16)
+    np.multiply(x, _DOWN, out=scaled)
+    np.copyto(low, bits, "unsafe")
+    np.multiply(low, _u16(8), out=low)          # what is cut off: half a last bit is 0x8000
+    np.right_shift(bits, _I32(13), out=bits)
+    np.copyto(high, bits, "unsafe")
+    # A subnormal number was rounded when it was scaled, perhaps to where it seems to be a tie.
+    np.equal(low, _HALF, out=flags)
+    flags &= np.less(high, _NORMAL)
+    twice = np.flatnonzero(flags) if flags.any() else None
+    odd = np.bitwise_and(high, _u16(1))
+    low += odd
+    high += np.greater(low, _HALF, out=flags).view(np.uint8)
+    np.copyto(odd, np.signbit(x, out=flags))
+    odd *= _HALF
+    high |= odd
+    if twice is not None:
+        out[twice] = x[twice].astype(F16)
 
 
 def to_single(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
@@ -51,8 +86,8 @@ def to_single(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     if out is None:
         out = np.empty(x.shape, F32)
     bits, wide = x.view(np.int16), out.view(_I32)
-    if x.size < FEWEST or ((bits & 0x7C00) == 0x7C00).any():        # infinities, NaNs
-        np.copyto(out, x)
+    if x.size < FEWEST or bits.max() >= 0x7C00 or x.view(_U16).max() >= 0xFC00:
+        np.copyto(out, x)                       # few, or infinities and NaNs among them
         return out
     np.copyto(wide, bits)
     wide <<= 13

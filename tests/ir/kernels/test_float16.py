@@ -13,7 +13,12 @@ BETWEEN = ((FINITE[1:].astype(np.float64) + FINITE[:-1]) / 2).astype(np.float32)
 ENDS = np.array([65519.996, 65520, 65536, 1e9, 2e38, 3.4e38, np.inf, np.nan, 2**-25, 2**-26, 1e-30,
                  1e-45, 0], np.float32)
 DRAWN = np.random.default_rng(0).integers(0, 1 << 32, 1 << 18, dtype=np.uint32).view(np.float32)
-SINGLES = {"exact": EXACT, "ties": BETWEEN, "drawn": DRAWN,
+INSIDE = np.abs(DRAWN[np.abs(DRAWN) < 65520])
+# Whose first rounding, to float32's subnormal numbers, looks like a tie.
+TWICE = np.array([(2 * k + 1) * 2.0**-25 + s * 2.0**-40 for k in range(1 << 10)
+                  for s in (-1, 1)], np.float32)
+SINGLES = {"exact": EXACT, "ties": BETWEEN, "drawn": DRAWN[:1 << 18], "inside": INSIDE,
+           "finite": FINITE, "twice": np.concatenate([TWICE, -TWICE]),
            "above": np.nextafter(BETWEEN, np.float32(np.inf)),
            "below": np.nextafter(BETWEEN, np.float32(-np.inf)),
            "ends": np.resize(np.concatenate([ENDS, -ENDS]), 2 * float16.FEWEST)}
@@ -34,7 +39,8 @@ def test_rounded_once_to_nearest_ties_to_even(x):
         wanted = x.astype(np.float16)
         assert_same(float16.to_half(x), wanted)
         assert_same(float16.rounded(x), wanted.astype(np.float32))
-        assert_same(float16.packed(float16.rounded(x)), wanted)
+        assert_same(float16.to_half(float16.rounded(x)), wanted)
+        assert_same(float16.to_half(x[::-1]), wanted[::-1])
 
 
 @pytest.mark.parametrize("x", [ALL, ALL[np.isfinite(ALL)], ALL[::-3], ALL[:10]])
