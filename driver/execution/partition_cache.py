@@ -86,7 +86,8 @@ def _captures(program: Program) -> bool:
 def plan_cached(program: Program, mesh: AbstractMesh,
                 compiler: Callable[[Program, AbstractMesh], Any]) -> Any:
     """`compiler(program, mesh)`, kept with the LOCAL program; what it gives has no state."""
-    key = ("planned", compiler, mesh, config.read("shardtrace_skip"))
+    key = ("planned", compiler, mesh, config.read("shardtrace_skip"),
+           config.read("shardtrace_allow_excess_precision"))
     found = program.memo.get(key)
     if found is None:
         dump: Dump | None = program.memo.get(Dump.KEY)

@@ -31,6 +31,9 @@ class Config:
       "memory", or "xla" for the plan that XLA makes.
     shardtrace_hardware: whose time, such as "h100", or a Hardware (SHARDTRACE_HARDWARE).
     shardtrace_memory_limit: bytes that a device may hold, 0 for any (SHARDTRACE_MEMORY_LIMIT).
+    shardtrace_allow_excess_precision: hold what a fused group computes in bfloat16 or float16 as
+      float32 until it leaves the group, which XLA calls `xla_allow_excess_precision` (default on,
+      SHARDTRACE_ALLOW_EXCESS_PRECISION=0: off, every result is rounded).
     shardtrace_process_timeout: seconds to wait for a process that never started (default 30).
     shardtrace_progress: progress bars on a terminal for what takes over two seconds (default on,
       SHARDTRACE_PROGRESS=0: off).
@@ -85,6 +88,7 @@ class Config:
         "shardtrace_hardware": "v5p",
         "shardtrace_memory_limit": 0,
         "shardtrace_engine": "simulated",
+        "shardtrace_allow_excess_precision": True,
         "shardtrace_process_timeout": 30.0,
         "shardtrace_progress": True,
         **SETTINGS,
@@ -97,6 +101,8 @@ class Config:
                "jax_default_matmul_precision", "jax_default_prng_impl", "jax_random_seed_offset",
                "jax_high_dynamic_range_gumbel", "jax_enable_custom_prng", "jax_legacy_prng_key",
                "jax_disable_jit", "jax_check_static_indices")
+    # Calls depend on these and on those.
+    _CALLED = ("shardtrace_engine", "shardtrace_allow_excess_precision", "jax_default_device")
     _GUARDS = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
     _CHOICES: dict[str, tuple[str | None, ...]] = {
         "jax_explicit_x64_dtypes": ("warn", "error", "allow"),
@@ -148,7 +154,7 @@ class Config:
         values["shardtrace_dump"] = environment.read("SHARDTRACE_DUMP", "")
         values["shardtrace_check"] = environment.read("SHARDTRACE_CHECK", True)
         values["shardtrace_skip"] = environment.read("SHARDTRACE_SKIP", "")
-        for name in ("engine", "objective", "hardware", "memory_limit"):
+        for name in ("engine", "objective", "hardware", "memory_limit", "allow_excess_precision"):
             values[f"shardtrace_{name}"] = environment.read(
                 f"SHARDTRACE_{name.upper()}", values[f"shardtrace_{name}"])
         values["shardtrace_progress"] = environment.read("SHARDTRACE_PROGRESS", True)
@@ -177,8 +183,7 @@ class Config:
     def _renew_key(self) -> None:
         values = self._values
         object.__setattr__(self, "_key", tuple(values[n] for n in self._TRACED))
-        object.__setattr__(self, "_call_key", (
-            self._key, values["shardtrace_engine"], values["jax_default_device"]))
+        object.__setattr__(self, "_call_key", (self._key, *[values[n] for n in self._CALLED]))
         object.__setattr__(self, "_guarded", any(
             v is not None for n, v in values.items() if n.startswith("jax_transfer_guard")))
         object.__setattr__(self, "unwatched", not any(

@@ -37,7 +37,7 @@ def call_settings() -> tuple[Any, ...]:
     """The values of all settings that a call of a jitted function depends on, as one key."""
     if not STATE.overrides:
         return config._call_key
-    return trace_settings(), config.shardtrace_engine, config.jax_default_device
+    return trace_settings(), *[config.read(n) for n in config._CALLED]
 
 
 def usual_context() -> dict[str, Any] | None:

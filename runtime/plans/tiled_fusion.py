@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.program import Equation
+from ...ir.settings.context import config
 from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import module_table
 from ...ir.support.threads import in_parallel, share_count
@@ -76,13 +77,14 @@ class Blocked:
     Where numpy repeats an operand it copies it into a buffer, which is made no longer than a row.
     """
 
-    __slots__ = ("_bodies", "_buffer", "_calls", "_forms", "_kernels", "_operands", "_overwritten",
-                 "_results", "_rows", "_size", "_threads")
+    __slots__ = ("_bodies", "_buffer", "_calls", "_excess", "_forms", "_kernels", "_operands",
+                 "_overwritten", "_results", "_rows", "_size", "_threads")
 
     def __init__(self, calls: Sequence[Call], forms: Sequence[Forms], operands: Sequence[Form],
                  results: Sequence[int], rows: int) -> None:
         self._calls, self._forms, self._operands = calls, forms, operands
         self._results, self._rows = results, rows
+        self._excess = config.read("shardtrace_allow_excess_precision")
         self._kernels: list[Kernel] = [call.kernel for call in calls]   # type: ignore[misc]
         elements = [k.elements for k in self._kernels]
         found = [cuts(kernel) for kernel in self._kernels]
@@ -180,14 +182,15 @@ class Blocked:
     def _body(self, rows: int) -> Body:
         body = self._bodies.get(rows)
         if body is None:
-            key = (rows, self._rows, *self._results, *self._kernels, *self._overwritten.items(),
+            key = (rows, self._rows, self._excess, *self._results, *self._kernels,
+                   *self._overwritten.items(),
                    *[(call.inputs, call.outputs) for call in self._calls])
             body = _BODIES.get(key)
             if body is None:
                 calls = [call._replace(kernel=_in_block(kernel, forms, rows))
                          for call, kernel, forms in zip(self._calls, self._kernels, self._forms,
                                                         strict=True)]
-                wide, results = in_float32(calls, self._results)
+                wide, results = in_float32(calls, self._results, self._excess)
                 body = _BODIES[key] = written_out(wide, len(self._operands), results,
                                                   self._overwritten)
             self._bodies[rows] = body
