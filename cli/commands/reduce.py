@@ -34,7 +34,7 @@ from ..output import Output
 from ..problems import FINDING, Problem
 from ..select import one
 from ..targets import Found, FoundFunction, FoundProgram
-from .run import difference, random_value
+from .run import difference, random_value, rounded_alike
 
 _FAILS = (ShardtraceError, ValueError, TypeError, KeyError, AssertionError, RuntimeError,
           IndexError, ArithmeticError, MemoryError)
@@ -182,8 +182,9 @@ def _differs(case: Case, tolerance: float) -> bool:
     try:
         local = _local(case)
         values = _values(local)
-        pairs = zip(run_program(local, values), run_program(local, values, "per_device"),
-                    strict=True)
+        with rounded_alike():
+            pairs = zip(run_program(local, values), run_program(local, values, "per_device"),
+                        strict=True)
     except _FAILS:
         return False
     return any(difference(a, b) > tolerance for a, b in pairs)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import sys
 import zipfile
@@ -17,6 +18,7 @@ from ...engines.engine import reports
 from ...ir.diagnostics.errors import ShardtraceError
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.program import Program
+from ...ir.settings.context import config
 from ...ir.support.environment import ENGINES
 from ...ir.support.progress import steps
 from ...ir.types import ArrayType
@@ -54,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     values = arguments(found, names, types, options)
     profiled: Profile | None = None
     try:
-        with found.printing():
+        with found.printing(), rounded_alike(options.compare):
             with steps(f"running {found.name}"):
                 results = run_program(local, values, options.engine)
             if options.profile or options.trace:
@@ -78,6 +80,12 @@ def run(options: argparse.Namespace) -> int:
     wrong = [i for i, d in enumerate(differences) if d > allowed[i]]
     _print(options, found, results, profiled, differences, allowed, terms)
     return FINDING if wrong else 0
+
+
+def rounded_alike(compared: bool = True) -> contextlib.AbstractContextManager[Any]:
+    """Where results of engines are compared, all round each value, as the per-device one does."""
+    return config.override(shardtrace_allow_excess_precision=False) if compared else (
+        contextlib.nullcontext())
 
 
 def _loaded(path: Path) -> dict[str, np.ndarray]:

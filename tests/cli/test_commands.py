@@ -470,6 +470,19 @@ total(put((64, 8), "X").astype(jnp.{dtype}))
     assert status == 0 and allowed in out, out
 
 
+def test_values_are_compared_that_are_rounded_alike(write, said):
+    """On devices that compute each for itself every result is rounded to bfloat16."""
+    path = write("""
+@st.jit
+def digits(x):
+    return x * 1.01 + 1000 - 1000
+
+digits(put((512, 512), "X").astype(jnp.bfloat16))
+""")
+    status, out, _ = said("run", path, "--compare", "--json")
+    assert status == 0 and json.loads(out)["difference"] == 0
+
+
 def test_longer_sums_may_differ_by_more():
     assert [tolerance(np.dtype(np.float32), n) for n in (1, 1 << 12, 1 << 16)] == [
         1e-4, 1e-4, 4e-4]
