@@ -72,9 +72,6 @@ def resolve(function: str, args: Sequence[ArgumentPlacement], meshes: Iterable[M
     Raises ValueError, naming arguments and device ids, where they disagree.
     """
     others = tuple(others)
-    usual = _on_one_mesh(args, meshes, others, context)
-    if usual is not None:
-        return usual
     shardings = [s for s in dict.fromkeys([*[a.sharding for a in args], *others]) if s is not None]
     abstract = _abstract_only(shardings)
     if abstract is not None:
@@ -103,28 +100,6 @@ def resolve(function: str, args: Sequence[ArgumentPlacement], meshes: Iterable[M
             assert isinstance(made, Mesh)
             return Placement(made, made.abstract_mesh, None, s.device_assignment)
     return Placement(None, empty_abstract_mesh, devices[0] if devices else default())
-
-
-def _on_one_mesh(args: Sequence[ArgumentPlacement], meshes: Iterable[Mesh],
-                 others: Sequence[Sharding], context: Mesh) -> Placement | None:
-    """The placement if everything that names devices names one concrete mesh; else None."""
-    mesh = context if context.axis_names else None
-    named = mesh is not None
-    for _, _, s, used in args:
-        if s is not None:
-            if s.__class__ is not NamedSharding or s.mesh is not (mesh or s.mesh):  # type: ignore
-                return None
-            mesh, named = s.mesh, named or used                         # type: ignore[attr-defined]
-    for s in others:
-        if s.__class__ is not NamedSharding or s.mesh is not (mesh or s.mesh):      # type: ignore
-            return None
-        mesh, named = s.mesh, True                                      # type: ignore[attr-defined]
-    if not named or not isinstance(mesh, Mesh) or not mesh.axis_names or is_unnamed(mesh):
-        return None
-    for other in meshes:
-        if other is not mesh:
-            return None
-    return Placement(mesh, mesh.abstract_mesh, None)
 
 
 def _abstract_only(shardings: Iterable[Sharding]) -> AbstractMesh | None:
