@@ -58,41 +58,24 @@ def evaluator(op: Op, lead: int, params: dict[str, Any], operands: Sequence[np.d
                     for x, dtype, shape in zip(out, results, shapes, strict=True)]
         return several
     dtype, shape = results[0], shapes[0]
-    if not narrow and ufunc is not None and _keeps(ufunc, operands, dtype, shape, given):
-        return ufunc
-    if narrow:
-        def one_narrow(*arrays: Any) -> Any:
-            wide = [x.astype(F32) if i in narrow else x for i, x in enumerate(arrays)]
-            return as_declared(evaluate(lead, *wide, **params), dtype, shape, op)
-        return one_narrow
-    if by.prepare is not None:
-        function = by.prepare(lead, given, operands, params)
+    if not narrow:
+        if ufunc is not None and _keeps(ufunc, operands, dtype, shape, given):
+            return ufunc
+        function = None if by.prepare is None else by.prepare(lead, given, operands, params)
         if function is not None:
             return function
-    if len(operands) == 1:
-        def unary(x: Any) -> Any:
-            out = evaluate(lead, x, **params)
-            if out.dtype is dtype and out.shape == shape:
-                return out
-            return as_declared(out, dtype, shape, op)
-        return unary
-    if len(operands) == 2:
-        def binary(x: Any, y: Any) -> Any:
-            out = evaluate(lead, x, y, **params)
-            if out.dtype is dtype and out.shape == shape:
-                return out
-            return as_declared(out, dtype, shape, op)
-        return binary
 
-    def nary(*arrays: Any) -> Any:
+    def evaluated(*arrays: Any) -> Any:
+        if narrow:
+            arrays = tuple(x.astype(F32) if i in narrow else x for i, x in enumerate(arrays))
         out = evaluate(lead, *arrays, **params)
         if out.dtype is dtype and out.shape == shape:
             return out
         return as_declared(out, dtype, shape, op)
 
-    if by.write_over is not None and given[0] == shape:
-        nary.over = functools.partial(by.write_over, lead, **params)  # type: ignore[attr-defined]
-    return nary
+    if by.write_over is not None and not narrow and given[0] == shape:
+        evaluated.over = functools.partial(by.write_over, lead, **params)  # type: ignore[attr-defined]
+    return evaluated
 
 
 def _keeps(ufunc: np.ufunc, operands: Sequence[np.dtype], dtype: np.dtype, shape: Shape,

@@ -7,48 +7,25 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-T = TypeVar("T")
-R = TypeVar("R")
+_usual = contextvars.copy_context()
+with np.errstate(all="ignore"):
+    (_setting, _quiet), = [(var, value) for var, value in contextvars.copy_context().items()
+                           if _usual.get(var) is not value]
 
 
-def _found() -> tuple[contextvars.ContextVar[Any], Any] | None:
-    """numpy's context variable, and its value with all errors ignored."""
-    before = contextvars.copy_context()
-    with np.errstate(all="ignore"):
-        inside = contextvars.copy_context()
-    changed = [(var, value) for var, value in inside.items() if before.get(var) is not value]
-    return changed[0] if len(changed) == 1 else None
-
-
-def _with_errstate(f: Callable[[T], R], x: T) -> R:
-    with np.errstate(all="ignore"):
-        return f(x)
-
-
-def _made() -> Callable[[Callable[[T], R], T], R]:
-    found = _found()
-    if found is None:
-        return _with_errstate
-    variable, quiet = found
-
-    def silently(f: Callable[[T], R], x: T) -> R:
-        before = variable.get()
+def silently(f: Callable[[Any], Any], x: Any) -> Any:
+    """`f(x)`, in which no ufunc warns or raises."""
+    before = _setting.get()
+    try:
         try:
-            try:
-                variable.set(quiet)
-                return f(x)
-            finally:
-                variable.set(before)
-        except BaseException:
-            variable.set(before)            # an interrupt may have come into the first
-            raise
-
-    return silently
-
-
-silently = _made()
-"""`silently(f, x)` is `f(x)`, in which no ufunc warns or raises."""
+            _setting.set(_quiet)
+            return f(x)
+        finally:
+            _setting.set(before)
+    except BaseException:
+        _setting.set(before)                # an interrupt may have come into the first
+        raise
