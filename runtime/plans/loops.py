@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import plan as plans
 from .generated import Lines, Writer
 from .plan import Plan
 
@@ -59,14 +58,12 @@ def _returned(lines: Lines, carry: Sequence[int]) -> str:
 
 
 def scan_function(plan: Plan, head: int, carry: int, copied: Sequence[int]
-                  ) -> Callable[..., list[Any]] | None:
+                  ) -> Callable[..., list[Any]]:
     """The loop of a scan as a function of (fixed arguments, carry, order, items, stacks).
 
     head, carry: how many inputs of the body are of these kinds; the rest are items. copied:
-    positions of the outputs that are stored in the stacks. None if the body is too long.
+    positions of the outputs that are stored in the stacks.
     """
-    if len(plan.calls) >= plans.LONG:
-        return None
     inputs = list(plan.inputs)
     fixed, carried = inputs[:head], inputs[head:head + carry]
     items = inputs[head + carry:]
@@ -88,14 +85,12 @@ def scan_function(plan: Plan, head: int, carry: int, copied: Sequence[int]
 
 
 def while_function(test: Plan, body: Plan, before: int, head: int
-                   ) -> Callable[..., list[Any]] | None:
+                   ) -> Callable[..., list[Any]]:
     """The loop of a `while` as a function of (fixed arguments of the test, of the body, carry).
 
     before, head: how many fixed arguments the test and the body have. The body runs first, and then
-    again for as long as the test holds. None if they are too long.
+    again for as long as the test holds.
     """
-    if len(test.calls) + len(body.calls) >= plans.LONG:
-        return None
     asked, fixed = list(test.inputs), list(body.inputs)
     w = Writer()
     carried = fixed[head:]

@@ -63,7 +63,7 @@ def scan_runner(body: LoopBody, check: Guard | None, operands: ScanOperands,
     pairs = {k for _, *both in shifted for k in both}
     numbers = [i for i in range(len(stacks)) if i not in before]
     iterations = 0
-    loops: list[Callable[..., Arrays] | None] = []              # the compiled loop, once there is
+    loops: list[Callable[..., Arrays]] = []             # the compiled loop, once there is
 
     def run(*arrays: Any) -> Arrays:
         nonlocal iterations
@@ -92,13 +92,9 @@ def scan_runner(body: LoopBody, check: Guard | None, operands: ScanOperands,
         if iterations > plans.FEW * plans.ROUNDS and TIMED.recorder is None:
             if not loops:
                 loops.append(scan_function(body.plan, len(head), nk, [nk + i for i in numbers]))
-            loop = loops[0]
-            if loop is not None:
-                carry = loop(head, carry, order, each, [y for y, _ in rest])
-                return [*carry, *ys]
-        step = body.plan.step if iterations > plans.FEW * plans.ROUNDS else body.plan.call_by_call
+            return [*loops[0](head, carry, order, each, [y for y, _ in rest]), *ys]
         for i, here in zip(order, each, strict=False):
-            out = step([*head, *carry, *here])
+            out = body.plan.call_by_call([*head, *carry, *here])
             carry = out[:nk]
             for y, number in rest:
                 y[i] = out[number]
@@ -116,7 +112,7 @@ def while_runner(test: Plan, body: LoopBody, guards: Sequence[Guard | None],
     """
     masks, nt, nb = operands
     iterations = 0
-    loops: list[Callable[..., Arrays] | None] = []              # the compiled loop, once there is
+    loops: list[Callable[..., Arrays]] = []             # the compiled loop, once there is
 
     def run(*arrays: Any) -> Arrays:
         nonlocal iterations
@@ -127,20 +123,15 @@ def while_runner(test: Plan, body: LoopBody, guards: Sequence[Guard | None],
         carry: Sequence[Any] = rest[nt + nb:]
         asked, head = [*mask, *rest[:nt]], [*mask, *rest[nt:nt + nb]]
         is_copied = False
-        ask = test.step if iterations > plans.FEW * plans.ROUNDS else test.call_by_call
-        step = body.plan.call_by_call
-        while ask([*asked, *carry])[0]:
+        while test.call_by_call([*asked, *carry])[0]:
             if not is_copied:
                 is_copied, carry = True, body.with_copies(carry)
             iterations += 1
             if iterations > plans.FEW * plans.ROUNDS and TIMED.recorder is None:
                 if not loops:
                     loops.append(while_function(test, body.plan, len(asked), len(head)))
-                loop = loops[0]
-                if loop is not None:
-                    return loop(asked, head, carry)
-                ask, step = test.step, body.plan.step
-            carry = step([*head, *carry])
+                return loops[0](asked, head, carry)
+            carry = body.plan.call_by_call([*head, *carry])
         return list(carry)
 
     return run
