@@ -29,26 +29,16 @@ class _Listener(threading.local):
 _LISTENER = _Listener()
 
 
-class Traits(NamedTuple):
-    """Whether some call of a draft can change an operand, gives products in another order of
-    dimensions, or is large; passes that have nothing to do are left out.
-    """
-    changes: bool
-    permutes: bool
-    large: bool
-
-
 class Draft(NamedTuple):
     """Calls, and how their slots connect to the outside.
 
-    traits: of the calls when the draft was made. carried: of a loop's body, the inputs whose next
-    value is the output at the same position. loop: this is a loop's body. small: reuse the memory
-    of small arrays, too. used: set by a pass, the slots of `carried` that are overwritten.
+    carried: of a loop's body, the inputs whose next value is the output at the same position. loop:
+    this is a loop's body. small: reuse the memory of small arrays, too. used: set by a pass, the
+    slots of `carried` that are overwritten.
     """
     calls: Sequence[Call]
     outputs: Sequence[int]
     constants: dict[int, Any]
-    traits: Traits
     carried: Sequence[int] = ()
     loop: bool = False
     small: bool = False
@@ -111,11 +101,6 @@ def run_passes(passes: Iterable[Pass], draft: Draft) -> Draft:
     if _LISTENER.told is not None:
         _LISTENER.told.append(("planned", draft.text()))
     return draft
-
-
-def is_recording() -> bool:
-    """Is this thread inside `recording_plans`?"""
-    return _LISTENER.told is not None
 
 
 @contextlib.contextmanager

@@ -52,7 +52,7 @@ from ..calls.symbolic import (
 from ..layout import Reshaped
 from ..storage import freeze_result
 from .constants import FOLD_CONSTANTS
-from .draft import Draft, Traits, run_passes
+from .draft import Draft, run_passes
 from .in_place import WRITE_OVER
 
 Run = Callable[[Sequence[Any]], list[Any]]
@@ -136,8 +136,7 @@ class Lines:
                  constants: dict[int, Any], letter: str = "v", fixed: Sequence[int] = (),
                  carried: Sequence[int] = ()) -> None:
         self.writer, self.letter = writer, letter
-        draft = run_passes(WRITTEN, Draft(
-            calls, outputs, constants, Traits(True, True, True), carried, small=True))
+        draft = run_passes(WRITTEN, Draft(calls, outputs, constants, carried, small=True))
         self.calls, self.constants = draft.calls, draft.constants
         self.used = draft.used
         self.fixed = {*self.constants, *fixed}

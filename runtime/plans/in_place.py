@@ -171,8 +171,6 @@ def _computes(recording: Recording) -> bool:
 
 
 def _over_operands(d: Draft) -> Draft:
-    if not (d.carried or d.small or d.traits.changes or d.traits.large):
-        return d
     calls, used = over_operands(d.calls, d.outputs, d.next_values, d.small)
     return d.of(calls, used=used)
 

@@ -12,18 +12,8 @@ from ..calls.call import Call, kernels, read_counts
 from ..calls.indexed import by_index
 from ..calls.symbolic import TRANSPOSE, Kernel
 from . import tiled_fusion
-from .draft import Draft, Traits, is_recording
+from .draft import Draft
 from .in_place import WRITE_OVER
-
-
-def traits(calls: Sequence[Call]) -> Traits:
-    """Which passes have anything to do for these calls."""
-    changes = permutes = large = is_recording()
-    for kernel in kernels(calls):
-        changes |= kernel.changes
-        permutes |= kernel.permutes
-        large |= kernel.elements >= tiled_fusion.LARGE
-    return Traits(changes, permutes, large)
 
 
 def ordered(calls: Sequence[Call], outputs: Sequence[int]) -> Sequence[Call]:
@@ -74,22 +64,20 @@ def _permuted(product: Kernel, order: tuple[int, ...], transpose: Kernel) -> Ker
 
 
 def _indexed(d: Draft) -> Draft:
-    return d.of(by_index(d.calls, d.outputs)) if d.loop or d.traits.changes else d
-
-
-def _ordered(d: Draft) -> Draft:
-    return d.of(ordered(d.calls, d.outputs)) if d.traits.permutes else d
+    if d.loop or any([kernel.changes for kernel in kernels(d.calls)]):
+        return d.of(by_index(d.calls, d.outputs))
+    return d
 
 
 def _fused(d: Draft) -> Draft:
-    if not d.traits.large:
-        return d
-    return d.of(tiled_fusion.fused(d.calls, d.outputs, d.constants))
+    if any([kernel.elements >= tiled_fusion.LARGE for kernel in kernels(d.calls)]):
+        return d.of(tiled_fusion.fused(d.calls, d.outputs, d.constants))
+    return d
 
 
 PLANNED: tuple[Pass, ...] = (
     Pass("index-parts", "", _indexed, "slices and updates at scalar starts become indexing"),
-    Pass("order-products", "", _ordered,
+    Pass("order-products", "", lambda d: d.of(ordered(d.calls, d.outputs)),
          "a product and the transpose that reads it are one product"),
     Pass("fuse", "", _fused, "calls on large arrays are evaluated block by block"),
     WRITE_OVER)

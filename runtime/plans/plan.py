@@ -20,7 +20,7 @@ from ..storage import freeze_result
 from .draft import Draft, run_passes
 from .generated import Run, generate
 from .in_place import copied
-from .passes import PLANNED, traits
+from .passes import PLANNED
 from .tiled_fusion import Blocked
 
 # A call as a line of a function saves 0.3 to 1 us a run, and takes some 15 to 30 us to write and
@@ -86,17 +86,14 @@ class PlanBuilder:
 
         read_only: freeze the results (`storage.freeze_result`), since the user may keep them.
         """
-        draft = Draft(self.calls, outputs, self.constants, traits(self.calls))
-        if True in draft.traits:
-            draft = run_passes(PLANNED, draft)
+        draft = run_passes(PLANNED, Draft(self.calls, outputs, self.constants))
         return self._plan(draft, read_only)
 
     def finish_loop(self, outputs: Sequence[int], carried: Sequence[int]) -> LoopBody:
         """The plan of a loop's body. carried: the inputs that take the first outputs of the
         iteration before.
         """
-        draft = run_passes(PLANNED, Draft(
-            self.calls, outputs, self.constants, traits(self.calls), carried, loop=True))
+        draft = run_passes(PLANNED, Draft(self.calls, outputs, self.constants, carried, loop=True))
         position = {slot: i for i, slot in enumerate(carried)}
         return LoopBody(self._plan(draft), tuple([position[slot] for slot in draft.used]))
 
