@@ -5,7 +5,8 @@ block is a slice of it. An axis over which devices hold partial sums, or copies 
 leading dimension. So the usual sharded or replicated array is simply its global numpy array, stored
 once whatever the number of devices.
 
-Where other processes hold a part of an array, this process has `LocalBlocks` instead.
+Where other processes hold a part of an array, this process has `LocalBlocks` instead. Engines that
+work on blocks, as the per-device executor does, get them from here and give them back.
 """
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from ..ir.kernels.key_data import storage_dtype
 from ..ir.meshes.device import Device
-from ..ir.meshes.mesh import Mesh
+from ..ir.meshes.mesh import BaseMesh, Mesh
 from ..ir.shardings.gspmd import GSPMDSharding
 from ..ir.shardings.sharding import (
     NamedSharding,
@@ -25,13 +26,17 @@ from ..ir.shardings.sharding import (
     common_devices_indices_map,
     tile_index,
 )
+from ..ir.spec import PartitionSpec, axis_factor
 from ..ir.support.caches import cached
 from ..ir.support.named_tuple import NamedTuple
-from .axes import MeshAtoms
+from ..ir.types import ArrayType, Entries
+from .axes import MeshAtoms, linear_index
 
 Shape = tuple[int, ...]
 Place = tuple[tuple[int, int], ...]
 """Of a block: along each dimension the first row and the one after the last."""
+Buffers = list[Any]
+"""An array for each device, in mesh order; None if it is inactive."""
 _SMALL = 1 << 20
 
 
@@ -145,22 +150,9 @@ def assemble(blocks: Mapping[Device, np.ndarray], sharding: Sharding, shape: Sha
             data[index[first]] = blocks[first]
         return Stored(frozen(data))
     sharding = on_mesh(sharding)
-    assert isinstance(sharding, NamedSharding)
-    lead = differing_axes(sharding)
-    places = lead_index(sharding.mesh, lead)
-    atoms = MeshAtoms(sharding.mesh, lead)
-    data = np.empty(atoms.sizes(lead) + shape, held)
-    for device, where in index.items():
-        data[places[device] + where] = blocks[device]
-    return Stored(frozen(data), lead)
-
-
-def differing_axes(sharding: NamedSharding) -> tuple[str, ...]:
-    """All axes (or parts of axes) of more than one device that shard no dimension."""
-    used = sharding.spec.axes()
-    atoms = MeshAtoms(sharding.mesh, used)
-    splitting = set(atoms.of_all(used))
-    return tuple(a for a in atoms.order if a not in splitting)
+    assert isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh)
+    return DeviceBlocks(sharding.mesh).assemble(
+        [blocks[d] for d in sharding.mesh.device_tuple], sharding.spec.padded(len(shape)), shape)
 
 
 def identical(a: np.ndarray, b: np.ndarray) -> bool:
@@ -174,3 +166,73 @@ def identical(a: np.ndarray, b: np.ndarray) -> bool:
         return True
     at = (0,) * a.ndim              # most differences show there
     return a[at].tobytes() == b[at].tobytes() and a.tobytes() == b.tobytes()
+
+
+# -- blocks by the coordinates of devices, as engines have them ------------------------------------
+
+class DeviceBlocks:
+    """The devices of a mesh, by their coordinates, and the blocks of values on them."""
+
+    def __init__(self, mesh: BaseMesh) -> None:
+        self.mesh = mesh
+        self.coordinates = [dict(zip(mesh.axis_names, map(int, c), strict=True))
+                            for c in np.ndindex(*mesh.axis_sizes)]
+
+    def scatter(self, x: Stored, t: ArrayType, local: ArrayType) -> Buffers:
+        """For each device a copy of its block of `x`, with zeros for what is beyond the end."""
+        out = []
+        for at in self.coordinates:
+            data = x.data[tuple(self.place(a, at) for a in x.lead)]
+            out.append(filled(data[self.slices(t.entries, local.shape, at)], local.shape))
+        return out
+
+    def slices(self, entries: Entries, block: Shape, at: dict[str, int]) -> tuple[slice, ...]:
+        """The slices of the whole value that the device at these coordinates holds.
+
+        entries: the axes of each dimension. block: the shape of blocks.
+        """
+        tiles = tile_index(self.mesh.shape, entries, at)
+        return tuple([slice(i * n, (i + 1) * n) for i, n in zip(tiles, block, strict=True)])
+
+    def place(self, axis: str, at: dict[str, int]) -> int:
+        return linear_index(self.mesh, (axis,), at)
+
+    def assemble(self, blocks: Buffers, spec: PartitionSpec, shape: Shape) -> Stored:
+        """The whole value. Axes along which blocks differ without sharding a dimension become
+        leading. spec: with an entry for each dimension.
+        """
+        atoms = MeshAtoms(self.mesh, (*spec.axes(), *sorted(spec.unreduced)))
+        inside = set(atoms.of_all(spec.axes()))
+        pending = set(atoms.of_all(sorted(spec.unreduced)))
+        lead = tuple(a for a in atoms.order if a not in inside and (
+            a in pending or self.differs(blocks, a)))
+        counts = [atoms.count(atoms.of_all(axes)) for axes in spec.entries]
+        block = blocks[0].shape
+        padded = tuple(n * c for n, c in zip(block, counts, strict=True))
+        data = np.empty(atoms.sizes(lead) + padded, blocks[0].dtype)
+        for at, held in zip(self.coordinates, blocks, strict=True):
+            if any(self.place(a, at) for a in atoms.order if a not in inside and a not in lead):
+                continue        # a copy: the first device along these axes gives the value
+            where = self.slices(spec.entries, block, at)
+            data[tuple(self.place(a, at) for a in lead) + where] = held
+        end = (slice(None),) * len(lead) + tuple(slice(0, n) for n in shape)
+        return Stored(frozen(data[end]), lead)
+
+    def differs(self, blocks: Buffers, axis: str) -> bool:
+        """Do blocks of devices that differ only in this coordinate differ?"""
+        first: dict[tuple, np.ndarray] = {}
+        base, _, _, rest = axis_factor(axis, self.mesh.shape)
+        for at, block in zip(self.coordinates, blocks, strict=True):
+            others = {**at, base: at[base] - self.place(axis, at) * rest}
+            if not identical(first.setdefault(tuple(others.values()), block), block):
+                return True
+        return False
+
+
+def filled(piece: np.ndarray, shape: Shape) -> np.ndarray:
+    """A copy of `piece`, extended to this shape with zeros."""
+    if piece.shape == shape:
+        return np.array(piece)
+    block = np.zeros(shape, piece.dtype)
+    block[tuple([slice(0, n) for n in piece.shape])] = piece
+    return block

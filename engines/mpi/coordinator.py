@@ -12,7 +12,6 @@ from ...ir.shardings.sharding import Sharding
 from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
-from ...runtime.device_blocks import DeviceBlocks, filled
 from ...runtime.processes.coordinator import (
     Call,
     Coordinator,
@@ -21,12 +20,14 @@ from ...runtime.processes.coordinator import (
     own_block,
 )
 from ...runtime.storage import (
+    DeviceBlocks,
     LocalBlocks,
     Shape,
     Storage,
     Stored,
     assemble,
     block_index,
+    filled,
     frozen,
 )
 from .link import Link
@@ -107,7 +108,7 @@ class RankCoordinator(Coordinator):
         """A result of the program as the blocks of its array: without what pads them."""
         held = {}
         for d in run.own:
-            where = _inside(run.slices(t, local, run.coordinates[d]), t.shape)
+            where = _inside(run.slices(t.entries, local.shape, run.coordinates[d]), t.shape)
             block = blocks[d][tuple([slice(0, hi - lo) for lo, hi in where])]
             held[devices[d]] = frozen(block)
         return LocalBlocks(held)
@@ -124,5 +125,5 @@ def _lies_so(sharding: Sharding, shape: Shape, mesh: Any, t: ArrayType, local: A
     blocks = DeviceBlocks(mesh)
     index = block_index(sharding, shape)
     return all(d in index and _inside(index[d], shape) == _inside(
-        blocks.slices(t, local, at), shape)
+        blocks.slices(t.entries, local.shape, at), shape)
         for d, at in zip(devices, blocks.coordinates, strict=True))

@@ -53,8 +53,8 @@ class MPIProgram:
         given = [iter(zip(*decode(data), strict=True)) if len(data) else iter(()) for data in held]
         by_device: list[Any] = [next(given[r]) for r in self.ranks] if results else []
         types = program.global_out or program.out_avals
-        return [run.assemble(list(blocks), t, v.aval) for blocks, t, v in
-                zip(zip(*by_device, strict=True), types, program.outvars, strict=True)]
+        return [run.assemble(list(blocks), t.sharding.spec.padded(t.ndim), t.shape)
+                for blocks, t in zip(zip(*by_device, strict=True), types, strict=True)]
 
 
 def begin(timeout: float) -> RankCoordinator | None:

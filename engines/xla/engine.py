@@ -20,8 +20,7 @@ from ...ir.program import Level, Program
 from ...ir.settings.context import config
 from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import
-from ...runtime.device_blocks import DeviceBlocks
-from ...runtime.storage import Stored
+from ...runtime.storage import DeviceBlocks, Stored
 from .host_calls import SharedCall
 from .source import Source, needs_x64
 from .transfer import dtype_in_jax, from_jax, padded_shape, to_jax

@@ -16,8 +16,7 @@ from ...ir.kernels.key_data import key_words, pack_keys
 from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
 from ...runtime.axes import MeshAtoms
-from ...runtime.device_blocks import DeviceBlocks
-from ...runtime.storage import Stored, frozen
+from ...runtime.storage import DeviceBlocks, Stored, frozen
 from .random_ops import generator, key_tag
 
 jax = lazy_import("jax")
@@ -116,7 +115,7 @@ def from_jax(array: Any, t: ArrayType, local: ArrayType, blocks: DeviceBlocks,
         pieces = [np.asarray(held[d]) for d in devices_of(array.sharding)]
         if words:
             pieces = [pack_keys(x, key_tag(t.dtype)) for x in pieces]
-        return blocks.assemble(pieces, t, local)
+        return blocks.assemble(pieces, spec.padded(t.ndim), t.shape)
     shard = array.addressable_shards[0].data
     data = np.asarray(shard if shard.shape == array.shape else array)
     if words:

@@ -15,7 +15,7 @@ from ...ir.kernels.key_data import storage_dtype
 from ...ir.program import Equation
 from ..axes import linear_index
 from ..callbacks import HostCall
-from ..device_blocks import Buffers
+from ..storage import Buffers
 from . import exchanges
 from .wire import Flight
 

@@ -25,10 +25,9 @@ from ...ir.ops.communication.variadic import alone
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.spec import axis_factor
 from ..axes import axis_names, linear_index
-from ..device_blocks import Buffers, DeviceBlocks
 from ..masks import split_collective
 from ..numerics import as_declared, evaluator
-from ..storage import Stored
+from ..storage import Buffers, DeviceBlocks, Stored
 from . import exchanges
 from .control import CONTROL, run_callback
 from .wire import Flight, LocalWire, Meter, Wire, even_out
@@ -104,8 +103,8 @@ class PerDeviceRun(DeviceBlocks):
         results = self.on_blocks([self.scatter(x, t, v.aval) for x, t, v in
                                   zip(arguments, types, program.invars, strict=True)])
         types = program.global_out or program.out_avals
-        return [self.assemble(b, t, a.aval) for b, t, a in
-                zip(results, types, program.outvars, strict=True)]
+        return [self.assemble(b, t.sharding.spec.padded(t.ndim), t.shape) for b, t in
+                zip(results, types, strict=True)]
 
     def on_blocks(self, blocks: Sequence[Buffers]) -> list[Buffers]:
         """Run on blocks of the local devices."""
