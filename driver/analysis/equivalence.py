@@ -9,7 +9,7 @@ computed without any.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from ...ir.meshes.mesh import AbstractMesh, empty_abstract_mesh
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.ops.control.user_partitioned import custom_partitioning_p
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.rewriting.retyped import Retyped
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType, Entries, array_type
@@ -188,15 +189,10 @@ class _Check:
     def plainly(self, eqn: Equation, env: dict[Var, np.ndarray]) -> Results:
         """The results of an equation on whole values, with no mesh."""
         given = [a for a in dict.fromkeys(eqn.invars) if isinstance(a, Var)]
-        names = {v: Var(_bare(v.aval)) for v in given}
-        plain = _Plain(names)
-        plain.equation(eqn)
-        results = [plain.names[v] for v in eqn.outvars]
-        local = Program("plain", list(names.values()), plain.eqns, results,
-                        consts=plain.consts, mesh=empty_abstract_mesh, level=Level.LOCAL,
-                        global_in=[v.aval for v in names.values()],
-                        global_out=[v.aval for v in results])
-        return _run(local, empty_abstract_mesh, [env[v] for v in given])
+        local = _Plain().program(Program("plain", given, [eqn], eqn.outvars, mesh=self.mesh,
+                                         level=Level.RESHARDED))
+        return _run(local.replace(global_in=local.in_avals, global_out=local.out_avals),
+                    empty_abstract_mesh, [env[v] for v in given])
 
     def on_blocks(self, program: Program, eqn: Equation, made: dict[Var, Equation],
                   env: dict[Var, np.ndarray], factor: int | None) -> Results:
@@ -262,67 +258,42 @@ def _comparable(eqn: Equation) -> bool:
     return all(_comparable(e) for _, p in eqn.subprograms() for e in p.eqns)
 
 
-def _bare(aval: ArrayType) -> ArrayType:
-    return array_type(aval.shape, aval.dtype, aval.weak_type)
+class _Plain(Retyped):
+    """Programs without layouts, of one device."""
 
+    def type(self, aval: ArrayType) -> ArrayType:
+        return array_type(aval.shape, aval.dtype, aval.weak_type)
 
-class _Plain:
-    """Equations without layouts. names: value -> what it is called there."""
+    def mesh(self, mesh: AbstractMesh) -> AbstractMesh:
+        return empty_abstract_mesh
 
-    def __init__(self, names: Mapping[Var, Atom]) -> None:
-        self.names: dict[Var, Atom] = dict(names)
-        self.eqns: list[Equation] = []
-        self.consts: list[tuple[Var, Any]] = []
+    def params(self, eqn: Equation) -> dict[str, Any]:
+        params, key = super().params(eqn), eqn.op.sharding_param
+        return params if key is None or key not in params else {**params, key: None}
 
-    def equation(self, eqn: Equation) -> None:
-        if eqn.op is custom_partitioning_p:
-            self.users(eqn)
-            return
-        params = dict(eqn.params)
-        for name in eqn.op.subprograms:
-            held = params[name]
-            if isinstance(held, tuple):
-                params[name] = tuple(_bare_program(p) if isinstance(p, Program) else p
-                                     for p in held)
-            elif isinstance(held, Program):
-                params[name] = _bare_program(held)
-        key = eqn.op.sharding_param
-        if key is not None and params.get(key) is not None:
-            params[key] = None
-        invars, outvars = tuple(map(self.atom, eqn.invars)), [Var(_bare(v.aval))
-                                                              for v in eqn.outvars]
-        self.names.update(zip(eqn.outvars, outvars, strict=True))
-        self.eqns.append(eqn.replace(invars=invars, outvars=tuple(outvars), params=params))
-
-    def users(self, eqn: Equation) -> None:
-        """A function of the user's, on one block that is the whole."""
-        operands, results = ([_bare(a.aval) for a in atoms] for atoms in (eqn.invars, eqn.outvars))
-        body = inline(eqn.params["call"].on_blocks(operands, results).program)
-        inner = dict(zip(body.invars, map(self.atom, eqn.invars), strict=True))
-        self.eqns += [e.replace(invars=tuple(inner.get(a, a) if isinstance(a, Var) else a
-                                             for a in e.invars)) for e in body.eqns]
-        self.consts += body.consts
-        for v, a in zip(eqn.outvars, body.outvars, strict=True):
-            self.names[v] = inner.get(a, a) if isinstance(a, Var) else a
-
-    def atom(self, atom: Atom) -> Atom:
-        return self.names[atom] if isinstance(atom, Var) else atom
-
-
-def _bare_program(program: Program) -> Program:
-    given = {v: Var(_bare(v.aval), v.name) for v in (*program.invars, *program.constvars)}
-    plain = _Plain(given)
-    names = plain.names
-    for eqn in program.eqns:
-        if eqn.op is reshard_p and isinstance(eqn.invars[0], Var):
-            names[eqn.outvars[0]] = names[eqn.invars[0]]
-        else:
-            plain.equation(eqn)
-    consts = [(given[v], value) for v, value in program.consts]
-    return program.replace(
-        invars=[given[v] for v in program.invars], eqns=plain.eqns,
-        outvars=[plain.atom(a) for a in program.outvars], consts=[*consts, *plain.consts],
-        mesh=empty_abstract_mesh, level=Level.LOCAL)
+    def program(self, program: Program) -> Program:
+        names: dict[Atom, Atom] = {}
+        eqns: list[Equation] = []
+        consts = list(program.consts)
+        for eqn in program.eqns:
+            eqn = eqn.replace(invars=tuple([names.get(a, a) for a in eqn.invars]))
+            if eqn.op is reshard_p:
+                names[eqn.outvars[0]] = eqn.invars[0]
+            elif eqn.op is custom_partitioning_p:       # the user's function, on one block
+                body = inline(eqn.params["call"].on_blocks(*(
+                    [self.type(a.aval) for a in atoms] for atoms in (eqn.invars, eqn.outvars)
+                )).program)
+                inner: dict[Atom, Atom] = dict(zip(body.invars, eqn.invars, strict=True))
+                eqns += [e.replace(invars=tuple([inner.get(a, a) for a in e.invars]))
+                         for e in body.eqns]
+                consts += body.consts
+                names.update(zip(eqn.outvars, [inner.get(a, a) for a in body.outvars],
+                                 strict=True))
+            else:
+                eqns.append(eqn)
+        return super().program(program.replace(
+            eqns=eqns, outvars=[names.get(a, a) for a in program.outvars], consts=consts,
+            level=Level.LOCAL))
 
 
 def _with_makers(eqn: Equation, made: dict[Var, Equation]) -> list[Equation]:

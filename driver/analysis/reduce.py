@@ -14,6 +14,7 @@ from typing import Any
 
 from ...ir.diagnostics.errors import ShardtraceError
 from ...ir.program import Atom, Equation, Level, Program, Var
+from ...ir.rewriting.retyped import Retyped
 from ...ir.rewriting.unread import without_unread
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.support.immutable import immutable, replace
@@ -349,39 +350,31 @@ def _all_sizes(p: Program) -> set[int]:
 
 def _resized(case: Case, n: int, m: int) -> Case:
     """The case with every dimension of size n, and every such number in params, of size m."""
-    return replace(case, program=_resized_program(case.program, n, m))
+    return replace(case, program=_Resized(n, m).program(case.program))
 
 
-def _resized_program(p: Program, n: int, m: int) -> Program:
-    if any(n in v.aval.shape for v, _ in p.consts):
-        raise ValueError("a captured array has its size")
-    same: dict[Var, Var] = {}
+class _Resized(Retyped):
+    def __init__(self, n: int, m: int) -> None:
+        super().__init__()
+        self.n, self.m = n, m
 
-    def renamed(v: Var) -> Var:
-        if n not in v.aval.shape:
-            return v
-        if v not in same:
-            same[v] = Var(_resized_type(v.aval, n, m), v.name)
-        return same[v]
+    def program(self, program: Program) -> Program:
+        if any(self.n in v.aval.shape for v, _ in program.consts):
+            raise ValueError("a captured array has its size")
+        new = super().program(program)
+        if "meshes" in program.memo:
+            new.memo["meshes"] = program.memo["meshes"]
+        return new
 
-    def atom(a: Atom) -> Atom:
-        return renamed(a) if isinstance(a, Var) else a
+    def type(self, aval: ArrayType) -> ArrayType:
+        return aval.update(shape=self.param(aval.shape)) if self.n in aval.shape else aval
 
-    eqns = [e.replace(invars=tuple(map(atom, e.invars)), outvars=tuple(map(renamed, e.outvars)),
-                      params={k: _resized_param(v, n, m) for k, v in e.params.items()})
-            for e in p.eqns]
-    return _with(p, invars=map(renamed, p.invars), eqns=eqns, outvars=map(atom, p.outvars))
+    def params(self, eqn: Equation) -> dict[str, Any]:
+        return {k: self.param(v) for k, v in eqn.params.items()}
 
-
-def _resized_type(t: ArrayType, n: int, m: int) -> ArrayType:
-    return t.update(shape=tuple(m if k == n else k for k in t.shape))
-
-
-def _resized_param(value: Any, n: int, m: int) -> Any:
-    if isinstance(value, Program):
-        return _resized_program(value, n, m)
-    if type(value) is int:
-        return m if value == n else value
-    if type(value) is tuple:
-        return tuple(_resized_param(v, n, m) for v in value)
-    return value
+    def param(self, value: Any) -> Any:
+        if isinstance(value, Program):
+            return self.program(value)
+        if type(value) is int:
+            return self.m if value == self.n else value
+        return tuple(map(self.param, value)) if type(value) is tuple else value
