@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -54,6 +54,9 @@ from ..storage import freeze_result
 from .constants import FOLD_CONSTANTS
 from .draft import Draft, run_passes
 from .in_place import WRITE_OVER
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 Run = Callable[[Sequence[Any]], list[Any]]
 
@@ -132,15 +135,15 @@ class Lines:
     the slots of `carried` that are overwritten.
     """
 
-    def __init__(self, writer: Writer, calls: Sequence[Call], outputs: Sequence[int],
-                 constants: dict[int, Any], letter: str = "v", fixed: Sequence[int] = (),
+    def __init__(self, writer: Writer, plan: Plan, letter: str = "v", fixed: Sequence[int] = (),
                  carried: Sequence[int] = ()) -> None:
         self.writer, self.letter = writer, letter
-        draft = run_passes(WRITTEN, Draft(calls, outputs, constants, carried, small=True))
+        draft = run_passes(WRITTEN, Draft(plan.calls, plan.outputs, plan.constants, carried,
+                                          small=True))
         self.calls, self.constants = draft.calls, draft.constants
         self.used = draft.used
         self.fixed = {*self.constants, *fixed}
-        self.dead = last_reads(self.calls, (*outputs, *self.fixed))
+        self.dead = last_reads(self.calls, (*plan.outputs, *self.fixed))
 
     def slot(self, s: int) -> str:
         """The name of the variable or constant in a slot."""
@@ -178,18 +181,15 @@ class Lines:
             self.writer.lines[-1] += "; " + " = ".join(map(self.slot, slots)) + " = None"
 
 
-def generate(calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int],
-             constants: dict[int, Any], read_only: bool) -> Run:
-    """The plan as a function. read_only: freeze the results (`storage.freeze_result`), since the
-    user may keep them.
-    """
-    w = Writer()
-    lines = Lines(w, calls, outputs, constants)
-    if inputs:
-        w.line(lines.unpack(inputs) + "= arguments")
+def generate(plan: Plan) -> Run:
+    """The plan as a function."""
+    w, outputs = Writer(), plan.outputs
+    lines = Lines(w, plan)
+    if plan.inputs:
+        w.line(lines.unpack(plan.inputs) + "= arguments")
     lines.write()
     results = list(map(lines.slot, outputs))
-    if read_only:
+    if plan.read_only:
         own = set(outputs).intersection([s for call in lines.calls if _makes_new(call)
                                          for s in call.outputs])
         for s in dict.fromkeys(outputs):

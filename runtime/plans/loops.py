@@ -68,7 +68,7 @@ def scan_function(plan: Plan, head: int, carry: int, copied: Sequence[int]
     fixed, carried = inputs[:head], inputs[head:head + carry]
     items = inputs[head + carry:]
     w = Writer()
-    lines = Lines(w, plan.calls, plan.outputs, plan.constants, "v", fixed, carried)
+    lines = Lines(w, plan, "v", fixed, carried)
     for slots, source in ((fixed, "head"), (carried, "carry")):
         _unpack(w, lines, slots, source)
     if copied:
@@ -94,8 +94,8 @@ def while_function(test: Plan, body: Plan, before: int, head: int
     asked, fixed = list(test.inputs), list(body.inputs)
     w = Writer()
     carried = fixed[head:]
-    lines = Lines(w, body.calls, body.outputs, body.constants, "v", fixed[:head], carried)
-    asking = Lines(w, test.calls, test.outputs, test.constants, "u", asked[:before])
+    lines = Lines(w, body, "v", fixed[:head], carried)
+    asking = Lines(w, test, "u", asked[:before])
     for owner, slots, source in ((asking, asked[:before], "asked"), (lines, fixed[:head], "head"),
                                  (lines, carried, "carry")):
         _unpack(w, owner, slots, source)

@@ -87,7 +87,7 @@ class PlanBuilder:
         read_only: freeze the results (`storage.freeze_result`), since the user may keep them.
         """
         draft = run_passes(PLANNED, Draft(self.calls, outputs, self.constants))
-        return self._plan(draft, read_only)
+        return Plan(draft, self.inputs, self.slots, read_only)
 
     def finish_loop(self, outputs: Sequence[int], carried: Sequence[int]) -> LoopBody:
         """The plan of a loop's body. carried: the inputs that take the first outputs of the
@@ -95,12 +95,8 @@ class PlanBuilder:
         """
         draft = run_passes(PLANNED, Draft(self.calls, outputs, self.constants, carried, loop=True))
         position = {slot: i for i, slot in enumerate(carried)}
-        return LoopBody(self._plan(draft), tuple([position[slot] for slot in draft.used]))
-
-    def _plan(self, draft: Draft, read_only: bool = False) -> Plan:
-        dead = last_reads(draft.calls, (*draft.outputs, *self.constants))
-        return Plan(list(draft.calls), dead, tuple(self.inputs), tuple(draft.outputs),
-                    self.constants.copy(), self.slots, read_only)
+        return LoopBody(Plan(draft, self.inputs, self.slots),
+                        tuple([position[slot] for slot in draft.used]))
 
 
 class LoopBody(NamedTuple):
@@ -129,20 +125,17 @@ class Plan:
     __slots__ = ("_left", "calls", "constants", "dead", "function", "inputs", "outputs",
                  "read_only", "template")
 
-    def __init__(self, calls: list[Call], dead: list[tuple[int, ...]], inputs: tuple[int, ...],
-                 outputs: tuple[int, ...], constants: dict[int, Any], slots: int,
-                 read_only: bool) -> None:
-        self.calls = calls
-        self.dead = dead
-        self.inputs = inputs
-        self.outputs = outputs
-        self.constants = constants
+    def __init__(self, draft: Draft, inputs: Sequence[int], slots: int, read_only: bool = False
+                 ) -> None:
+        self.calls, self.constants = list(draft.calls), draft.constants.copy()
+        self.inputs, self.outputs = tuple(inputs), tuple(draft.outputs)
+        self.dead = last_reads(self.calls, (*self.outputs, *self.constants))
         self.read_only = read_only
         self.template: list[Any] = [None] * slots
-        for slot, value in constants.items():
+        for slot, value in self.constants.items():
             self.template[slot] = value
         self.function: Run | None = None       # once it is compiled
-        self._left = FEW if len(calls) < LONG else MANY
+        self._left = FEW if len(self.calls) < LONG else MANY
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
         """The result arrays for these argument arrays. An error names the equation that was
@@ -159,8 +152,7 @@ class Plan:
             return function(arguments)
         self._left -= 1
         if self._left < 0:
-            self.function = generate(self.calls, self.inputs, self.outputs, self.constants,
-                                     self.read_only)
+            self.function = generate(self)
             return self.function(arguments)
         return self.call_by_call(arguments)
 
@@ -177,15 +169,10 @@ class Plan:
         try:
             for call, ends in zip(self.calls, self.dead, strict=True):
                 function, read, made, several, eqn, _, _ = call
-                count = len(read)
-                if recorder is not None:
-                    x = _timed(call, list(map(at, read)), recorder, ran)
-                elif count == 2:                # most are: `map` takes as long as such a call
-                    x = function(values[read[0]], values[read[1]])
-                elif count == 1:
-                    x = function(values[read[0]])
-                else:
+                if recorder is None:
                     x = function(*map(at, read))
+                else:
+                    x = _timed(call, list(map(at, read)), recorder, ran)
                 if several:
                     for slot, x in zip(made, x, strict=True):       # noqa: B020
                         values[slot] = x
