@@ -12,7 +12,6 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.kernels.matrices.gemm import contract, prepared
 from shardtrace.runtime.plans import generated, plan
-from shardtrace.runtime.plans.generated import repeated
 
 F32 = np.dtype(np.float32)
 
@@ -144,14 +143,6 @@ def test_equal_plans_are_compiled_once_and_name_their_own_equations(monkeypatch)
             np.asarray(f(data(4)))
         location = f.trace(data(4)).jaxpr.eqns[1].location
         assert f"while running `pure_callback` of {location}" in info.value.__notes__
-
-
-def test_repeating_is_broadcasting():
-    for x, shape in ((data(1, 4), (3, 4)), (data(4, 1), (4, 6)), (data(3, 2).T[:, :1], (2, 5)),
-                     (np.ones((1, 1), np.float16), (2, 2)), (np.float32(2).reshape(1), (3,))):
-        out = repeated(x, shape)
-        np.testing.assert_array_equal(out, np.broadcast_to(x, shape))
-        assert not out.flags.writeable
 
 
 @pytest.mark.parametrize("labels", ["ik,kj->ij", "ki,kj->ij", "ik,jk->ij", "bik,bkj->bij",
