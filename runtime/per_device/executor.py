@@ -65,11 +65,6 @@ def _noting(eqn: Equation) -> Iterator[None]:
         raise
 
 
-def compile_per_device(local: Program, mesh: AbstractMesh) -> PerDeviceRun:
-    """A LOCAL program as a function from stored arguments to stored results; it has a `.meter`."""
-    return PerDeviceRun(local, mesh)
-
-
 class PerDeviceRun(DeviceBlocks):
     """Runs a LOCAL program device by device.
 
@@ -265,3 +260,7 @@ class PerDeviceRun(DeviceBlocks):
         assert collective.evaluate is not None, f"{eqn.op.name} has an exchange of its own"
         return exchanges.declared(group, blocks, collective.evaluate, params,
                                   eqn.op.arithmetic)
+
+
+compile_per_device = PerDeviceRun
+"""A LOCAL program as a function from stored arguments to stored results; it has a `.meter`."""

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from ...ir.meshes.process import ProcessIdentity
@@ -31,18 +32,12 @@ PATIENCE = 5.0       # seconds a call that cannot succeed waits while others sti
 Action = Callable[[list[Any]], Any]
 
 
-class Meeting:
-    """A call that its whole group has reached. values: what each process gave, in order of
-    processes.
-    """
-
-    __slots__ = ("done", "error", "result", "values")
+class Meeting(Future):
+    """The result of a call that its whole group has reached. values: what each process gave."""
 
     def __init__(self, values: list[Any]) -> None:
+        super().__init__()
         self.values = values
-        self.done = False
-        self.result: Any = None
-        self.error: BaseException | None = None
 
 
 class Member:
@@ -124,21 +119,15 @@ class World:
                 raise mismatch(call.what, call.location, *self.broken)
         if index == call.processes[0]:
             try:
-                meeting.result = action(meeting.values)
+                meeting.set_result(action(meeting.values))
             except BaseException as e:
-                meeting.error = e
+                meeting.set_exception(e)
                 raise
-            finally:
-                with self.changed:
-                    meeting.done = True
-                    self.changed.notify_all()
         else:
-            with self.changed:
-                while not meeting.done:
-                    self.changed.wait(1.0)
-            if meeting.error is not None:
-                raise _copied(meeting.error)
-        return meeting.result
+            error = meeting.exception()
+            if error is not None:
+                raise _copied(error)
+        return meeting.result()
 
     def _start_if_complete(self, call: Call) -> None:
         """Start the meeting at this call if all of its group have reached it."""

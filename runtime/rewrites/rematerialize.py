@@ -64,13 +64,13 @@ def rematerialize(program: Program) -> Program:
     prices = defaultdict(int, {v: size[v] for v in made if v not in stay})
     prices.update({v: INFINITE_PRICE if r in made and r not in stay else 0
                    for v, r in roots.items()})
-    choice = choose([v for v in made if v in last and last[v] > peak], made,
-                    prices.__getitem__, MIN_SAVED_BYTES // 16, root)
-    if not choice.recomputed:
+    recomputed = choose([v for v in made if v in last and last[v] > peak], made,
+                        prices.__getitem__, MIN_SAVED_BYTES // 16, root)
+    if not recomputed:
         return program
-    behind, _ = _recomputing(eqns[peak + 1:], {v: v for v in choice.recomputed},
-                             {v: made[v] for v in choice.recomputed}, {})
-    return program.replace(eqns=[*_without(eqns[:peak + 1], choice.recomputed), *behind])
+    behind, _ = _recomputing(eqns[peak + 1:], {v: v for v in recomputed},
+                             {v: made[v] for v in recomputed}, {})
+    return program.replace(eqns=[*_without(eqns[:peak + 1], recomputed), *behind])
 
 
 def _peak(size: Mapping[Var, int], born: Mapping[Var, int], last: Mapping[Var, int],
@@ -219,11 +219,11 @@ def _stacking_less(program: Program, i: int, j: int, readers: dict[Var, int | No
     def price(v: Var) -> int:
         return 0 if v in free else held_bytes(v.aval)
 
-    choice = choose(wanted, made, price, max(MIN_SAVED_BYTES // 4 // length, 1))
-    if not choice.recomputed and all(v not in free for v in mine.values()) and (
+    recomputed = choose(wanted, made, price, max(MIN_SAVED_BYTES // 4 // length, 1))
+    if not recomputed and all(v not in free for v in mine.values()) and (
             len(set(mine.values())) == len(mine)):
         return program
-    return _recomputed_later(program, a, b, mine, free, choice.recomputed)
+    return _recomputed_later(program, a, b, mine, free, recomputed)
 
 
 def _recomputed_later(program: Program, a: _Body, b: _Body, mine: dict[Var, Any],

@@ -6,8 +6,8 @@ products apart, and recomputing them takes less time than writing them to memory
 back. So the values saved instead are those from which the others follow by such cheap equations:
 values that are expensive to compute (products, exponentials, sums), or not computed at all.
 
-Input: the wanted values, the equations that make values, and a price for saving each. Output: a
-`Choice` of what to save and what to recompute.
+Input: the wanted values, the equations that make values, and a price for saving each. Output: what
+to recompute.
 """
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ...ir.facts import CHEAP
 from ...ir.program import Equation, Var
 from ...ir.support.caches import cached
-from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 
 MAX_CHAIN = 12                  # length of a chain of recomputed equations, at most
@@ -24,12 +23,6 @@ MAX_RECOMPUTE_RATIO = 6         # bytes recomputed for each byte saved, at most
 NEGLIGIBLE_BYTES = 1 << 14      # smaller values count as free
 MIN_SAVED_BYTES = 1 << 20       # savings that are worth the search
 INFINITE_PRICE = 1 << 62        # for values that cannot be kept
-
-
-class Choice(NamedTuple):
-    """saved: the values to keep. recomputed: those to compute from them and from free values."""
-    saved: set[Var]
-    recomputed: set[Var]
 
 
 @cached(4096)
@@ -49,8 +42,8 @@ def is_cheap(eqn: Equation) -> bool:
 
 
 def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[[Var], int],
-           least: int, root: Callable[[Var], Var] = lambda v: v) -> Choice:
-    """Which values to keep in place of the wanted ones.
+           least: int, root: Callable[[Var], Var] = lambda v: v) -> set[Var]:
+    """Which values, the wanted ones among them, to compute from others that are kept, or are free.
 
     made: the equations that compute values. price: bytes that keeping a value takes; 0 if it is
     there anyway. least: the bytes a group of wanted values must save. root: from a view to the
@@ -58,10 +51,9 @@ def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[
     """
     wanted = [v for v in wanted if price(v)]
     into, dear = _cheap_region(wanted, made, price)
-    saved: set[Var] = set()
     recomputed: set[Var] = set()
     if dear.issuperset(wanted):
-        return Choice(saved, recomputed)
+        return recomputed
     parts = _parts(into) if len(wanted) > 1 else [set(into)]
     for part, mine in zip(parts, _by_part(wanted, parts), strict=True):
         if dear.issuperset(mine):
@@ -74,9 +66,8 @@ def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[
         cut.update(v for v in mine if root(v) in cut)
         found = _on_the_way(mine, cut, into)
         if sum([held_bytes(v.aval) for v in found]) <= MAX_RECOMPUTE_RATIO * won:
-            saved |= cut
             recomputed |= found
-    return Choice(saved, recomputed)
+    return recomputed
 
 
 def _cheap_region(wanted: Sequence[Var], made: Mapping[Var, Equation], price: Callable[[Var], int]

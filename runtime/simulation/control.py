@@ -21,7 +21,7 @@ from ..masks import MASK, Guard, guard, mask_dims, outer_mask, selected
 from ..plans.plan import LoopBody, Plan
 from ..rewrites.pipeline import run_execution_passes
 from .device_sums import NONE
-from .scanning import Arrays, ScanOperands, Stack, WhileOperands, scan_runner, while_runner
+from .scanning import Arrays, scan_runner, while_runner
 from .workspace import Value
 
 
@@ -144,12 +144,12 @@ def plan_scan(p: Any, eqn: Equation) -> None:
     outs = [r.layout for r in planned.results[nk:]]
     body, check = planned.finish_loop([*layouts, *outs], nc, nk), planned.guard
     made = [Layout(t.stack, ((), *t.split), t.folded) for t in outs]
-    stacks = [Stack(array_shape(t, v.aval.shape, atoms.size), storage_dtype(v.aval.dtype),
-                    len(t.stack)) for t, v in zip(made, eqn.outvars[nk:], strict=True)]
+    stacks = [(array_shape(t, v.aval.shape, atoms.size), storage_dtype(v.aval.dtype), len(t.stack))
+              for t, v in zip(made, eqn.outvars[nk:], strict=True)]
     shifted = [(c, a, b) for c, a, b in _carries_stacked_twice(planned, nc, nk)
                if outs[a] == outs[b] and stacks[a] == stacks[b] and not outs[a].stack]
-    run = scan_runner(body, check, ScanOperands(
-        len(mask_slot), nc, nk, depths, length, params["reverse"]), stacks, shifted)
+    run = scan_runner(body, check, len(mask_slot) + nc, nk, depths, length, params["reverse"],
+                      stacks, shifted)
     p.bind_several(eqn, run, [*mask_slot, *(x.slot for x in operands[:nc]),
                               *p.in_layouts(operands[nc:nc + nk], layouts), *whole],
                    [*layouts, *made])
@@ -199,7 +199,7 @@ def plan_while(p: Any, eqn: Equation) -> None:
         layouts, mask, first = grown, more, False
     ask = test.finish([Layout(mask, ()) if splits else Layout((), ())])
     step = body.finish_loop(layouts, nb, 0 if splits else len(layouts))
-    guards, counts = (test.guard, body.guard), WhileOperands(len(mask_slot), nt, nb)
+    guards, counts = (test.guard, body.guard), (len(mask_slot), nt, nb)
     function = while_runner(ask, step, guards, counts)
     if splits:
         function = _differing_while(ask, step, guards, counts, atoms.sizes(mask), [
@@ -211,12 +211,12 @@ def plan_while(p: Any, eqn: Equation) -> None:
 
 
 def _differing_while(test: Plan, body: LoopBody, guards: Sequence[Guard | None],
-                     operands: WhileOperands, sizes: tuple[int, ...],
+                     counts: tuple[int, int, int], sizes: tuple[int, ...],
                      shapes: Sequence[tuple[int, ...]]) -> Callable[..., Arrays]:
     """Runs until no device is active; finished ones keep their carry. sizes: of the mask. shapes:
     of the mask beside each part of the carry.
     """
-    masks, nt, nb = operands
+    masks, nt, nb = counts
     test_guard, body_guard = guards
 
     def run(*arrays: Any) -> Arrays:

@@ -7,7 +7,7 @@ are literals.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -116,8 +116,3 @@ def _result_form(atoms: MeshAtoms, key: tuple[Kind, ArrayType], value: Value, t:
         index = (*[slice(None)] * len(stack), *[slice(0, n) for n in t.shape])
     atoms.borders[key] = found = StoredResult(stack, split, index)
     return found
-
-
-def global_types(types: Sequence[ArrayType], atoms: Sequence[Atom]) -> Sequence[ArrayType]:
-    """The types of the whole values, by default those of the program itself."""
-    return types or [v.aval for v in atoms]

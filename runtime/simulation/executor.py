@@ -37,7 +37,6 @@ from ..storage import Stored, new_stored
 from . import collectives, control
 from .conversions import (
     StoredArgument,
-    global_types,
     stored_argument,
     stored_literal,
     stored_result,
@@ -76,7 +75,7 @@ class Simulated:
 
     def __init__(self, program: Program, mesh: AbstractMesh) -> None:
         leads = tuple([usual_lead(t, mesh) if t.sharding.spec.unreduced else () for t in
-                       global_types(program.global_in, program.invars)])
+                       program.global_in or program.in_avals])
         self._program, self._mesh = program, mesh
         self.usual = Executable(program, mesh, leads)
         self._executables = {leads: self.usual}
@@ -159,8 +158,8 @@ class Planner(Workspace):
         """The plan, and the leading axes of each result."""
         program, at, known = self.program, self.at, self.atoms.borders
         expected = self.expected
-        for var, t, lead in zip(program.invars, global_types(program.global_in, program.invars),
-                                leads, strict=True):
+        for var, t, lead in zip(program.invars, program.global_in or program.in_avals, leads,
+                                strict=True):
             aval = var.aval
             found = known.get((aval, t, lead)) or stored_argument(self, aval, t, lead)
             expected.append(found)
@@ -172,8 +171,7 @@ class Planner(Workspace):
         self.plan_equations()
         slots: list[int] = []
         stacks: list[tuple[str, ...]] = []
-        for atom, t in zip(program.outvars, global_types(program.global_out, program.outvars),
-                           strict=True):
+        for atom, t in zip(program.outvars, program.global_out or program.out_avals, strict=True):
             slot, stack = stored_result(self, atom, self.value_of(atom), t)
             slots.append(slot)
             stacks.append(stack)

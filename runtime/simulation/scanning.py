@@ -4,6 +4,7 @@ Items are views, from numpy's own iteration; stacked results are written into pr
 """
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,64 +12,36 @@ from typing import Any
 import numpy as np
 
 from ...ir.support.buffer_pool import empty
-from ...ir.support.named_tuple import NamedTuple
 from ..masks import Guard
 from ..plans import plan as plans
 from ..plans.loops import scan_function, while_function
 from ..plans.plan import TIMED, LoopBody, Plan
 
 Arrays = list[Any]
+Stack = tuple[tuple[int, ...], np.dtype, int]
+"""The array that collects a result of all iterations: shape, dtype, the dimension of iterations."""
 
 
-class ScanOperands(NamedTuple):
-    """The operands of a scan, in this order, and how it iterates.
+def scan_runner(body: LoopBody, check: Guard | None, fixed: int, carries: int,
+                depths: Sequence[int], length: int, reverse: bool, stacks: Sequence[Stack],
+                shifted: Sequence[tuple[int, int, int]] = ()) -> Callable[..., Arrays]:
+    """The scan as a function of (mask and constants, carry, items).
 
-    masks, consts, carries: how many there are of each; the rest are items. depths: for each item
-    the dimension that is iterated over. reverse: from the last item to the first.
-    """
-    masks: int
-    consts: int
-    carries: int
-    depths: Sequence[int]
-    length: int
-    reverse: bool
-
-
-class Stack(NamedTuple):
-    """The array that collects a result of all iterations. depth: the dimension of iterations."""
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    depth: int
-
-
-class WhileOperands(NamedTuple):
-    """How many operands of a while are masks, constants of the test, and constants of the body, in
-    this order; the rest is the carry.
-    """
-    masks: int
-    test_consts: int
-    body_consts: int
-
-
-def scan_runner(body: LoopBody, check: Guard | None, operands: ScanOperands,
-                stacks: Sequence[Stack], shifted: Sequence[tuple[int, int, int]] = ()
-                ) -> Callable[..., Arrays]:
-    """The scan as a function of (mask, constants, carry, items).
-
+    check: of the mask. fixed, carries: how many operands there are of the first kinds. depths: for
+    each item the dimension that is iterated over. reverse: from the last item to the first.
     shifted: (carry, before, after): stacks that hold this carry before and after each iteration.
     They share memory, since all but one item are the same.
     """
-    masks, nc, nk, depths, length, reverse = operands
     before = {a for _, a, _ in shifted}
     pairs = {k for _, *both in shifted for k in both}
     numbers = [i for i in range(len(stacks)) if i not in before]
     iterations = 0
-    loops: list[Callable[..., Arrays]] = []             # the compiled loop, once there is
+    compiled = functools.cache(lambda: scan_function(
+        body.plan, fixed, carries, [carries + i for i in numbers]))
 
     def run(*arrays: Any) -> Arrays:
         nonlocal iterations
-        head = arrays[:masks + nc]
-        carry: Sequence[Any] = arrays[masks + nc:masks + nc + nk]
+        head, carry = arrays[:fixed], arrays[fixed:fixed + carries]
         ys: Arrays = [None if k in pairs else empty(shape, dtype)
                       for k, (shape, dtype, _) in enumerate(stacks)]
         for c, a, b in shifted:
@@ -82,20 +55,18 @@ def scan_runner(body: LoopBody, check: Guard | None, operands: ScanOperands,
             check(arrays[0])
         carry = body.with_copies(carry)
         items = [_items(x, depth, reverse)
-                 for x, depth in zip(arrays[masks + nc + nk:], depths, strict=True)]
+                 for x, depth in zip(arrays[fixed + carries:], depths, strict=True)]
         places = [np.moveaxis(y, depth, 0) if depth else y
                   for y, (_, _, depth) in zip(ys, stacks, strict=True)]
-        rest = [(places[i], nk + i) for i in numbers]
+        rest = [(places[i], carries + i) for i in numbers]
         order = range(length - 1, -1, -1) if reverse else range(length)
         each = zip(*items, strict=True) if items else itertools.repeat(())
         iterations += length
         if iterations > plans.FEW * plans.ROUNDS and TIMED.recorder is None:
-            if not loops:
-                loops.append(scan_function(body.plan, len(head), nk, [nk + i for i in numbers]))
-            return [*loops[0](head, carry, order, each, [y for y, _ in rest]), *ys]
+            return [*compiled()(head, carry, order, each, [y for y, _ in rest]), *ys]
         for i, here in zip(order, each, strict=False):
             out = body.plan.call_by_call([*head, *carry, *here])
-            carry = out[:nk]
+            carry = out[:carries]
             for y, number in rest:
                 y[i] = out[number]
         return [*carry, *ys]
@@ -104,15 +75,15 @@ def scan_runner(body: LoopBody, check: Guard | None, operands: ScanOperands,
 
 
 def while_runner(test: Plan, body: LoopBody, guards: Sequence[Guard | None],
-                 operands: WhileOperands) -> Callable[..., Arrays]:
+                 counts: tuple[int, int, int]) -> Callable[..., Arrays]:
     """The loop as a function of (mask, constants of test and body, carry), all devices going on or
     none.
 
-    guards: checks of the mask, for the test and the body.
+    guards: checks of the mask, for the test and the body. counts: of all operands but the carry.
     """
-    masks, nt, nb = operands
+    masks, nt, nb = counts
     iterations = 0
-    loops: list[Callable[..., Arrays]] = []             # the compiled loop, once there is
+    compiled = functools.cache(lambda: while_function(test, body.plan, masks + nt, masks + nb))
 
     def run(*arrays: Any) -> Arrays:
         nonlocal iterations
@@ -128,9 +99,7 @@ def while_runner(test: Plan, body: LoopBody, guards: Sequence[Guard | None],
                 is_copied, carry = True, body.with_copies(carry)
             iterations += 1
             if iterations > plans.FEW * plans.ROUNDS and TIMED.recorder is None:
-                if not loops:
-                    loops.append(while_function(test, body.plan, len(asked), len(head)))
-                return loops[0](asked, head, carry)
+                return compiled()(asked, head, carry)
             carry = body.plan.call_by_call([*head, *carry])
         return list(carry)
 
