@@ -123,8 +123,19 @@ def on_mesh(sharding: Sharding) -> Sharding:
     return sharding.named() if isinstance(sharding, GSPMDSharding) else sharding
 
 
-def block_of(stored: Stored, sharding: Sharding, shape: Shape, device: Device) -> np.ndarray:
-    """What `device` holds: a view of the data."""
+NOT_ADDRESSABLE = (
+    "Fetching value for `jax.Array` that spans non-addressable (non process local) devices is not "
+    "possible. You can use `jax.experimental.multihost_utils.process_allgather` to print the "
+    "global array or use `.addressable_shards` method of jax.Array to inspect the addressable "
+    "(process local) shards.")
+
+
+def block_of(stored: Storage, sharding: Sharding, shape: Shape, device: Device) -> np.ndarray:
+    """What `device` holds: a view of the data. Raises RuntimeError where it is not here."""
+    if isinstance(stored, LocalBlocks):
+        if device not in stored.blocks:
+            raise RuntimeError(NOT_ADDRESSABLE)
+        return stored.blocks[device]
     data = stored.data
     if stored.lead:
         mesh = on_mesh(sharding).mesh  # type: ignore[attr-defined]

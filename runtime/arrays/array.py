@@ -26,7 +26,6 @@ from ...ir.types import ArrayType
 from ..devices import default_device
 from ..storage import LocalBlocks, Storage, Stored, block_of, frozen
 from .blocks import (
-    NOT_ADDRESSABLE,
     Shard,
     check_owners,
     is_readable,
@@ -216,13 +215,7 @@ class ArrayImpl(HostView):
         return block
 
     def _block_data(self, device: Device) -> np.ndarray:
-        storage = self.storage
-        if isinstance(storage, LocalBlocks):
-            block = storage.blocks.get(device)
-            if block is None:
-                raise RuntimeError(NOT_ADDRESSABLE)
-            return block
-        return block_of(storage, self._sharding, self.aval.shape, device)
+        return block_of(self.storage, self._sharding, self.aval.shape, device)
 
     # -- the whole value -----------------------------------------------------------------------
     @property

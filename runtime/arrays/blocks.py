@@ -15,6 +15,7 @@ from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from ..axes import MeshAtoms
 from ..storage import (
+    NOT_ADDRESSABLE,
     LocalBlocks,
     Storage,
     Stored,
@@ -89,18 +90,9 @@ PENDING_SUM = (
     "value; bring it to a spec without unreduced axes first, with `reshard`.")
 
 
-NOT_ADDRESSABLE = (
-    "Fetching value for `jax.Array` that spans non-addressable (non process local) devices is not "
-    "possible. You can use `jax.experimental.multihost_utils.process_allgather` to print the "
-    "global array or use `.addressable_shards` method of jax.Array to inspect the addressable "
-    "(process local) shards.")
-
-
 def is_readable(sharding: Sharding, shape: tuple[int, ...]) -> bool:
     """Does this process hold the whole value, in one array or in blocks?"""
     if sharding.is_fully_addressable:
-        return True
-    if sharding.is_fully_replicated and sharding.addressable_devices:
         return True
     mine = process_index()
     return all([any([d.process_index == mine for d in devices])

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import abc
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ from ...ir.support.immutable import immutable
 from ...ir.support.lazy import lazy_import
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.support.scopes import override
-from ..storage import LocalBlocks, Shape, Storage, Stored, assemble, block_of, identical
+from ..storage import Shape, Storage, Stored, assemble, block_of, identical
 
 hashlib = lazy_import("hashlib")
 
@@ -164,29 +164,23 @@ def processes_of(sharding_devices: Sequence[Any]) -> tuple[int, ...]:
 # program of all processes, which they share. Values that are the same everywhere are used as they
 # are; replicas that differ stay different, as they would on devices.
 
-def merge(held: Mapping[int, GlobalValue]) -> Stored:
-    """The whole value of an array, from what each process (by number) holds of it."""
-    values = list(held.values())
-    first = values[0]
-    stored = [v.storage for v in values if isinstance(v.storage, Stored)]
-    if len(stored) == len(values) and all(
+def merged(values: Sequence[Sequence[GlobalValue]], processes: Sequence[int]) -> list[Stored]:
+    """The whole value of each array, from what each of the processes holds of all of them."""
+    return [_whole(held, processes) for held in zip(*values, strict=True)]
+
+
+def _whole(held: Sequence[GlobalValue], processes: Sequence[int]) -> Stored:
+    stored = [v.storage for v in held if isinstance(v.storage, Stored)]
+    if len(stored) == len(held) and all(
             s.lead == stored[0].lead and identical(stored[0].data, s.data) for s in stored):
         return stored[0]
-    slot = first.slot
-    blocks = {d: own_block(held[d.process_index], d)
-              for d in slot.sharding.device_assignment}
+    slot = held[0].slot
+    of = dict(zip(processes, held, strict=True))
+    blocks = {d: own_block(of[d.process_index], d) for d in slot.sharding.device_assignment}
     return assemble(blocks, slot.sharding, slot.shape, slot.dtype)
 
 
 def own_block(value: GlobalValue, device: Device) -> np.ndarray:
     """The block of a device, from what its process holds."""
     storage, slot = value
-    if isinstance(storage, LocalBlocks):
-        return storage.blocks[device]
     return block_of(storage, slot.sharding, slot.shape, device)
-
-
-def by_process(values: Sequence[Sequence[GlobalValue]], processes: Sequence[int]
-               ) -> list[dict[int, GlobalValue]]:
-    """For each array a mapping from process to what it holds, given the arrays of each process."""
-    return [dict(zip(processes, held, strict=True)) for held in zip(*values, strict=True)]

@@ -22,7 +22,7 @@ from typing import Any
 from ...ir.meshes.process import ProcessIdentity
 from ...ir.settings.context import config
 from ..storage import Storage, Stored
-from .coordinator import Call, Coordinator, GlobalProgram, GlobalValue, by_process, merge
+from .coordinator import Call, Coordinator, GlobalProgram, GlobalValue, merged
 from .standing import Standing, State, mismatch, places, raised, waiting
 from .standing import reason as why
 
@@ -213,17 +213,13 @@ class ThreadCoordinator(Coordinator):
         return self.world.meet(self.identity.index, call, value, list)
 
     def whole(self, call: Call, values: Sequence[GlobalValue]) -> list[Stored]:
-        def action(given: list[Any]) -> list[Stored]:
-            return [merge(held) for held in by_process(given, call.processes)]
-
-        return self.world.meet(self.identity.index, call, values, action)
+        return self.world.meet(self.identity.index, call, values,
+                               lambda given: merged(given, call.processes))
 
     def run(self, call: Call, program: GlobalProgram, arguments: Sequence[GlobalValue]
             ) -> Sequence[Storage]:
-        def action(given: list[Any]) -> list[Stored]:
-            return program.execute([merge(held) for held in by_process(given, call.processes)])
-
-        return self.world.meet(self.identity.index, call, arguments, action)
+        return self.world.meet(self.identity.index, call, arguments, lambda given:
+                               program.execute(merged(given, call.processes)))
 
 
 def _waits_for_threads(frame: Any) -> bool:
