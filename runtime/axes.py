@@ -124,9 +124,7 @@ def axis_names(names: Any) -> tuple[str, ...]:
 
 
 def collective_atoms(eqn: Equation, atoms: MeshAtoms) -> tuple[str, ...]:
-    """The atoms along which a collective exchanges, in the order that numbers the members of its
-    group.
-    """
+    """The atoms along which a collective exchanges, in the order of its group's members."""
     return _group(eqn, atoms)[0]
 
 

@@ -98,9 +98,7 @@ def split_collective(eqn: Equation, predicate: Equation, here: Sequence[int], aw
 
 
 def _collective_of_other_branch(eqn: Equation, predicate: Equation) -> Equation | None:
-    """The first collective in another branch of the predicate, in which the missing devices would
-    wait.
-    """
+    """The first collective in another branch, in which the missing devices would wait."""
     if BRANCHES not in predicate.op.facts:
         return None
     exchanges = [[e for e in b.walk()
@@ -126,9 +124,7 @@ def selected(mask: Any, new: Arrays, old: Arrays, shapes: Sequence[tuple[int, ..
 
 
 def outer_mask(p: Any) -> tuple[Atoms, Equation | None, list[int]]:
-    """(axes, predicate, slots) of the mask around the equation being planned; empty if there is
-    none.
-    """
+    """(axes, predicate, slots) of the mask around the equation that is planned, if any."""
     if p.mask is None:
         return (), None, []
     return p.mask.layout.stack, p.predicate, [p.mask.slot]

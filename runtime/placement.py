@@ -199,8 +199,7 @@ def _arg_spec(sharding: Sharding, ndim: int, used: bool, placement: Placement
 
 
 def _abstract_spec(sharding: Any, mesh: AbstractMesh, ndim: int) -> PartitionSpec | None:
-    """The spec on an abstract mesh equivalent to `sharding`, which is on another mesh of its size.
-    """
+    """The spec on an abstract mesh for a sharding on another mesh of its size."""
     if not isinstance(sharding, NamedSharding):
         return None
     if sharding.mesh.shape_tuple == mesh.shape_tuple:

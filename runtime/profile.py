@@ -79,9 +79,7 @@ class Row:
 
 @immutable
 class Span:
-    """One run of an equation. start: seconds from the beginning. depth: the number of loops around
-    it.
-    """
+    """One run of an equation. start: seconds from the beginning. depth: loops around it."""
     equation: Equation
     start: float
     seconds: float
@@ -166,8 +164,7 @@ class Profile:
         self.other = max(0.0, seconds - sum(r.seconds for r in self.rows))
 
     def _row(self, eqn: Equation, recorder: Recorder, exchange: Any, exchanges: bool) -> Row:
-        """exchanges: whether an equation with a collective op counts as an exchange of the program.
-        """
+        """exchanges: whether an equation with a collective op counts as an exchange."""
         key = id(eqn)
         seconds, runs = recorder.seconds.get(key, 0.0), recorder.runs.get(key, 0)
         if exchange is not None and not exchange.conditional:

@@ -70,8 +70,7 @@ def frozen(data: Any) -> np.ndarray:
 
 
 def freeze_result(x: Any) -> np.ndarray:
-    """A result as the user gets it: read-only, and copied if it is a small view of a large buffer.
-    """
+    """A result as the user gets it: read-only, copied if a small view of a large buffer."""
     base = getattr(x, "base", None)
     if type(base) is np.ndarray and base.nbytes > 4 * x.nbytes + _SMALL:
         x = x.copy()
@@ -100,17 +99,14 @@ def lead_index(mesh: Mesh, lead: tuple[str, ...]) -> dict[Device, tuple[int, ...
 
 
 def block_index(sharding: Sharding, shape: Shape) -> Mapping[Device, tuple[slice, ...]]:
-    """Device to the slices of the global array that it holds, also for partial sums. Do not modify.
-    """
+    """Device to the slices that it holds, also for partial sums. Do not modify."""
     if isinstance(sharding, NamedSharding) and sharding.spec.unreduced:
         sharding = sharding.update(spec=sharding.spec.update(unreduced=frozenset()))
     return common_devices_indices_map(sharding, shape)
 
 
 def holders(index: Mapping[Device, tuple[slice, ...]], shape: Shape) -> dict[Place, list[Device]]:
-    """For each block the devices that hold it, in the order of the sharding. index: device to
-    slices.
-    """
+    """For each block the devices that hold it, in order. index: device to slices."""
     found: dict[Place, list[Device]] = {}
     for device, where in index.items():
         place = tuple([s.indices(n)[:2] for s, n in zip(where, shape, strict=True)])

@@ -16,9 +16,7 @@ Slice = tuple[str, Equation, float, float]      # (stream, equation, start, leng
 
 
 def process_events(pid: int, name: str, slices: Iterable[Slice]) -> list[dict[str, Any]]:
-    """The events of one process: its name and those of its tracks, then a complete event for each
-    slice.
-    """
+    """The events of one process: the names of it and its tracks, then one for each slice."""
     tracks: dict[str, int] = {}
     made: list[dict[str, Any]] = []
     for stream, eqn, start, seconds in slices:

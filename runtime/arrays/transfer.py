@@ -232,8 +232,7 @@ def block_until_ready(x: Any) -> Any:
 
 
 def _is_here(x: Any) -> bool:
-    """Are all leaves arrays with their data in one array? A quick test; where it fails, ask each.
-    """
+    """Is each leaf an array with its data in one piece? Quick; where it fails, ask each."""
     kind = type(x)
     if kind is dict:
         x = x.values()
@@ -263,8 +262,7 @@ def copy_to_host_async(x: Any) -> Any:
 # on a single device of another process.
 
 def check_reaches(x: ArrayImpl) -> None:
-    """Raise unless `x` may go to a single device: ValueError if other processes hold a part of it.
-    """
+    """Raise ValueError if other processes hold a part of `x`, which is to go to one device."""
     if not x.is_fully_addressable and x.sharding.num_devices != 1:
         raise ValueError(
             "When the second argument to `device_put` is a Device, the first argument must be a "

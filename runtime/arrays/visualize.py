@@ -227,9 +227,7 @@ def _said(sharding: Sharding) -> str:
 
 
 def _drawn(shape: Sequence[int], sharding: Sharding) -> tuple[int, int]:
-    """(the dimension drawn downwards or -1, the one drawn to the right): the two that are split
-    most.
-    """
+    """The two dimensions split most: drawn downwards (-1: none), and to the right."""
     if len(shape) < 2:
         return -1, 0
     block = sharding.shard_shape(tuple(shape))

@@ -41,8 +41,7 @@ def read_counts(calls: Iterable[Call], outputs: Iterable[int] = ()) -> Counter[i
 
 
 def last_reads(calls: Sequence[Call], live: Iterable[int]) -> list[tuple[int, ...]]:
-    """For each call the slots whose live range ends with it. live: slots that are read at the end.
-    """
+    """For each call the slots whose live range ends with it. live: those read at the end."""
     seen = set(live)
     dead: list[tuple[int, ...]] = []
     for _, read, made, _, _, _, _ in reversed(calls):

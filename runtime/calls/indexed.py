@@ -20,9 +20,7 @@ from .symbolic import REPEAT, RESHAPE, Kernel
 
 
 class SliceAt(NamedTuple):
-    """Takes a part of its first operand, at the starts that follow. drops: also drop the sliced
-    dimensions, all of size 1.
-    """
+    """A part of its first operand, at the starts that follow. drops: its dimensions, of size 1."""
     places: tuple[Place, ...]
     drops: bool
 
@@ -116,9 +114,7 @@ def write_source(w: Any, call: Call, operands: Sequence[str], target: str,
 
 
 def by_index(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
-    """The calls of a loop's body, with slices and updates at scalar starts as `SliceAt` and
-    `UpdateAt`.
-    """
+    """The calls, with slices and updates at scalar starts as `SliceAt` and `UpdateAt`."""
     if not any([hasattr(call.function, "window") for call in calls]):
         return list(calls)
     makers = {s: call for call in calls for s in call.outputs}
@@ -146,8 +142,7 @@ def by_index(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
 
 
 def _with_squeeze(taken: Call, call: Call) -> Call | None:
-    """A slice and the reshape of it as one call, if the reshape drops sliced dimensions of size 1.
-    """
+    """A slice and a reshape that drops the sliced dimensions, of size 1, as one call."""
     assert taken.kernel is not None
     places, cut = taken.function.places, taken.kernel           # type: ignore[attr-defined]
     kernel = call.kernel

@@ -177,9 +177,7 @@ class BlockReader:
 
 def overlaps(blocks: tuple[BlockRecord, ...], start: tuple[int, ...], shape: tuple[int, ...]
              ) -> Iterator[tuple[BlockRecord, tuple[slice, ...], tuple[slice, ...]]]:
-    """The blocks that share elements with a part of the array: (block, slices of the block, slices
-    of the part).
-    """
+    """The blocks that overlap with a part: (block, slices of it, slices of the part)."""
     if not shape:
         for block in blocks:
             yield block, (), ()

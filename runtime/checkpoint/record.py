@@ -121,9 +121,7 @@ def _check_version(d: Any, path: str) -> None:
 
 
 def index_from_json(d: Any, path: str) -> Index:
-    """The index in the JSON of a file. Raises ValueError for other JSON, Damage for an invalid
-    index.
-    """
+    """The index in JSON. Raises ValueError for other JSON, Damage for an invalid index."""
     _check_version(d, path)
     _check_raw(d)
     index = Index(d["tree"], tuple(map(leaf_from_json, d["leaves"])), tuple(d["shardings"]),

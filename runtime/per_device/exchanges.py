@@ -56,9 +56,7 @@ def _from_all(group: Group, blocks: Blocks, shapes: Sequence[tuple[int, ...]]
 
 def _to_each(group: Group, parts: Mapping[int, Sequence[np.ndarray]]
              ) -> Generator[Round, Arrived, dict[int, list[np.ndarray]]]:
-    """For each local device the parts that all members have for it. parts: of each local device,
-    one for each member.
-    """
+    """For each local device the parts that all have for it. parts: of it, for each member."""
     shapes = [p.shape for p in _any(parts)]
     arrived = yield _all_pairs(group, parts, [shapes] * len(group))
     return {to: [arrived[source, to][0] for source in group] for to in parts}

@@ -37,9 +37,7 @@ COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multi
 
 
 class PendingResult:
-    """A result that is still on its way. flight: its exchange. made: makes the blocks once that has
-    ended.
-    """
+    """A result on its way. flight: its exchange. made: makes the blocks once that has ended."""
 
     __slots__ = ("_blocks", "eqn", "flight", "made")
 

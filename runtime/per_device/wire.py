@@ -112,9 +112,7 @@ class Flight:
             self._arriving = self._wire.begin(sent, wanted, self._dtype)
 
     def advance(self, wait: bool) -> bool:
-        """Proceed as far as messages have arrived, or with `wait` to the end. Returns whether all
-        have ended.
-        """
+        """Go on as far as messages are here, or with `wait` to the end. Have all ended?"""
         while self._going:
             arrived = self._arriving(wait)
             if arrived is None:

@@ -15,9 +15,7 @@ MOST = 1 << 16                  # bytes of a folded constant, at most
 
 
 def folded(calls: Sequence[Call], constants: dict[int, Any]) -> tuple[dict[int, Any], list[Call]]:
-    """The constants, extended by results of calls on constants alone, and the calls that are left.
-    Results that take much memory are not folded.
-    """
+    """The constants with the small results of calls on constants alone, and the calls left."""
     found, left = dict(constants), []
     changed = {s for call in calls if call.changes for s in call.inputs}
     for call in calls:

@@ -23,9 +23,7 @@ FEWEST = 1 << 10                # bytes from which an array is worth writing ove
 
 
 def _writer(call: Call) -> tuple[Any, tuple[int, ...]] | None:
-    """(function, slots) for a call that is one ufunc: the function takes these slots and, last, the
-    array that gets the result.
-    """
+    """For a call that is one ufunc: a function, and the slots that it takes before `out`."""
     recording = call.recording
     if recording is None or len(recording.steps) != 1:
         return None

@@ -26,9 +26,7 @@ from .plan import Plan
 
 
 def _unpack(w: Writer, lines: Lines, slots: Sequence[int], source: str) -> None:
-    """Write the assignment of what the loop is given to its slots; what it will overwrite is
-    copied.
-    """
+    """Write what gives the slots their first values: copies of what will be overwritten."""
     if not slots:
         return
     w.line(f"{lines.unpack(slots)}= {source}")
@@ -39,9 +37,7 @@ def _unpack(w: Writer, lines: Lines, slots: Sequence[int], source: str) -> None:
 
 def _carried(w: Writer, lines: Lines, carry: Sequence[int], outputs: Sequence[int],
              ended: Sequence[int]) -> None:
-    """Write the assignment of the outputs to the carry of the next iteration. ended: other slots
-    whose live range ends here.
-    """
+    """Write what makes the outputs the next carry. ended: other slots nobody reads from here."""
     moved = [(x, o) for x, o in zip(carry, outputs, strict=True)
              if x != o]
     if moved:

@@ -53,9 +53,7 @@ def ordered(calls: Sequence[Call], outputs: Sequence[int]) -> Sequence[Call]:
 
 
 def _permuted(product: Kernel, order: tuple[int, ...], transpose: Kernel) -> Kernel | None:
-    """The kernel of the product with its dimensions in this order, which the product remembers;
-    None if there is no such function.
-    """
+    """The kernel of the product with its dimensions in this order, or None."""
     if order not in product.orders:
         function = product.function.permuted(order)  # type: ignore[attr-defined]
         product.orders[order] = None if function is None else Kernel(

@@ -75,8 +75,7 @@ class PlanBuilder:
 
     def call_several(self, function: Function, inputs: Sequence[int], count: int,
                      eqn: Equation | None = None) -> list[int]:
-        """Append a call of a function that returns a list of `count` arrays; returns their slots.
-        """
+        """Append a call of a function that returns `count` arrays; returns their slots."""
         slots = [self.new_slot() for _ in range(count)]
         self.calls.append(Call(function, tuple(inputs), tuple(slots), True, eqn))
         return slots
@@ -90,9 +89,7 @@ class PlanBuilder:
         return Plan(draft, self.inputs, self.slots, read_only)
 
     def finish_loop(self, outputs: Sequence[int], carried: Sequence[int]) -> LoopBody:
-        """The plan of a loop's body. carried: the inputs that take the first outputs of the
-        iteration before.
-        """
+        """The plan of a loop's body. carried: the inputs that take its first outputs next."""
         draft = run_passes(PLANNED, Draft(self.calls, outputs, self.constants, carried, loop=True))
         position = {slot: i for i, slot in enumerate(carried)}
         return LoopBody(Plan(draft, self.inputs, self.slots),
@@ -138,9 +135,7 @@ class Plan:
         self._left = FEW if len(self.calls) < LONG else MANY
 
     def run(self, arguments: Sequence[Any]) -> list[Any]:
-        """The result arrays for these argument arrays. An error names the equation that was
-        running.
-        """
+        """The results for these arguments. An error names the equation that was running."""
         return silently(self.step, arguments)
 
     def step(self, arguments: Sequence[Any]) -> list[Any]:
@@ -157,9 +152,7 @@ class Plan:
         return self.call_by_call(arguments)
 
     def call_by_call(self, arguments: Sequence[Any]) -> list[Any]:
-        """Interpret the plan, however often it has run: for callers that compile it themselves or
-        time each call.
-        """
+        """Interpret the plan: for callers that compile it themselves or time each call."""
         recorder = TIMED.recorder
         values = self.template.copy()
         for slot, x in zip(self.inputs, arguments, strict=True):
@@ -189,9 +182,7 @@ class Plan:
 
 
 def _timed(call: Call, given: Sequence[Any], recorder: Any, ran: set[int]) -> Any:
-    """The result of a call whose time goes to the recorder. ran: ids of the equations that have
-    begun.
-    """
+    """The result of a timed call. ran: ids of the equations that have begun."""
     eqns = call.function.equations if type(call.function) is Blocked else (
         () if call.eqn is None else (call.eqn,))
     with recorder.call(eqns, [id(e) not in ran for e in eqns]):

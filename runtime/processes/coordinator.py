@@ -106,8 +106,7 @@ class Coordinator(abc.ABC):
 
     @abc.abstractmethod
     def all_gather(self, call: Call, value: Any) -> list[Any]:
-        """The values that the processes of the group gave (host values), in the order of the group.
-        """
+        """The values (of the host) that the processes gave, in the order of the group."""
 
     def same(self, call: Call, data: np.ndarray) -> np.ndarray | None:
         """The value if all processes of the group give the same, bit for bit; else None. Processes

@@ -164,9 +164,7 @@ class World:
         return member.state is State.RUNNING
 
     def _waits_in_vain(self, member: Member, now: float) -> bool:
-        """Does it wait for a process that has ended, or that waits with the same group at another
-        call?
-        """
+        """Does it wait for one that has ended, or waits with this group at another call?"""
         call = member.call
         assert call is not None
         others = [self.members[p] for p in call.processes]
@@ -177,8 +175,7 @@ class World:
                 and o.call.processes == call.processes and o.call != call) for o in others)
 
     def _others_only_wait(self) -> bool:
-        """Are all other threads only waiting for threads to end, so that none can start a process?
-        """
+        """Do all other threads wait for threads to end, so that none can start a process?"""
         waiting = {m.thread.ident for m in self.members
                    if m.state is State.WAITING and m.thread is not None}
         frames = sys._current_frames()

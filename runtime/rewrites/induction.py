@@ -79,9 +79,7 @@ def _step(eqn: Equation | None, x: Var) -> Literal | None:
 
 
 def _precomputed(program: Program, eqn: Equation) -> Sequence[Equation]:
-    """The equations that replace a scan: those for all iterations at once, then the rest of the
-    scan.
-    """
+    """What replaces a scan: equations for all iterations at once, and the rest of the scan."""
     scan = _Scan(eqn)
     body, first, last = scan.body, scan.first, scan.last
     gone = {e for e in scan.ahead if e.outvars[0] in scan.varying}
@@ -137,9 +135,7 @@ class _AllIterations:
         return found if found.aval == t else self._of_type(found, t)
 
     def last(self, k: int) -> Var:
-        """Append the value of a counter after the last iteration; it keeps its variable in the
-        program.
-        """
+        """Append the last value of a counter, which keeps its variable in the program."""
         scan, step, out = self.scan, self.scan.steps[k], self.scan.eqn.outvars[k]
         with np.errstate(over="ignore"):
             total = np.multiply(np.asarray(scan.length).astype(step.aval.dtype), step.val)

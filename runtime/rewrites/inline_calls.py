@@ -9,9 +9,7 @@ from ...ir.program import Atom, Equation, Literal, Program, Var
 
 
 def inline_calls(program: Program) -> Program:
-    """The program with calls replaced by the equations of the called programs; loops and branches
-    are left as they are.
-    """
+    """The program with the equations of called programs where they are called."""
     if CALLS.isdisjoint([op.name for op in program.ops]):
         return program
     eqns: list[Equation] = []

@@ -30,9 +30,7 @@ from .saved_values import (
 
 
 def rematerialize(program: Program) -> Program:
-    """The program with values recomputed that are live where most memory is held: usually between
-    the forward and the backward pass.
-    """
+    """The program with values recomputed that are live where most memory is held."""
     eqns = program.eqns
     # large values only
     size = {v: n for eqn in eqns for v in eqn.outvars
@@ -161,9 +159,7 @@ def rematerialize_scans(program: Program) -> Program:
 
 
 def _readers(program: Program, i: int) -> dict[Var, int | None]:
-    """For each stack of the scan at i, the one scan that iterates over it; None if there are other
-    readers.
-    """
+    """For each stack of the scan at i, the scan that alone reads it, as items; else None."""
     eqn = program.eqns[i]
     found: dict[Var, int | None] = {}
     mine = set(eqn.outvars[eqn.params["num_carry"]:])

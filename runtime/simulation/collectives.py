@@ -58,9 +58,7 @@ def plan(p: Workspace, eqn: Equation, x: Value) -> None:
 
 
 def _layout_change(p: Workspace, eqn: Equation, x: Value) -> _LayoutChange | None:
-    """The collective as a change of layout, of `x` or of its combination over the group; None if it
-    is more than that.
-    """
+    """The collective as a change of layout of `x`, combined or not; None if it is more."""
     name, params, aval = eqn.op.name, eqn.params, eqn.outvars[0].aval
     kind, reduces = _kind(eqn)
     group = collective_atoms(eqn, p.atoms)
@@ -104,9 +102,7 @@ def _kind(eqn: Equation) -> tuple[str, str]:
 
 
 def _in_place(layout: Layout, group: Atoms, d: int) -> Layout:
-    """The layout with `group`, over which the value does not differ, as minor axes of dimension
-    `d`.
-    """
+    """The layout with a group over which the value is the same as minor axes of `d`."""
     split = list(layout.split)
     split[d] = (*split[d], *group)
     return layout._replace(split=tuple(split))
@@ -155,9 +151,7 @@ def _gather_stacked(p: Workspace, eqn: Equation, x: Value, group: Atoms, d: int)
 
 
 def _own_element(p: Workspace, eqn: Equation, x: Value, group: Atoms, d: int) -> None:
-    """Append an untiled slice: dimension `d`, which has an element for each device, becomes leading
-    ones.
-    """
+    """Append an untiled slice: dimension `d`, an element a device, becomes leading ones."""
     atoms, layout = p.atoms, x.layout
     stack = atoms.sort({*layout.stack, *layout.split[d], *group})
     dims = list(layout.dims)
@@ -180,9 +174,7 @@ def _one_copy(p: Workspace, x: Value, group: Sequence[str]) -> Value:
 
 
 def _retile(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
-    """Append a retile: with its source axes in place the array is the whole value, split by the
-    target.
-    """
+    """Append a retile: with its source axes in place, the array is split by the target."""
     atoms, layout = p.atoms, x.layout
     source, target = ([atoms.of_all(axes) for axes in eqn.params[which]]
                       for which in ("source", "target"))
@@ -196,9 +188,7 @@ def _retile(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
 
 
 def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
-    """Append the exchange that the op declares, on an array with everything stacked, the group
-    last.
-    """
+    """Append the exchange that the op declares, with all axes stacked, the group last."""
     op, atoms = eqn.op, p.atoms
     assert op.collective is not None
     (out,) = eqn.outvars

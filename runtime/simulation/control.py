@@ -240,9 +240,7 @@ def _differing_while(test: Plan, body: LoopBody, guards: Sequence[Guard | None],
 # -- cond ------------------------------------------------------------------------------------------
 
 def plan_cond(p: Any, eqn: Equation) -> None:
-    """Append a cond: one call, which runs the plan of the branch taken, or of each branch that some
-    device takes.
-    """
+    """Append a cond: one call, which runs the plan of each branch that some device takes."""
     atoms = p.atoms
     index, *operands = [p.value_of(a) for a in eqn.invars]
     outer, predicate, mask_slot = outer_mask(p)

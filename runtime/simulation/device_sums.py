@@ -46,9 +46,7 @@ def device_dependent_ops(ops: frozenset[Op]) -> frozenset[Op]:
 
 def varying_axes(program: Program, known: dict[Var, frozenset[str]], atoms: MeshAtoms
               ) -> dict[Var, frozenset[str]]:
-    """Over which atoms each value differs. known: the same for parameters and constants; it is
-    extended.
-    """
+    """Over which atoms each value differs. known: of parameters and constants; extended."""
     at, apart = known, device_dependent_ops(program.ops)
     for eqn in program.eqns:
         found = NONE

@@ -123,9 +123,7 @@ def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Seq
 
 def _stacked(operands: Sequence[Value], splits: Sequence[tuple[Atoms, ...]], atoms: MeshAtoms
              ) -> tuple[Atoms, list[Atoms]]:
-    """The axes to stack when the operands have `splits` in place, and those of them that each
-    operand differs over.
-    """
+    """The axes to stack beside `splits`, and those of them that each operand differs over."""
     own = []
     for x, split in zip(operands, splits, strict=True):
         layout = x.layout
@@ -201,9 +199,7 @@ def _suffix_within(order: Atoms, allowed: frozenset[str]) -> Atoms:
 
 
 def without_conflicts(rule: FactorRule, operands: Sequence[Value], orders: Orders) -> Orders:
-    """The orders without the axes that some operand has elsewhere, and without what is major to
-    these.
-    """
+    """The orders without axes that some operand has elsewhere, and what is major to them."""
     out: Orders = {}
     for f, order in orders.items():
         start = 0
@@ -221,9 +217,7 @@ def without_conflicts(rule: FactorRule, operands: Sequence[Value], orders: Order
 
 
 def splits(values: Sequence[Sequence[Sequence[int]]], orders: Orders) -> list[tuple[Atoms, ...]]:
-    """For each operand or result, given the factors of its dimensions, the axes in place in each
-    dimension.
-    """
+    """The axes in place in each dimension of each value, given the factors of these."""
     return [tuple([orders.get(factors[0], ()) if factors else () for factors in dims])
             for dims in values]
 

@@ -300,9 +300,7 @@ class Planner(Workspace):
 
     def reduce_linear_operands(self, eqn: Equation, operands: list[Value], members: frozenset[int],
                                axes: frozenset[str]) -> list[Value]:
-        """The operands, those in which the equation is jointly linear with `members` combined over
-        `axes`.
-        """
+        """The operands; those jointly linear with `members` are combined over `axes`."""
         group = linear_set(eqn.op, eqn, members)
         assert group is not None, f"a folded value reached `{eqn.op.name}`, which is not linear"
         return [self.folded(x, axes) if i in group else x for i, x in enumerate(operands)]

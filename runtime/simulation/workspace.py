@@ -83,8 +83,7 @@ class Value:
 
 
 class Workspace:
-    """A plan under construction: the value of each variable so far, and the equation being planned.
-    """
+    """A plan under construction: the value of each variable so far, and the equation."""
 
     def __init__(self, atoms: MeshAtoms) -> None:
         self.atoms = atoms
@@ -204,9 +203,7 @@ _UFUNCS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 def _reduction(operator: str, dtype: np.dtype, full: Shape, gone: tuple[int, ...],
                final: Shape, times: int) -> Function | None:
-    """The function that reduces the dimensions `gone` of an array of shape `full` and multiplies by
-    `times`; None if there is nothing to do.
-    """
+    """What reduces the dimensions `gone` of an array and multiplies by `times`, if anything."""
     ufunc = _UFUNCS[operator]
     if dtype == np.bool_:
         ufunc, times = (np.logical_and if operator == "min" else np.logical_or), 1
