@@ -70,7 +70,7 @@ def own_blocks(x: ArrayImpl, path: str, encode: dict[str, np.ndarray]) -> list[B
     if not x.committed:
         return host_block(x.value, dtype, path, encode) if mine == 0 else []
     records = []
-    for place, (first, *_) in _holders(x.sharding, shape).items():
+    for place, (first, *_) in holders(x.sharding.devices_indices_map(shape), shape).items():
         if first.process_index == mine:
             records.append(_record(path, place, encoded(x._block_data(first), dtype), shape,
                                    encode))
@@ -96,10 +96,6 @@ def _record(path: str, place: Place, data: np.ndarray, shape: tuple[int, ...],
         raise ValueError(f"two leaves have the key path {path}; give them keys that differ")
     encode[name] = data
     return BlockRecord(block_file(process_index()), name, start, size)
-
-
-def _holders(sharding: Sharding, shape: tuple[int, ...]) -> dict[Place, list[Device]]:
-    return holders(sharding.devices_indices_map(shape), shape)
 
 
 def _bounds(place: Place) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -135,7 +131,7 @@ class BlockReader:
         else:
             mine = process_index()
             blocks: dict[Device, np.ndarray] = {}
-            for place, devices in _holders(sharding, shape).items():
+            for place, devices in holders(sharding.devices_indices_map(shape), shape).items():
                 own = [d for d in devices if d.process_index == mine]
                 if own:
                     blocks.update(dict.fromkeys(own, frozen(self.part(leaf, *_bounds(place)))))
@@ -147,7 +143,7 @@ class BlockReader:
         """The elements from `start` on, in the dtype that holds them in memory."""
         for block in leaf.blocks:
             if block.start == start and block.shape == shape:
-                return self._slice(leaf, block, _slices((0,) * len(shape), shape))
+                return self._slice(leaf, block, tuple([slice(0, n) for n in shape]))
         dtype = parse_long(leaf.dtype)
         data = np.zeros(shape, dtype) if dtype == float0 else np.empty(shape, storage_dtype(dtype))
         for block, inside, here in overlaps(leaf.blocks, start, shape):
@@ -193,7 +189,3 @@ def overlaps(blocks: tuple[BlockRecord, ...], start: tuple[int, ...], shape: tup
 
 def _between(lows: list[int], highs: list[int], origin: tuple[int, ...]) -> tuple[slice, ...]:
     return tuple(slice(a - o, b - o) for a, b, o in zip(lows, highs, origin, strict=True))
-
-
-def _slices(start: tuple[int, ...], shape: tuple[int, ...]) -> tuple[slice, ...]:
-    return tuple(slice(a, a + n) for a, n in zip(start, shape, strict=True))

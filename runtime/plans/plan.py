@@ -54,14 +54,11 @@ class PlanBuilder:
         return self.slots - 1
 
     def input(self) -> int:
-        slot = self.slots
-        self.slots = slot + 1
-        self.inputs.append(slot)
-        return slot
+        self.inputs.append(self.new_slot())
+        return self.inputs[-1]
 
     def constant(self, value: Any) -> int:
-        slot = self.slots
-        self.slots = slot + 1
+        slot = self.new_slot()
         self.constants[slot] = value
         return slot
 
