@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -54,9 +54,6 @@ from ..storage import freeze_result
 from .constants import FOLD_CONSTANTS
 from .draft import Draft, run_passes
 from .in_place import WRITE_OVER
-
-if TYPE_CHECKING:
-    from .plan import Plan
 
 Run = Callable[[Sequence[Any]], list[Any]]
 
@@ -117,14 +114,14 @@ class Writer:
 
 
 class Lines:
-    """Writes the calls of a plan as lines of source, each a numpy call.
+    """Writes the calls of a plan (plan.py) as lines of source, each a numpy call.
 
     letter: the first letter of its variables. fixed: slots that stay alive after the lines.
     carried: of a loop's body, the inputs that take the first outputs in the next iteration. used:
     the slots of `carried` that are overwritten.
     """
 
-    def __init__(self, writer: Writer, plan: Plan, letter: str = "v", fixed: Sequence[int] = (),
+    def __init__(self, writer: Writer, plan: Any, letter: str = "v", fixed: Sequence[int] = (),
                  carried: Sequence[int] = ()) -> None:
         self.writer, self.letter = writer, letter
         draft = run_passes(WRITTEN, Draft(plan.calls, plan.outputs, plan.constants, carried,
@@ -170,8 +167,8 @@ class Lines:
             self.writer.lines[-1] += "; " + " = ".join(map(self.slot, slots)) + " = None"
 
 
-def generate(plan: Plan) -> Run:
-    """The plan as a function."""
+def generate(plan: Any) -> Run:
+    """A plan (plan.py) as a function."""
     w, outputs = Writer(), plan.outputs
     lines = Lines(w, plan)
     if plan.inputs:
