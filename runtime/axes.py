@@ -35,8 +35,7 @@ class MeshAtoms:
 
     order: all atoms, in mesh order, major first. size: atom to its number of devices. owner: the
     same object for equal atoms, a key for tables of decisions. borders: how the planner stores
-    arguments, results and literals, by type. groups: the atoms along which a collective exchanges,
-    by op instance.
+    arguments, results and literals, by type. groups: the atoms of collectives, by instance.
     """
 
     __slots__ = ("_of", "_place", "borders", "groups", "mesh", "order", "owner", "size")

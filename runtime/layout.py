@@ -94,8 +94,7 @@ class Reshaped(NamedTuple):
 @cached(4096)
 def rearrangement(have: Dims, want: Dims, sizes: tuple[tuple[Label, int], ...]
                   ) -> Function | None:
-    """The function that brings an array with dimensions `have` to dimensions `want`; None if it is
-    the identity.
+    """What brings an array with dimensions `have` to dimensions `want`; None for the identity.
 
     Labels that only `want` has are repeated; those that only `have` has are of size 1. A dimension
     of `want` without labels has size 1.

@@ -1,8 +1,7 @@
 """The precision in which evaluators compute, and checks of what they return.
 
 bfloat16, float16 and the 8-bit floats are storage formats: an op that does arithmetic gets them as
-float32, and its result is rounded once to the declared dtype. Both executors call evaluators
-through here.
+float32, and its result is rounded once to the declared dtype, in both executors.
 """
 from __future__ import annotations
 

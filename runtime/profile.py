@@ -101,8 +101,7 @@ class Recorder:
     @contextlib.contextmanager
     def call(self, eqns: Sequence[Equation], anew: Sequence[bool] = (True,)) -> Iterator[None]:
         """Times a call; calls within it are subtracted. eqns: the equations that it computes
-        (several if they are fused). anew: for each, False if this is a further call of the same
-        run.
+        (several if they are fused). anew: for each, False for a further call of one run.
         """
         self._inside.append(0.0)
         start = time.perf_counter()
@@ -274,8 +273,7 @@ class Profile:
 
         One process is what was measured, on a track for computation and one for communication. A
         second is what the cost model says of `hardware`, on a track for computation and one for
-        each direction of links; it is there for a compiled function, or with an explanation given
-        as `modelled`.
+        each direction of links, for a compiled function or with an explanation as `modelled`.
         """
         if modelled is None and self._explain is not None:
             modelled = self._explain(hardware)

@@ -2,8 +2,7 @@
 
 `Changed` is a jitted function that differs from another only in its specs
 (report/advice/changes.py): arguments are moved to other shardings, results are requested with
-other shardings, and constraints are inserted, altered or removed in its trace. It computes the
-same values.
+other shardings, constraints are inserted, altered or removed in its trace. Values are the same.
 """
 from __future__ import annotations
 

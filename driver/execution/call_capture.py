@@ -2,8 +2,7 @@
 
 A watcher is a function of one `Traced` (of a jitted function) or `EagerCall` (of what ran outside
 of any, such as an operation or a mapped function). It is called once per program, before that runs,
-and may raise to end the run. Watchers are per thread; without one, the cost is one test per traced
-program.
+and may raise to end the run. Watchers are per thread; without one, it costs a test a program.
 """
 from __future__ import annotations
 

@@ -85,8 +85,7 @@ def on_own_mesh(aval: ArrayType, spec: PartitionSpec, refined: Refinement, mesh:
                 memory_kind: str | None = None) -> NamedSharding | None:
     """How a result lies on the mesh that its type names, or else on another that can say it.
 
-    None where none of the meshes can. spec: on the refinement. mesh: that of the devices; None for
-    an abstract one.
+    None where no mesh can. spec: on the refinement. mesh: of the devices; None if abstract.
     """
     explicit = aval.mesh.are_all_axes_explicit and refined.knows(aval.mesh)
     found = None

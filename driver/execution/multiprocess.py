@@ -1,8 +1,7 @@
 """Running a program over the devices of several processes, from the point of view of one of them.
 
 All processes that own some of the devices call it together (runtime/processes/coordinator.py). Each
-has traced and partitioned the program on its own, so before it runs they compare what they are
-about to run.
+has traced and partitioned the program on its own, so they compare what they are about to run.
 
 A program that needs nothing from other processes runs locally, even if its mesh spans all of them:
 a jitted function of host values, without collectives and without requested result shardings

@@ -28,9 +28,7 @@ _kept = ProgramCache("driver.execution.partition_cache", "programs that were par
 
 
 class _First:
-    """The first of the programs that agree in their outline. own: its fingerprint, which nobody
-    needs before a second one comes.
-    """
+    """The first program of an outline. own: its fingerprint, which is made for a second one."""
 
     __slots__ = ("made", "own", "program")
 

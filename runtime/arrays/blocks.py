@@ -1,6 +1,4 @@
-"""Blocks of arrays: arrays made from blocks, whole values put together from them, and the block of
-one device.
-"""
+"""Blocks of arrays: arrays and whole values made from them, and the block of one device."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -102,8 +100,7 @@ def is_readable(sharding: Sharding, shape: tuple[int, ...]) -> bool:
 def whole_value(storage: Storage, sharding: Sharding, aval: ArrayType) -> np.ndarray:
     """The global value, read-only.
 
-    Raises NotImplementedError for a partial sum, and RuntimeError where other processes hold a
-    part of it.
+    Raises NotImplementedError for a partial sum, RuntimeError where others hold a part.
     """
     if isinstance(sharding, NamedSharding) and sharding.spec.unreduced:
         raise NotImplementedError(PENDING_SUM)

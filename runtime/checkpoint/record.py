@@ -1,8 +1,7 @@
 """The index of a checkpoint, and checks of it: leaves, types, shardings, and blocks.
 
 Everything here converts to plain JSON and back. A sharding is stored by its meaning (names and
-sizes of axes, device ids, axes of each dimension), so that another run can build it again or say
-what it lacks.
+sizes of axes, device ids, axes of each dimension), so that another run can build it again.
 """
 from __future__ import annotations
 
@@ -155,8 +154,7 @@ def describe_sharding(sharding: Sharding) -> dict[str, Any]:
 def saved_sharding(described: dict[str, Any], path: str) -> Sharding:
     """The sharding described, on devices of the same ids.
 
-    path: the leaf's, for messages. Raises ValueError if the devices do not exist, or the sharding
-    is impossible.
+    path: the leaf's. Raises ValueError if the devices do not exist, or it is impossible.
     """
     have = {d.id: d for d in all_devices()}
     missing = [i for i in described["devices"] if i not in have]

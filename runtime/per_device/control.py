@@ -1,8 +1,7 @@
 """Loops, branches and host callbacks in the per-device executor.
 
 Devices run in lockstep, and may take different branches; those that are inactive hold no values
-(None). A collective that only part of its group reaches is an error, since that part would wait for
-ever.
+(None). A collective that only part of its group reaches, which would wait for ever, is an error.
 """
 from __future__ import annotations
 

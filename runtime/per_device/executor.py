@@ -3,8 +3,7 @@
 It exists to check the simulated executor. Devices run the program in lockstep, one equation at a
 time, each calling the op's evaluator on its own blocks; data from other devices arrives over a wire
 (wire.py), by the algorithms that hardware uses (exchanges.py). The two executors share evaluators
-and nothing else, and must agree up to the order of sums. Its running time grows with the number of
-devices.
+and nothing else, and must agree up to the order of sums. More devices take more time here.
 
 A process among several runs the devices that it owns, over a wire to the others. An exchange is
 then in flight while equations run that do not read its result.

@@ -106,8 +106,7 @@ def run_passes(passes: Iterable[Pass], draft: Draft) -> Draft:
 @contextlib.contextmanager
 def recording_plans() -> Iterator[list[tuple[str, str]]]:
     """Yields a list that collects the plans made in the block: for each pass that changed a plan
-    its name and the text it left, then ("planned", text). Plans of loop bodies come before the plan
-    around them.
+    its name and the text it left, then ("planned", text). Plans of loop bodies come first.
     """
     with override(_LISTENER, told=[]):
         assert _LISTENER.told is not None

@@ -208,8 +208,7 @@ def inline(w: Writer, recording: Recording, operands: Sequence[str], target: str
            eqn: Equation | None) -> None:
     """Write the numpy calls of an op, one a line.
 
-    Intermediate values have the same names in each op, so each dies when the next op reuses its
-    name.
+    Intermediate values have the same names in each op, so each dies with the next op.
     """
     at: dict[int, str] = dict(enumerate(operands))
     for i, step in enumerate(recording.steps):

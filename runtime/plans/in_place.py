@@ -36,8 +36,7 @@ def _writer(call: Call) -> tuple[Any, tuple[int, ...]] | None:
 
 def over_operands(calls: Sequence[Call], outputs: Sequence[int], writable: Mapping[int, int],
                   small: bool = False) -> tuple[Sequence[Call], list[int]]:
-    """The calls, with results written over operands where possible, and the parameters so
-    overwritten.
+    """The calls, their results written over operands, and the parameters so overwritten.
 
     writable: parameters that may be overwritten, each with its value in the next iteration. small:
     also consider calls whose arrays are small.

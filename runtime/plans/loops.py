@@ -1,8 +1,7 @@
 """Loops written out as source: the body's calls inside a Python `for` or `while`.
 
 An iteration on small arrays then costs the numpy calls of its body, with no function call and no
-lists of operands and results. A loop is written out after a few iterations, which are run call by
-call.
+lists of operands and results. The first few iterations are run call by call.
 
     def run(head, carry, order, each, places):
         try:

@@ -1,7 +1,6 @@
 """The passes over the calls of a plan, in order.
 
-Fusion comes first, then results are assigned to the memory of operands. No pass is needed for
-correct results.
+Fusion comes first, memory of operands for results last. Results are right without any pass.
 """
 from __future__ import annotations
 

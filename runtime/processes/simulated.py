@@ -73,8 +73,7 @@ def as_process(index: int, of: int, *, local_device_count: Dealing = None
 
     The other processes are other threads that enter `as_process` with the same numbers. Values of
     the process's own devices need nobody; a computation on an array that several processes hold
-    waits for all of them, and `ProcessMismatchError` ends all if one is missing or does something
-    else.
+    waits for all, and `ProcessMismatchError` ends them if one is missing or does otherwise.
 
     index: from 0. of: the number of processes. local_device_count: devices of each process, or a
       sequence of one number each; by default the devices are dealt out evenly, in order.

@@ -66,8 +66,7 @@ PassObserver = Callable[[int, Pass, Program], Any]
 def run_execution_passes(program: Program, tell: PassObserver | None = None) -> Program:
     """The LOCAL program after all passes, which it remembers.
 
-    tell: called for each pass that changed the program, with the pass's number, the pass and the
-    result.
+    tell: called with number, pass and result for each pass that changed the program.
     """
     key = "prepared", config.read("shardtrace_skip")
     found = program.memo.get(key)

@@ -6,8 +6,7 @@ products apart, and recomputing them takes less time than writing them to memory
 back. So the values saved instead are those from which the others follow by such cheap equations:
 values that are expensive to compute (products, exponentials, sums), or not computed at all.
 
-Input: the wanted values, the equations that make values, and a price for saving each. Output: what
-to recompute.
+Input: the wanted values, the equations that make values, their prices. Output: what to recompute.
 """
 from __future__ import annotations
 

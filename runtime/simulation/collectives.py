@@ -301,8 +301,7 @@ def _arriving(group: Atoms, sizes: Sequence[int], held: Atoms, perm: tuple[tuple
 
 def _axes_first(p: Workspace, x: Value, layout: Layout, axes: Atoms
                 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The labels of a layout as single dimensions: their sizes, and the permutation that puts
-    `axes` first.
+    """Sizes of a layout's labels as single dimensions, and what permutes `axes` to the front.
 
     The other labels follow in an order that does not depend on where the axes are.
     """

@@ -103,8 +103,7 @@ def stacked(layout: Layout, axes: Atoms, atoms: MeshAtoms) -> Layout:
 
 def _settled(layouts: list[Layout], made: Sequence[Layout], atoms: MeshAtoms, first: bool
              ) -> list[Layout]:
-    """The layouts of a carry to try next, after it was planned in `layouts` and came back in
-    `made`.
+    """The layouts of a carry to try next, planned in `layouts` and come back in `made`.
 
     The first time, an arrangement that the body prefers is adopted: one copy before the loop
     instead of one in each iteration.

@@ -2,8 +2,7 @@
 
 Outside a plan a value is one whole array, with leading dimensions for stacked axes.
 
-The conversion of an argument or result depends on its type alone, and is cached with the mesh; so
-are literals.
+That of an argument or result depends on its type alone, and is kept by mesh, as are literals.
 """
 from __future__ import annotations
 

@@ -100,8 +100,7 @@ def combined(eqn: Equation, atoms: MeshAtoms) -> tuple[str, frozenset[str]] | No
 
 
 def linear_set(op: Op, eqn: Equation, members: frozenset[int]) -> frozenset[int] | None:
-    """The set of operands in which the equation is jointly linear and which includes `members`, if
-    any.
+    """The operands, `members` among them, in which the equation is jointly linear, if any.
 
     Conversions to integers are not linear, since they round; nor are those to a wider float, since
     the sum would be rounded to the narrower one first.

@@ -115,8 +115,7 @@ LARGE = 1 << 28         # and take so many bytes together
 class Executable:
     """The plan of a program for arguments with given leading axes.
 
-    is_whole: neither arguments nor results have leading axes, so that their arrays alone say it
-    all.
+    is_whole: no argument or result has leading axes, so that their arrays say it all.
     """
 
     __slots__ = ("expected", "is_whole", "leads", "plan")

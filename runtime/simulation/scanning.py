@@ -76,8 +76,7 @@ def scan_runner(body: LoopBody, check: Guard | None, fixed: int, carries: int,
 
 def while_runner(test: Plan, body: LoopBody, guards: Sequence[Guard | None],
                  counts: tuple[int, int, int]) -> Callable[..., Arrays]:
-    """The loop as a function of (mask, constants of test and body, carry), all devices going on or
-    none.
+    """The loop as a function of (mask, constants of test and body, carry).
 
     guards: checks of the mask, for the test and the body. counts: of all operands but the carry.
     """

@@ -27,8 +27,7 @@ Function = Callable[..., Any]
 class Kind:
     """What layout decisions depend on; one object for each aval, layout and uniform dimensions.
 
-    dtype: of its arrays. atoms: over which it differs. steps: the functions that lead to other
-    forms, by form.
+    dtype: of its arrays. atoms: over which it differs. steps: what leads to each other form.
     """
 
     __slots__ = ("atoms", "dtype", "steps")
