@@ -6,7 +6,6 @@ list the same exchanges in the same order, and must agree.
 """
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,16 +62,10 @@ def measure(compiled: Any, *args: Any, **kwargs: Any) -> list[Measured]:
         program, stored = compiled.program, compiled.stored_arguments(*args, **kwargs)
     run = _perdevice.PerDeviceRun(program, program.mesh)
     run(stored)
-    return measured(run)
-
-
-def measured(run: Any) -> list[Measured]:
-    """The traffic of the latest run of a per-device program, by collective."""
-    received, nothing = run.meter.sums(), np.zeros(len(run.coordinates), np.int64)
-    runs = Counter([eqn for eqn, _ in run.meter.traffic])
-    return [Measured(e.kind, received.get(e.equation, nothing), runs[e.equation],
-                     e.equation.location, e.equation)
-            for e in _kinds.each_collective(run.program)]
+    return [Measured(e.kind, np.sum(received, 0) if received else np.zeros(len(run.own), np.int64),
+                     len(received) // len(e.equation.invars), e.equation.location, e.equation)
+            for e in _kinds.each_collective(program)
+            for received in [run.traffic.get(e.equation, ())]]
 
 
 def stored_values(program: Program, values: Sequence[Any]) -> list[Stored]:

@@ -332,7 +332,7 @@ def profile(compiled: Any, *args: Any, executor: str = "simulated", repeat: int 
             start = time.perf_counter()
             run(stored)
             seconds = time.perf_counter() - start
-        devices = ({id(eqn): received for eqn, received in run.meter.sums().items()}
+        devices = ({id(eqn): np.sum(received, 0) for eqn, received in run.traffic.items()}
                    if executor == "per_device" else None)
         found = Profile(program.name, executor, seconds, recorder, devices, explain,
                         program)

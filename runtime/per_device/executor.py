@@ -29,7 +29,7 @@ from ..numerics import as_declared, evaluator
 from ..storage import Buffers, DeviceBlocks, Stored
 from . import exchanges
 from .control import CONTROL, run_callback
-from .wire import Flight, LocalWire, Meter, Wire, even_out
+from .wire import Flight, LocalWire, Wire, even_out
 
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply,
            "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
@@ -65,9 +65,10 @@ def _noting(eqn: Equation) -> Iterator[None]:
 class PerDeviceRun(DeviceBlocks):
     """Runs a LOCAL program device by device.
 
-    meter: the traffic of the latest run. own: numbers of the devices of this process, by default
-    all. wire: makes the wire for an operand of an equation, given its number and the bytes of an
-    element. active: the devices that are running; fewer than `own` in a loop or branch whose
+    traffic: for each collective, for each time that the latest run ran it and each operand, the
+    bytes that each device received, in mesh order. own: numbers of the devices of this process, by
+    default all. wire: makes the wire for an operand of an equation, given its number and the bytes
+    of an element. active: the devices that are running; fewer than `own` in a loop or branch whose
     predicate differs. splits: the equation with that predicate. timing: a context manager around
     each equation, for profiles.
     """
@@ -85,7 +86,7 @@ class PerDeviceRun(DeviceBlocks):
         self._begin()
 
     def _begin(self) -> None:
-        self.meter = Meter()
+        self.traffic: dict[Equation, list[np.ndarray]] = {}
         self.active = self.own
         self.splits: Equation | None = None
 
@@ -147,10 +148,8 @@ class PerDeviceRun(DeviceBlocks):
         if op.effect:
             return run_callback(self, eqn, operands)
         if op.collective is not None:
-            received: list[np.ndarray] = []
-            self.meter.traffic.append((eqn, received))
-            return [self.collective(one, x, eqn, received)
-                    for one, x in zip(alone(eqn), operands, strict=True)]
+            return [self.collective(one, x, eqn, k) for k, (one, x) in enumerate(
+                zip(alone(eqn), operands, strict=True))]
         if op.subprograms and op.evaluate is None:
             return self.control(eqn, operands)
         types = [v.aval for v in eqn.outvars]
@@ -195,11 +194,9 @@ class PerDeviceRun(DeviceBlocks):
         self._groups[tuple(names)] = known
         return known
 
-    def collective(self, eqn: Equation, blocks: Buffers, whole: Equation,
-                   received: list[np.ndarray]) -> Buffers | PendingResult:
-        """Exchange the blocks of one operand. whole: the equation, which may have more operands.
-        received: gets the bytes that each device receives.
-        """
+    def collective(self, eqn: Equation, blocks: Buffers, whole: Equation, number: int
+                   ) -> Buffers | PendingResult:
+        """Exchange the blocks of one operand, of this number in the whole equation."""
         op, params = eqn.op, dict(eqn.params)
         assert op.collective is not None
         (out,) = eqn.outvars
@@ -221,11 +218,11 @@ class PerDeviceRun(DeviceBlocks):
                     raise split_collective(whole, self.splits, here, away)
                 if here:
                     members.append(some)
-        wire = self.wire(whole, len(received), eqn.invars[0].aval.dtype.itemsize)
+        wire = self.wire(whole, number, eqn.invars[0].aval.dtype.itemsize)
         flight = Flight(wire, [
             self.exchange(eqn, params, some, {d: blocks[d] for d in some if d in self.active},
                           dtype) for some in members], storage_dtype(eqn.invars[0].aval.dtype))
-        received.append(wire.received)
+        self.traffic.setdefault(whole, []).append(wire.received)
 
         def made() -> Buffers:
             for d, block in flight.results.items():
@@ -260,4 +257,4 @@ class PerDeviceRun(DeviceBlocks):
 
 
 compile_per_device = PerDeviceRun
-"""A LOCAL program as a function from stored arguments to stored results; it has a `.meter`."""
+"""A LOCAL program as a function from stored arguments to stored results; it has `.traffic`."""

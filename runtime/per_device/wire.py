@@ -12,8 +12,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...ir.program import Equation
-
 Pair = tuple[int, int]
 Arrived = dict[Pair, list[np.ndarray]]
 """By (source, to) what a device got from another (or itself), in the order in which it was sent."""
@@ -130,21 +128,3 @@ def even_out(received: np.ndarray, group: Sequence[int]) -> None:
     """
     members = list(group)
     received[members] = received[members].sum() // len(members)
-
-
-class Meter:
-    """The traffic of one run.
-
-    traffic: for each run of a collective, in order of execution, its equation and, by operand, the
-    bytes that each device received, in mesh order.
-    """
-
-    def __init__(self) -> None:
-        self.traffic: list[tuple[Equation, list[np.ndarray]]] = []
-
-    def sums(self) -> dict[Equation, np.ndarray]:
-        """For each collective the bytes that each device received, over all its runs."""
-        found: dict[Equation, np.ndarray] = {}
-        for eqn, received in self.traffic:
-            found[eqn] = sum(received, found.get(eqn, np.int64(0)))
-        return found
