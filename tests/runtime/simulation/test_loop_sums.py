@@ -34,9 +34,9 @@ def carried(monkeypatch):
     found = []
     original = control.scan_runner
 
-    def noted(body, check, operands, stacks, *more):
-        found.append([stack.shape for stack in stacks])
-        run = original(body, check, operands, stacks, *more)
+    def noted(*operands):
+        found.append([])
+        run = original(*operands)
 
         def watched(*arrays):
             out = run(*arrays)
