@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -92,10 +93,9 @@ class Recorder:
     def __init__(self) -> None:
         self.begin = time.perf_counter()
         self.spans: list[Span] = []
-        self.seconds: dict[int, float] = {}
-        self.runs: dict[int, int] = {}
+        self.seconds: defaultdict[int, float] = defaultdict(float)
+        self.runs: Counter[int] = Counter()
         self.equations: dict[int, Equation] = {}
-        self.other = 0.0
         self._inside: list[float] = []
 
     @contextlib.contextmanager
@@ -115,16 +115,13 @@ class Recorder:
         own = max(0.0, taken - self._inside.pop())
         if self._inside:
             self._inside[-1] += taken
-        if not eqns:
-            self.other += own
-            return
         weights = [_weight(e) for e in eqns]
         whole, at = sum(weights), start - self.begin
         for eqn, weight, new in zip(eqns, weights, anew, strict=True):
             key, part = id(eqn), weight / whole
             self.equations[key] = eqn
-            self.seconds[key] = self.seconds.get(key, 0.0) + own * part
-            self.runs[key] = self.runs.get(key, 0) + new
+            self.seconds[key] += own * part
+            self.runs[key] += new
             if len(self.spans) < MOST_EVENTS:
                 self.spans.append(Span(eqn, at, taken * part, len(self._inside)))
             at += taken * part

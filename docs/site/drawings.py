@@ -139,7 +139,7 @@ class _Value:
         self.type, self.block = self.program.global_in[0], self.program.invars[0].aval
         self.mesh = value.sharding.mesh.abstract_mesh
         self.devices = PerDeviceRun(self.program, self.mesh)
-        self.slices = [self.devices.slices(self.type, self.block, at)
+        self.slices = [self.devices.slices(self.type.entries, self.block.shape, at)
                        for at in self.devices.coordinates]
         self.pending = self.type.sharding.spec.unreduced
 

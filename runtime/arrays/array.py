@@ -197,13 +197,6 @@ class ArrayImpl(HostView):
         local = [d for d in self._sharding.device_assignment if d.process_index == mine]
         return self._block(local[0 if self.is_fully_replicated else index])
 
-    def _fully_replicated_shard(self) -> ArrayImpl:
-        return self.addressable_data(0)
-
-    @property
-    def _arrays(self) -> list[ArrayImpl] | None:
-        return None if self.is_deleted() else [s.data for s in self.addressable_shards]
-
     def _block(self, device: Device) -> ArrayImpl:
         sharding = SingleDeviceSharding(device, memory_kind=self._sharding.memory_kind)
         if sharding is self._sharding:
