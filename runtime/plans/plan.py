@@ -159,10 +159,15 @@ class Plan:
         try:
             for call, ends in zip(self.calls, self.dead, strict=True):
                 function, read, made, several, eqn, _, _ = call
-                if recorder is None:
-                    x = function(*map(at, read))
-                else:
+                count = len(read)
+                if recorder is not None:
                     x = _timed(call, list(map(at, read)), recorder, ran)
+                elif count == 2:                # most are: `map` takes as long as such a call
+                    x = function(values[read[0]], values[read[1]])
+                elif count == 1:
+                    x = function(values[read[0]])
+                else:
+                    x = function(*map(at, read))
                 if several:
                     for slot, x in zip(made, x, strict=True):       # noqa: B020
                         values[slot] = x
