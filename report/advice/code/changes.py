@@ -1,6 +1,6 @@
 """Changes to the user's code that exchange less and compute the same: declared rewrites.
 
-Each is a `Rewrite` (ir/rewriting/rewrite.py) from rewrites.py, blocks.py, one_block.py,
+Each is a `Rewrite` (ir/rewriting/rewrite.py) from rewrites.py, weights.py, blocks.py, one_block.py,
 selections.py or loops.py: a pattern, a replacement and the condition under which they are equal,
 with a description and the user's expression as it would read. Like changes of specs they are tried
 at one line at a time, where a collective is among the replaced equations or feeds them.
@@ -22,6 +22,7 @@ from .loops import LOOPS, with_numbers
 from .one_block import ONE_BLOCK
 from .rewrites import CHANGES, CodeChange
 from .selections import SELECTIONS
+from .weights import WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Rewritten:
 
 def sites(program: Program) -> Iterator[Site]:
     """Where changes of code apply in a program and in those that it holds."""
-    for change in (*CHANGES, *BLOCKS, *ONE_BLOCK, *SELECTIONS, *LOOPS):
+    for change in (*CHANGES, *WEIGHTS, *BLOCKS, *ONE_BLOCK, *SELECTIONS, *LOOPS):
         found: list[Site] = []
 
         def seen(m: Match, change: CodeChange = change, found: list[Site] = found) -> bool:

@@ -6,8 +6,6 @@
     rows                  a product with one-hot rows             the rows that they name
     one block             one block of what is gathered, or the   ppermute, or a psum, of that block
                           same part of one                        or part
-    shaped first          a product whose last dimension is       the product with the weight in
-                          reshaped                                that shape
 """
 from __future__ import annotations
 
@@ -249,29 +247,6 @@ def _one_block_code(m: Match) -> str:
     return f"lax.ppermute({x}, {axes_text(m)}, {pairs})"
 
 
-# -- a reshape of the weight instead of the product ------------------------------------------------
-
-def _shaped_first(m: Match) -> Atom | None:
-    """The columns of a weight split as those of its product: less is moved where that is larger,
-    and nothing where the weight is kept so.
-    """
-    (left, right), batch = m.dims
-    shape, columns = m.w.aval.shape, [d for d in range(m.w.aval.ndim) if d not in right]
-    product = m.maker(m.product)
-    last = m.product.aval.ndim - 1
-    inner = m.sizes[last:]
-    if (any(batch) or len(columns) != 1 or len(inner) < 2 or m.dimensions is not None
-            or m.sizes[:last] != m.product.aval.shape[:last] or product is None
-            or product.params.get("out_sharding") is not None):
-        return None
-    (d,) = columns
-    shaped = m.emit(OPS["reshape"], m.w, new_sizes=(*shape[:d], *inner, *shape[d + 1:]),
-                    dimensions=None, sharding=None)
-    contracted = tuple([c + (len(inner) - 1) * (c > d) for c in right])
-    return fit(m, m.emit(product.op, m.x, shaped, like=product, **{
-        **product.params, "dimension_numbers": ((left, contracted), batch)}))
-
-
 # -- the user's expressions ------------------------------------------------------------------------
 
 def expression(eqn: Equation) -> str:
@@ -314,9 +289,4 @@ CHANGES: tuple[CodeChange, ...] = (
         "one block", GATHERED + "out = dynamic_slice|slice whole *starts", _one_block,
         why="each device receives the block, or part of one, that it reads, and no other"),
         "exchange the one block that is read instead of gathering all", _one_block_code),
-    CodeChange(Rewrite(
-        "shaped first", "product = dot_general x w {dimension_numbers=dims}\n"
-        "out = reshape product {new_sizes=sizes, dimensions}", _shaped_first,
-        why="the weight is laid out anew, which has fewer elements than the product"),
-        "reshape the weight instead of its product, or keep it in that shape,", lambda m: ""),
 )

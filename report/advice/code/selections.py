@@ -3,6 +3,7 @@
     NAME                  instead of                              written
     top first             the largest of what is made of a gather the largest of each block
     place first           where the largest of it is              the same
+    top of rows           the largest of rows that are joined     the largest of each, then of these
     top instead of sort   the first, or last, of what is sorted   top_k
     product first         a product of rows that are read         the rows of the product
     own sum               the own block of a sum over devices     a psum_scatter
@@ -57,10 +58,10 @@ class _Block(NamedTuple):
             **self.gather.params, "all_gather_dimension": self.d, "tiled": True})
 
 
-def _places(m: Match, block: _Block, at: Atom, places: Atom, each: int) -> Atom:
-    """Where in the whole the entries are that were chosen: `at` among the gathered, of which each
-    block has `each`, whose places in their blocks are `places`."""
-    ndim, dim = at.aval.ndim, block.d
+def _places(m: Match, dim: int, size: int, at: Atom, places: Atom, each: int) -> Atom:
+    """Where in the whole the entries are that were chosen: `at` among those chosen of all blocks,
+    of which each has `each`, whose places in their blocks, of this size, are `places`."""
+    ndim = at.aval.ndim
     others = tuple([d for d in range(ndim) if d != dim])
     rows = m.emit(OPS["reshape"], at, new_sizes=(*at.aval.shape, 1), dimensions=None, sharding=None)
     place = m.emit(OPS["gather"], places, rows, dimension_numbers=GatherDimensionNumbers(
@@ -71,7 +72,7 @@ def _places(m: Match, block: _Block, at: Atom, places: Atom, each: int) -> Atom:
         return alike(m, at.aval.dtype.type(n), at)
 
     block_at = m.emit(OPS["div"], at, number(each))
-    first = m.emit(OPS["mul"], block_at, number(block.x.aval.shape[dim]))
+    first = m.emit(OPS["mul"], block_at, number(size))
     return m.emit(OPS["add"], first, place)
 
 
@@ -81,7 +82,26 @@ def _top_first(m: Match) -> list[Atom] | None:
         return None
     values, places = m.emit(m.eqn.op, block.x, **m.eqn.params)
     values, at = m.emit(m.eqn.op, block.gathered(m, values), **m.eqn.params)
-    found = [fit(m, values), fit(m, _places(m, block, at, block.gathered(m, places), m.k), 1)]
+    size = block.x.aval.shape[block.d]
+    found = [fit(m, values), fit(m, _places(
+        m, block.d, size, at, block.gathered(m, places), m.k), 1)]
+    return None if None in found else found      # type: ignore[return-value]
+
+
+def _top_of_rows(m: Match) -> list[Atom] | None:
+    """The largest of all rows are among the largest of each: rows that become one are not moved."""
+    rows, lead = m.rows.aval.shape, m.whole.aval.ndim - 1
+    if (m.axis != lead or len(rows) < lead + 2 or rows[:lead] != m.whole.aval.shape[:-1]
+            or m.dimensions is not None or m.k * _FEW > rows[-1]):
+        return None
+    each, within = m.emit(m.eqn.op, m.rows, axis=len(rows) - 1, k=m.k)
+    size = (*rows[:lead], m.whole.aval.shape[-1] // rows[-1] * m.k)
+
+    def joined(of_rows: Atom) -> Atom:
+        return m.emit(OPS["reshape"], of_rows, new_sizes=size, dimensions=None, sharding=None)
+
+    values, at = m.emit(m.eqn.op, joined(each), axis=lead, k=m.k)
+    found = [fit(m, values), fit(m, _places(m, lead, rows[-1], at, joined(within), m.k), 1)]
     return None if None in found else found      # type: ignore[return-value]
 
 
@@ -99,7 +119,7 @@ def _place_first(m: Match) -> Atom | None:
     values = block.gathered(m, column(best))
     places = block.gathered(m, column(m.emit(m.eqn.op, block.x, **m.eqn.params)))
     at = column(m.emit(m.eqn.op, values, **m.eqn.params))
-    place = m.emit(OPS["reshape"], _places(m, block, at, places, 1),
+    place = m.emit(OPS["reshape"], _places(m, d, shape[d], at, places, 1),
                    new_sizes=m.eqn.outvars[0].aval.shape, dimensions=None, sharding=None)
     return fit(m, place)
 
@@ -257,6 +277,10 @@ SELECTIONS: tuple[CodeChange, ...] = (
         "place first", "out = argmax|argmin whole {axes}", _place_first,
         why="of each block only the best is exchanged, and where it is"),
         "choose from each block before the exchange instead of gathering all", lambda m: ""),
+    CodeChange(Rewrite(
+        "top of rows", "whole = reshape rows {dimensions}\nout = top_k whole {axis, k}",
+        _top_of_rows, why="rows stay where they are, and of each only the largest is exchanged"),
+        "choose from each row before rows are joined, then among what was chosen,", lambda m: ""),
     CodeChange(Rewrite(
         "top instead of sort",
         "out = slice ordered {start_indices=starts, strides=steps}", _top_instead,

@@ -1,4 +1,6 @@
-"""Rows are read of a product, if that is less, instead of multiplied when they have been read."""
+"""Rows are read of a product, if that is less, instead of multiplied when they have been read; and
+columns are cut from a weight instead of from its product.
+"""
 from __future__ import annotations
 
 import numpy as np
@@ -38,3 +40,34 @@ args = struct((4096, 512), "d"), struct((16384,), "d", dtype=np.int32), struct((
         given = [x / 64, (at % 4096).astype(np.int32), w / 64]
         changed = changed_result(best, module.args, given)
     np.testing.assert_allclose(changed, np.tanh(reference(*given)), rtol=2e-3, atol=2e-3)
+
+
+CUT = "cut the weight instead of its product"
+COLUMNS = {
+    "a split": ("jnp.subtract(*jnp.split(h, 2, -1))", lambda h: h[:, :4096] - h[:, 4096:]),
+    "the last columns": ("h[:, 6144:]", lambda h: h[:, 6144:]),
+    "rows": ("h[:4096] - h[4096:]", None),
+    "every second": ("h[:, ::2]", None)}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_are_cut_from_the_weight(name, tmp_path):
+    code, reference = COLUMNS[name]
+    source = HEAD + f"""\
+def f(x, w):
+    h = x @ w
+    return jnp.tanh({code})
+
+
+mesh = st.make_mesh((2, 4), ("data", "model"))
+args = struct((8192, 64), "data"), struct((64, 8192), None, "model")
+"""
+    with explained_code(tmp_path, source, CUT) as (module, found, best):
+        if reference is None:
+            assert best is None
+            return
+        assert best is not None and best.received_bytes < found.received_bytes / 2
+        given = [v / 64 for v in values_of(module.args)]
+        changed = changed_result(best, module.args, given)
+    np.testing.assert_allclose(changed, np.tanh(reference(given[0] @ given[1])), rtol=2e-3,
+                               atol=2e-3)

@@ -62,3 +62,26 @@ args = struct((512, 1024), "data"), struct((1024, 65536), None, "model")
         found = st.explain(module.f)(*module.args)
         best = found.root_causes[0].groups[0][0].suggestions[0]
         assert WORDS in best.text and best.received_bytes < found.received_bytes / 10
+
+
+def test_the_largest_of_joined_rows_are_among_those_of_each(tmp_path):
+    """With ties, of which the first are chosen."""
+    source = HEAD + """\
+def f(h, w):
+    x = jnp.einsum("bkd,dv->bkv", h, w)
+    best, at = lax.top_k(x.reshape(16, 4 * 8192), 4)
+    return best + at / 2
+
+
+args = struct((16, 4, 16)), struct((16, 8192), None, "d")
+"""
+    with explained_code(tmp_path, source, "choose from each row before rows are joined") as (
+            module, found, best):
+        assert best is not None and best.received_bytes < found.received_bytes / 20
+        rng = np.random.default_rng(0)
+        given = [np.tile(np.eye(4, 16, dtype=np.float32), (16, 1, 1)),
+                 rng.integers(0, 20, (16, 8192)).astype(np.float32)]
+        changed = changed_result(best, module.args, given)
+    rows = np.einsum("bkd,dv->bkv", *given).reshape(16, -1)
+    at = np.argsort(-rows, axis=1, kind="stable")[:, :4]
+    np.testing.assert_array_equal(changed, np.take_along_axis(rows, at, 1) + at / 2)

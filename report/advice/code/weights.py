@@ -1,0 +1,86 @@
+"""Rewrites that change the columns of a weight instead of those of its product.
+
+    NAME                  instead of                              written
+    shaped first          a product whose last dimension is       the product with the weight in
+                          reshaped                                that shape
+    cut first             columns of a product                    the product with these columns of
+                                                                  the weight
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....ir.op import OPS
+from ....ir.program import Atom
+from ....ir.rewriting.rewrite import Match, Rewrite
+from .rewrites import CodeChange, fit
+
+
+def _shaped_first(m: Match) -> Atom | None:
+    """The columns of a weight split as those of its product: less is moved where that is larger,
+    and nothing where the weight is kept so.
+    """
+    (left, right), batch = m.dims
+    shape, columns = m.w.aval.shape, [d for d in range(m.w.aval.ndim) if d not in right]
+    product = m.maker(m.product)
+    last = m.product.aval.ndim - 1
+    inner = m.sizes[last:]
+    if (any(batch) or len(columns) != 1 or len(inner) < 2 or m.dimensions is not None
+            or m.sizes[:last] != m.product.aval.shape[:last] or product is None
+            or product.params.get("out_sharding") is not None):
+        return None
+    (d,) = columns
+    shaped = m.emit(OPS["reshape"], m.w, new_sizes=(*shape[:d], *inner, *shape[d + 1:]),
+                    dimensions=None, sharding=None)
+    contracted = tuple([c + (len(inner) - 1) * (c > d) for c in right])
+    return fit(m, m.emit(product.op, m.x, shaped, like=product, **{
+        **product.params, "dimension_numbers": ((left, contracted), batch)}))
+
+
+def _cut_first(m: Match) -> Atom | None:
+    """Columns of a product, next to each other, made of those of the weight alone."""
+    whole, starts, ends = m.product.aval.shape, m.starts, m.ends
+    dims = [d for d, n in enumerate(whole) if ends[d] - starts[d] != n]
+    if len(dims) != 1 or m.steps is not None and set(m.steps) != {1}:
+        return None
+    return _of_columns(m, dims[0], starts[dims[0]], ends[dims[0]])
+
+
+def _split_first(m: Match) -> Sequence[Atom] | None:
+    """The parts of a product that is split into columns, each made of those of the weight."""
+    found, start = [], 0
+    for i, size in enumerate(m.sizes):
+        found.append(_of_columns(m, m.axis, start, start + size, i))
+        start += size
+    return None if None in found else found      # type: ignore[return-value]
+
+
+def _of_columns(m: Match, d: int, start: int, end: int, result: int = 0) -> Atom | None:
+    """The product with the columns start .. end of the weight: those of dimension d of it."""
+    (left, right), (batch, others) = m.dims
+    product, first = m.maker(m.product), m.x.aval.ndim - len(left)
+    if d < first or product is None or product.params.get("out_sharding") is not None:
+        return None
+    column = [c for c in range(m.w.aval.ndim) if c not in (*right, *others)][d - first]
+    cut = [(0, n) for n in m.w.aval.shape]
+    cut[column] = start, end
+    part = m.emit(OPS["slice"], m.w, start_indices=tuple([a for a, _ in cut]),
+                  limit_indices=tuple([b for _, b in cut]), strides=None)
+    return fit(m, m.emit(product.op, m.x, part, like=product, **product.params), result)
+
+
+_PRODUCT = "product = dot_general x w {dimension_numbers=dims}\n"
+_CUT = "cut the weight instead of its product, or keep its parts apart,"
+WEIGHTS: tuple[CodeChange, ...] = (
+    CodeChange(Rewrite(
+        "shaped first", _PRODUCT + "out = reshape product {new_sizes=sizes, dimensions}",
+        _shaped_first, why="the weight is laid out anew, which is smaller than the product"),
+        "reshape the weight instead of its product, or keep it in that shape,", lambda m: ""),
+    *[CodeChange(Rewrite("cut first", _PRODUCT + pattern, made,
+                         why="columns of the weight are moved rather than those of its product"),
+                 _CUT, lambda m: "")
+      for pattern, made in (
+        ("out = slice product {start_indices=starts, limit_indices=ends, strides=steps}",
+         _cut_first),
+        ("out = split product {sizes, axis}", _split_first))],
+)
