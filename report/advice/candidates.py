@@ -38,6 +38,7 @@ from .other_layouts import is_layout, layouts_over_others, merged, other_layouts
 from .placed_values import PlacedValues, line_of
 
 _NEAR, _CONSTRAINTS, _ARGUMENTS, _RESULTS = 6, 12, 24, 8    # most that are looked at
+_LATER = 3          # values further on that are looked at in place of a constrained one
 _USUAL = 2          # layouts of other arguments of its shape that are tried for one
 
 
@@ -87,7 +88,7 @@ class Candidates(PlacedValues):
             return list(dict.fromkeys(changed))
         agreed = self.of_table(self.freedoms.consensus()) if self.freedoms is not None else ()
         return list(dict.fromkeys([*self.of_code(record, cause), *self.in_body(record, cause),
-                                   *agreed, *changed, *single]))
+                                   *agreed, *self.later(cause), *changed, *single]))
 
     def charge(self, tensor: int, group: tuple[Change, ...], axes: tuple[str, ...]) -> float:
         """Seconds of the collectives over these axes that the values of a change are behind."""
@@ -187,6 +188,23 @@ class Candidates(PlacedValues):
     def sites(self) -> list[Site]:
         """Where a change of code applies."""
         return list(sites(self.inlined))
+
+    def later(self, cause: Cause) -> Iterator[tuple[Change, ...]]:
+        """What asked for a layout taken out, and asked for further on, where there are fewer bytes:
+        of a value that follows from it, as that is laid out now.
+        """
+        at = [cause.asked_by.location] if cause.asked_by is not None else []
+        at += [said.root_location for said in (*cause.holds, *cause.paths)]
+        for asked in dict.fromkeys([self.asked_at.get(where(a)) for a in at if a.line]):
+            t = -1 if asked is None else self.graph_tensor(asked)
+            taken = next(iter(self.changes(t, (), None)), None)
+            if asked is None or not isinstance(taken, Respec) or taken.spec is not None:
+                continue
+            for v in self.smaller(asked)[:_LATER]:
+                maker, entries = self.maker[v], self.entries.get(self.graph_tensor(v))
+                found = None if entries is None else merged(entries, self.mesh)
+                if maker is not None and found and is_layout(self.mesh, v.aval.shape, found):
+                    yield taken, self.constrained(v, maker, spec_from_entries(found))
 
     def in_body(self, record: CollectiveRecord, cause: Cause) -> Iterator[tuple[Change, ...]]:
         """Changes of the `shard_map` in which the user wrote the collective, if he did."""

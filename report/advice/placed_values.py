@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
+from collections import deque
 
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.sharding import reshard_p
@@ -55,14 +57,34 @@ class PlacedValues:
         # The expressions that read a value: one that its own expression alone reads is inside of
         # a function of ours.
         self.read_at: dict[Var, set[tuple]] = {}
+        self.readers: dict[Var, list[Equation]] = {}
         for place, _, eqn in places(self.inlined):
             if eqn is None or place.index:
                 continue
             for a in eqn.invars:
                 if isinstance(a, Var):
+                    self.readers.setdefault(a, []).append(eqn)
                     found = self.read_at.setdefault(a, set())
                     if eqn.location.transform in _AS_WRITTEN:
                         found.add(where(eqn.location)[:-1])
+
+    def smaller(self, var: Var, steps: int = 12) -> list[Var]:
+        """The values of the user's code with fewer bytes that follow from a value by so many
+        equations, the nearest first.
+        """
+        found: list[Var] = []
+        near, seen = deque(self.readers.get(var, ())), set[int]()
+        while near and len(seen) < steps:
+            eqn = near.popleft()
+            if id(eqn) in seen:
+                continue
+            seen.add(id(eqn))
+            for v in eqn.outvars:
+                near += self.readers.get(v, ())
+                if v in self.place and v.aval.shape and _bytes(v) < _bytes(var) and (
+                        self.is_of_user(v, eqn)):
+                    found.append(v)
+        return found
 
     def _is_manual(self, path) -> bool:
         program = self.inlined
@@ -116,6 +138,10 @@ class PlacedValues:
         if len(text) > 40 and text.endswith(")"):
             text = f"{text.partition('(')[0]}(...)"
         return text if text and len(text) <= 40 else f"the result of {maker.op.name}"
+
+
+def _bytes(var: Var) -> int:
+    return math.prod(var.aval.shape) * var.aval.dtype.itemsize
 
 
 def line_of(eqn: Equation, index: int) -> tuple:
