@@ -8,6 +8,7 @@ is laid out unlike most of them is suspect.
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
@@ -19,6 +20,7 @@ from ...partitioner.propagation.graph import Graph
 from ...partitioner.propagation.origins import origins_of
 from .other_layouts import is_layout, merged, moved_to, without
 
+_SMALL = 0.01       # share of the largest argument's elements below which one may be whole
 _MOST = 0.5         # share of a freedom's arguments: an axis that splits as many should split all
 
 
@@ -79,11 +81,14 @@ class Freedoms:
         An argument is split over the axes that split at least half of the arguments in one of its
         freedoms; without any, over its own axes, each along the freedom in which it splits the
         largest share of the others. Of equally good dimensions the first is taken the first time,
-        the last the second time.
+        the last the second time. Small arguments that are whole stay so.
         """
+        most = max([math.prod(one.shape) for one in self.given.values()], default=0)
         for turn in (1, -1):
             found: dict[int, Entries] = {}
             for i, (_, shape, entries) in self.given.items():
+                if math.prod(shape) < _SMALL * most and not any(entries):
+                    continue                     # whoever needs its blocks cuts them for nothing
                 dims = range(len(shape))[::turn]
                 best = {a: max([(self.parts.get((i, d), {}).get(a, 0.0), a in entries[d], -n, d)
                                 for n, d in enumerate(dims)], key=_largest)

@@ -61,9 +61,26 @@ class Kinds:
         """The axes that changes give to arguments, which do not split them now."""
         return {a for c in changes if isinstance(c, Argument) for a in _axes(c.spec) - self.had(c)}
 
+    def adds(self, changes: Sequence[Change], finer: bool) -> bool:
+        """Does some change split a value over axes that do not split it now, or, where results are
+        in more parts then (`finer`), over any?
+        """
+        return any(_axes(c.spec) - (frozenset() if finer else self.had(c)) for c in changes
+                   if isinstance(c, Argument | Result | Constrain))
+
     def gathers(self, changes: Sequence[Change]) -> bool:
         """Does some change take axes from an argument without giving it others?"""
         return any(_axes(c.spec) < self.had(c) for c in changes if isinstance(c, Argument))
+
+    def gathered(self, changes: Sequence[Change]) -> float:
+        """Bytes that a device receives of arguments from which changes take axes, for no others."""
+        found = 0.0
+        for c in changes:
+            if isinstance(c, Argument) and self.gathers([c]):
+                t = self.candidates.inlined.invars[c.index].aval
+                found += math.prod(t.shape) * t.dtype.itemsize * (
+                    1 / self.parts(_axes(c.spec)) - 1 / self.parts(self.had(c)))
+        return found
 
     def parts(self, axes: Iterable[str]) -> int:
         return math.prod(map(self.candidates.mesh.axis_size, axes))
@@ -81,6 +98,11 @@ class Kinds:
         var = found.var_at.get(change.places[0]) if isinstance(change, Constrain | Respec) else None
         entries = found.entries.get(found.graph_tensor(var)) if var is not None else None
         return before | {str(a) for e in entries or () for a in e}
+
+    def finer(self, before: Sequence[PartitionSpec], after: Sequence[PartitionSpec]) -> bool:
+        """Are values of these layouts in more parts than they were before?"""
+        return any(self.parts(_axes(now)) > self.parts(_axes(was))
+                   for was, now in zip(before, after, strict=False))
 
     def splits(self, changes: Sequence[Change]) -> bool:
         """Does some change split an argument over axes that did not split it?"""

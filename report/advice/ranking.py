@@ -1,12 +1,13 @@
 """Ranks the suggestions for a collective: what each saves, less what it costs.
 
 A suggestion is worth the seconds of exchange that it saves. Saved computation counts for next to
-nothing, because splitting over more axes always saves some, whatever the mistake. (If no exchange
-time is saved, half of the saved step time counts instead, if that is more.) It is worth less if the
-caller has to exchange instead, if memory or operations rise, and for anything beside the point:
+nothing, because splitting over more axes always saves some, whatever the mistake. (Where no
+argument gets further axes, half of the saved step time counts instead, if that is more, and all of
+it of changes of code, which split nothing.) It is worth less if the caller has to exchange instead,
+if memory or operations rise by over a tenth, and for anything beside the point:
 
-- values are split further: over axes other than those of the collective, into more parts, or so
-  that less is computed;
+- values are split further: over axes other than those of the collective, into more parts, or, where
+  they or results get axes, so that less is computed;
 - the collective, or part of it, remains, which weighs more;
 - none of the changes concerns what the collective comes from or, where the user requested it, what
   requested it, which weighs less; so does each further change. A further row of the table of
@@ -16,7 +17,8 @@ Splitting further is not beside the point where an axis of the mesh does nothing
 again along it, and less is exchanged if it is used than by any change that does without it.
 
 Among suggestions of nearly equal worth the one with least effort comes first, then the one with
-fewest arguments. If the best one needs no further axes, those that do are left out.
+fewest arguments; before all what is faster with less effort and takes no more of anything. If the
+best one needs no further axes, those that do are left out.
 """
 from __future__ import annotations
 
@@ -34,11 +36,13 @@ _MORE, _LESS = 3, 0.5           # so many things are those that count for more, 
 _ROW = 0.2         # of what a further change counts a further row of the table of arguments
 _CALLERS = 0.9     # what each second counts less that is saved by exchanges of the caller
 _PRICE = 4         # power by which more memory or operations count
+_LAID_OUT = 0.5    # what counts of seconds of a step that other layouts save, if that is more
 LITTLE = 0.05     # what counts of seconds that are computed less; of a step: what much more memory
 #                    or operations have to save at least
 SAME = 1e-9        # differences of time below this part are none
 EQUAL_WORTH = 0.02       # of two that are worth as much within this part the simpler comes first
 SOME = 1.01        # times the memory or operations that count as raising them
+_LITTLE_MORE = 1.1       # times the memory, operations or bytes up to which no worth is lost
 _LESS_WORK = 1.1  # times the operations that a change leaves: what is padded less does not split
 _NONE = 0.01       # part of the bytes of a collective that is next to none of them
 _KEPT = 8          # suggestions for one collective
@@ -67,11 +71,19 @@ class Ranking:
         while left:
             near = [pair for pair in left if pair[0] >= left[0][0] - abs(left[0][0]) * EQUAL_WORTH]
             first = min(near, key=lambda pair: self.effort(pair[1]))
+            for other in left:
+                first = other if self.surpasses(other[1], first[1]) else first
             best.append(first[1])
             left.remove(first)
         if best and self.is_best(best[0]) and not self.over(best[0]):
             best = [s for s in best if not self.over(s)]
         return best
+
+    def surpasses(self, s: Suggestion, other: Suggestion) -> bool:
+        """Is it faster with less effort, and takes no more of anything?"""
+        return (s.time < other.time * (1 - SAME) and s.received_bytes <= other.received_bytes
+                and s.peak_bytes <= other.peak_bytes * SOME and s.flops <= other.flops * SOME
+                and self.effort(s) < self.effort(other))
 
     def worth(self, s: Suggestion) -> float:
         """Seconds, as said above."""
@@ -81,18 +93,20 @@ class Ranking:
         if self.fills(s):
             gain = max(gain, saved)
         if not self.over(s) and not self.kinds.splits(s.changes):
-            gain = max(gain, saved / 2)
-        return (gain * (1 - _CALLERS * self.callers(s)) * self.price(s) ** -_PRICE
+            code = all(isinstance(c, Rewritten) for c in s.changes)
+            gain = max(gain, saved if code else saved * _LAID_OUT)
+        price = max(1.0, self.price(s) / _LITTLE_MORE)
+        return (gain * (1 - _CALLERS * self.callers(s)) * price ** -_PRICE
                 * _BESIDE ** self.beside(s))
 
     def callers(self, s: Suggestion) -> float:
         """The part of the bytes that it saves which whoever passes the arguments gathers instead.
         """
         base = self.trials.base
-        grown = s._arguments - base.memory.argument_bytes
-        if grown <= base.peak_bytes * LITTLE or not self.kinds.gathers(s.changes):
+        gathered = self.kinds.gathered(s.changes)
+        if gathered <= base.peak_bytes * LITTLE:
             return 0.0
-        return min(1.0, grown / max(grown, base.received_bytes - s.received_bytes))
+        return min(1.0, gathered / max(gathered, base.received_bytes - s.received_bytes))
 
     def price(self, s: Suggestion) -> float:
         """How many times the memory, the operations or the bytes exchanged it takes; 1 if no more.
@@ -129,8 +143,8 @@ class Ranking:
 
     def splits_more(self, s: Suggestion) -> bool:
         """Does it split values over further axes?"""
-        return self.kinds.over(s.changes) or s.flops * _LESS_WORK < self.trials.base.flops and any(
-            isinstance(c, Argument | Result | Constrain) and any(c.spec) for c in s.changes)
+        return self.kinds.over(s.changes) or s.flops * _LESS_WORK < self.trials.base.flops and (
+            self.kinds.adds(s.changes, s._finer))
 
     def avoids(self, s: Suggestion) -> bool:
         """Does it remove the collective, or nearly, or as much as that is of what is exchanged at

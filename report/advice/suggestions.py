@@ -242,7 +242,9 @@ class _One(Ranking):
             rows_of = [c for _, step, c in promising if step < base or isinstance(c[0], Argument)]
             self.together(sorted(rows_of, key=lambda c: (
                 self.kinds.over(c), not isinstance(c[0], Argument)))[:_ROWS])
-        for changes, tried in self.moved:
+        for s in self.ranked(self.found)[:_FEW]:
+            self.moved += [(s.changes, tried) for tried in self.trials.known(s.changes) if tried]
+        for changes, tried in dict(self.moved).items():
             self.kept(changes, tried)
         if self.search.most < SINGLES:
             return
@@ -326,16 +328,22 @@ class _One(Ranking):
                           removes, tuple(changes), self.search.subject, False,
                           self.trials.latency_of(tried),
                           left / max(1, self.trials.before.at.get(key, 0)),
-                          new.memory.argument_bytes, new.times.communication)
+                          new.memory.argument_bytes, self.kinds.finer(
+                              self.trials.partitioned.out_specs, tried.partitioned.out_specs),
+                          new.times.communication)
 
     def elsewhere(self, tried: Tried, left: int) -> bool:
-        """Are the bytes only received at another line: no fewer of them, and in no less time?"""
+        """Are the bytes only received at another line: no fewer of them, and in no less time? That
+        more of it passes beside computation, as another order may bring about, is no such saving.
+        """
         base, before = self.trials.base, self.trials.before
         key = key_of(self.record)
         gone = before.at.get(key, 0) - left
         part = gone / max(1, before.at.get(key, 0)) * before.seconds(key, self.search.topology)
-        return (base.received_bytes - tried.received_bytes < _GONE * gone
-                and base.time - tried.figures.time < _GONE * part)
+        was, now = base.times, tried.figures.times
+        saved = max(was.communication - now.communication, was.compute - now.compute)
+        return base.received_bytes - tried.received_bytes <= _GONE * gone and (
+            min(saved, base.time - tried.figures.time) <= _GONE * part)
 
 
 def _overtakes(first: Suggestion, time: float, latency: float) -> float | None:
