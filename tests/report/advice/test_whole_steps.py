@@ -1,0 +1,133 @@
+"""What is told first of whole steps, as users write them, is the line, the reason and the change
+that puts the one mistake in them right: with loops, caches, helpers, experts, chains of values.
+"""
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import config, lax, nn
+
+from .test_first_suggestions import struct, to
+
+CASES: dict[str, tuple] = {}
+
+
+def case(*args, fix: str, reason: str):
+    """fix, reason: what is found in the first suggestion, and in what is said of why."""
+    def enter(f):
+        CASES[f.__name__] = (f, args, fix, reason)
+        return f
+    return enter
+
+
+# the split dimension of the batch becomes that of the loop over its parts
+
+@case(struct((1024, 4096), None, "model"), struct((4096, 1024), "model"),
+      struct((65536, 1024), "data"), struct((65536, 1024), "data"),
+      fix=r"^bring `a.reshape\(8, -1, .*` to P\(None, 'data'\) behind line", reason="argument `x`")
+def parts_of_a_batch(w1, w2, x, y):
+    def cut(a):
+        return a.reshape(8, -1, *a.shape[1:])
+
+    def loss(ws, x, y):
+        return ((nn.gelu(x @ ws[0]) @ ws[1] - y) ** 2).mean()
+
+    def one(total, xy):
+        return st.tree.map(jnp.add, total, st.grad(loss)((w1, w2), *xy)), None
+    return lax.scan(one, st.tree.map(jnp.zeros_like, (w1, w2)), (cut(x), cut(y)))[0]
+
+
+# caches by their positions, where all else is by heads
+
+def attend(q, k, v, pos):
+    z = jnp.einsum("bhd,bthd->bht", q, k) / 8
+    z = jnp.where(jnp.arange(k.shape[1]) <= pos, z, -1e9)
+    return jnp.einsum("bht,bthd->bhd", nn.softmax(z), v)
+
+
+@case({n: struct((2048, 16, 128), None, "model") for n in "qkv"}
+      | {"o": struct((16, 128, 2048), "model")},
+      {n: struct((256, 2048, 16, 128), "data", "model") for n in "kv"},
+      struct((256, 2048), "data"), reason="argument `cache",
+      fix=r"^pass `cache\['k'\]` as P\('data', None, 'model'\) instead of P\('data', 'model'\), "
+          r"and pass `cache\['v'\]` as P\('data', None, 'model'\) instead of P\('data', 'model'\)$")
+def caches_in_a_loop(w, cache, x):
+    def one(i, carry):
+        x, k, v = carry
+        q, new_k, new_v = [jnp.einsum("bm,mhd->bhd", x, w[n]) for n in "qkv"]
+        k = lax.dynamic_update_slice(k, new_k[:, None], (0, i, 0, 0))
+        v = lax.dynamic_update_slice(v, new_v[:, None], (0, i, 0, 0))
+        return x + jnp.einsum("bhd,hdm->bm", attend(q, k, v, i), w["o"]), k, v
+    x, k, v = lax.fori_loop(0, 128, one, (x, cache["k"], cache["v"]))
+    return x, {"k": k, "v": v}
+
+
+# a constraint that should not be there
+
+@case({"router": struct((1024, 16)), "in": struct((16, 1024, 4096), "model"),
+       "out": struct((16, 4096, 1024), "model")}, struct((32, 256, 1024), "data"),
+      fix="^take out the `with_sharding_constraint`", reason="`with_sharding_constraint` at line")
+def experts_over_all_axes(p, x):
+    _, chosen = lax.top_k(nn.softmax(x @ p["router"]), 2)
+    dispatch = nn.one_hot(chosen, 16).sum(-2)[..., None] * jnp.ones(128)
+    h = to(jnp.einsum("gsm,gsec->egcm", x, dispatch), None, ("data", "model"))
+    h = nn.relu(jnp.einsum("egcm,emf->egcf", h, p["in"]))
+    return jnp.einsum("egcm,gsec->gsm", jnp.einsum("egcf,efm->egcm", h, p["out"]), dispatch)
+
+
+@case(struct((32768, 1024), "model"), struct((1024, 1024)), struct((16, 512, 1024), "data"),
+      struct((16, 512), "data", dtype=np.int32),
+      fix="^take out the `with_sharding_constraint`", reason="`with_sharding_constraint` at line")
+def the_gradient_of_whole_logits(embedding, w, h, labels):
+    def loss(embedding, w):
+        z = to(jnp.tanh(h @ w) @ embedding.T, "data", None, None)
+        return -(nn.one_hot(labels, z.shape[-1]) * nn.log_softmax(z)).sum(-1).mean()
+    return st.grad(loss, (0, 1))(embedding, w)
+
+
+@case(struct((512, 4096), None, "model"), struct((4096, 512), "model"), struct((512,)),
+      struct((512, 256, 512), "data"), reason='asked for by `to\\(h, None, "data", "model"',
+      fix=r"^take out the `with_sharding_constraint` to P\(None, 'data', 'model'\) at line \d+, "
+          r"and bring `y` to P\(None, 'data'\) behind line")
+def another_layout_where_a_chain_is_widest(up, down, window, x):
+    h = nn.gelu(x @ up)
+    h = to(h, None, "data", "model")
+    y = h @ down
+    return jnp.abs(jnp.fft.fft(y, axis=0) * window)
+
+
+# code, the computation it saves included
+
+@case(struct((1024, 64)), struct((65536, 1024), "data"),
+      struct((262144,), "data", dtype=np.int32), struct((262144,), "data", dtype=np.int32),
+      fix="^multiply before rows are read", reason="argument `nodes`")
+def messages_along_edges(w, nodes, senders, receivers):
+    return jnp.zeros((65536, 64)).at[receivers].add(nn.relu(nodes[senders] @ w))
+
+
+@case(struct((65536, 1024), "model"), struct((256, 8, 1024), "data"), struct((256, 8), "data"),
+      fix="^choose from each row before rows are joined", reason="argument `embedding`")
+def a_step_of_beams(embedding, h, scores):
+    z = nn.log_softmax(jnp.einsum("bkd,vd->bkv", h, embedding)) + scores[..., None]
+    n, k, v = z.shape
+    best, at = lax.top_k(z.reshape(n, k * v), k)
+    return best, at // v, at % v
+
+
+@config.override(shardtrace_objective="time")
+@pytest.mark.parametrize("name", CASES)
+def test_the_mistake_is_told_first(name: str) -> None:
+    f, args, fix, reason = CASES[name]
+    found = st.explain(f)(*args)
+    told = found.root_causes[0].groups[0][0]
+    best = told.suggestions[0]
+    assert re.search(fix, best.text), [s.text for s in told.suggestions]
+    assert re.search(reason, f"{told.verdict}\n{told.reason}"), told.reason
+    assert best.received_bytes <= found.received_bytes and best.time < 0.9 * found.time
+    assert best.peak_bytes <= 1.25 * found.peak_bytes and best.flops <= 1.25 * found.flops
+    assert st.explain(best.apply())(*args).time == best.time
