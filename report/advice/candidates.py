@@ -134,6 +134,8 @@ class Candidates(PlacedValues):
         """A change of an argument made to all of its tree that are in the same layout, of whatever
         name and shape: whoever wrote the table of their specs wrote that layout in several rows.
         """
+        if isinstance(change, Respec) and change.spec is None:
+            return self.taken_out(change)
         if not isinstance(change, Argument):
             return self.alike(change)
         group = self.trees[change.name.partition("[")[0], self.partitioned.in_specs[change.index]]
@@ -142,6 +144,15 @@ class Candidates(PlacedValues):
                     self.mesh, shape, change.spec.padded(len(shape)).entries):
                 return self.alike(change)
         return tuple([change.of(i, name) for i, name in group.items()])
+
+    def taken_out(self, change: Respec) -> tuple[Change, ...]:
+        """All that is asked for as a constraint that is taken out is, of values of its shape."""
+        asked = self.var_at[change.places[0]]
+        found = [next(iter(self.changes(self.graph_tensor(v), (), None)), None)
+                 for v in self.laid_out if v.aval.shape == asked.aval.shape]
+        return (change, *dict.fromkeys([
+            c for c in found if isinstance(c, Respec) and c.spec is None and c != change
+            and (c.word, c.was) == (change.word, change.was)]))
 
     @functools.cached_property
     def trees(self) -> dict[tuple[str, PartitionSpec], dict[int, str]]:
@@ -303,6 +314,8 @@ class Candidates(PlacedValues):
         if sharding.spec.unreduced or sharding.spec.reduced:
             return
         aval = maker.outvars[place.index].aval
+        if word != "with_sharding_constraint" and "transpose" in maker.location.transform:
+            return                            # a cotangent is laid out as the user's value was
         same = tuple(self.by_line[line_of(maker, place.index)])
         was = spec_text(sharding.spec)
         if not others:

@@ -157,7 +157,8 @@ def row_of(name: str) -> str:
 
 def rows(changes: Iterable[Change]) -> list[list[Change]]:
     """The changes as a person would write them: equal ones of arguments or results in one row
-    together, likewise constraints after one line, and one change of several lines.
+    together, likewise constraints after one line, and one change of several lines, such as what is
+    asked for at them.
     """
     found: dict[Any, list[Change]] = {}
     for i, c in enumerate(changes):
@@ -166,6 +167,8 @@ def rows(changes: Iterable[Change]) -> list[list[Change]]:
             key = (type(c), c.spec, c.was, row_of(c.name))
         elif isinstance(c, Constrain):
             key = (Constrain, c.spec, c.location)
+        elif isinstance(c, Respec):
+            key = (Respec, c.spec, c.word, c.was)
         elif isinstance(c, Rewritten):
             key = (Rewritten, c.change.words)
         found.setdefault(key, []).append(c)

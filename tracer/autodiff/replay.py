@@ -15,6 +15,7 @@ from ...ir.op import DEFAULT_INTERPRETER, Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.settings.context import STATE, config, interpreter_context
 from ...ir.source.location import UNKNOWN, Location, is_ours
+from ...ir.spec import PartitionSpec
 from ...ir.types import ArrayType
 from ...ir.values.array import Array
 from ..references.frames import no_references
@@ -224,6 +225,9 @@ def evaluate(program: Program, values: Sequence[Any], word: str = "", *, edited:
     """
     env: dict[Var, Any] = dict(zip(program.invars, values, strict=True))
     env.update(program.consts)
+    moved: dict[tuple, PartitionSpec] = {}
+    if edited:
+        _note_moved(moved, program.invars, values)
     interpreter = STATE.interpreter
     repeat = interpreter.repeat if type(interpreter) is Builder and not edited else None
     with Replay(word, interpreter) as at:
@@ -238,12 +242,38 @@ def evaluate(program: Program, values: Sequence[Any], word: str = "", *, edited:
             at(eqn)
             operands = [operand(a, env) for a in eqn.invars]
             params = eqn.params
-            if edited and eqn.op.region is not None:
-                params = _typed_again(eqn, [typeof(x) for x in operands])
+            if edited:
+                params = _laid_out_again(eqn, moved) if eqn.op.region is None else _typed_again(
+                    eqn, [typeof(x) for x in operands])
             results = process(eqn.op, operands, params)
+            if edited:
+                _note_moved(moved, eqn.outvars, results)
             copy_names(eqn.outvars, results)
             env.update(zip(eqn.outvars, results, strict=True))
     return [operand(a, env) for a in program.outvars]
+
+
+def _note_moved(moved: dict[tuple, PartitionSpec], before: Sequence[Var], now: Sequence[Any]
+                ) -> None:
+    """Note, by shape and layout before, the layouts of values that have another one now."""
+    for v, x in zip(before, now, strict=True):
+        spec = typeof(x).sharding.spec
+        if v.aval.shape and spec != v.aval.sharding.spec:
+            moved[v.aval.shape, v.aval.sharding.spec] = spec
+
+
+def _laid_out_again(eqn: Equation, moved: dict[tuple, PartitionSpec]) -> dict[str, Any]:
+    """The params of an equation of a derivative, which lays a cotangent out as its value was: as
+    that is now.
+    """
+    params, t = eqn.params, eqn.outvars[0].aval
+    if "transpose" in eqn.location.transform:
+        for name in ("sharding", "out_sharding", "dst_sharding"):
+            asked = params.get(name)
+            own = None if asked is None else asked.spec.padded(t.ndim)
+            if asked is not None and (t.shape, own) in moved:
+                params = {**params, name: asked.update(spec=moved[t.shape, own])}
+    return params
 
 
 def _typed_again(eqn: Equation, types: Sequence[ArrayType]) -> dict[str, Any]:

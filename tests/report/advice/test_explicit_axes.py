@@ -53,3 +53,26 @@ def test_a_layout_that_is_written_is_changed(f: Callable, args: tuple, text: str
                                 .reshape(a.shape), a.sharding) for a in args]
         np.testing.assert_allclose(np.asarray(changed(*values)), np.asarray(st.jit(f)(*values)),
                                    rtol=2e-4, atol=1e-4)
+
+
+def test_what_is_written_for_two_values_is_taken_out_of_both_and_of_their_derivative() -> None:
+    """One of two operands cannot go elsewhere alone; the mean's cotangent follows its value."""
+    def step(w: st.Array, x: st.Array, y: st.Array) -> st.Array:
+        def loss(w: st.Array) -> st.Array:
+            h = reshard(x @ w, P("model", None))
+            return ((jnp.tanh(h) - reshard(y, P("model", None))) ** 2).mean()
+        return w - 1e-3 * st.grad(loss)(w)
+
+    args = (struct((64, 2048), None, "model"), struct((2048, 64), "data"),
+            struct((2048, 2048), "data", "model"))
+    with st.set_mesh(MESH):
+        found = st.explain(step)(*args)
+        best = max(found.collectives, key=lambda c: c.total_time).suggestions[0]
+        line = step.__code__.co_firstlineno + 2
+        assert best.text == (f"take out the `reshard` to P('model') at line {line}, and "
+                             f"take out the `reshard` to P('model') at line {line + 1}")
+        assert best.received_bytes < found.received_bytes / 4
+        values = [st.device_put(np.linspace(-1, 1, np.prod(a.shape), dtype=np.float32)
+                                .reshape(a.shape), a.sharding) for a in args]
+        np.testing.assert_allclose(np.asarray(best.apply()(*values)),
+                                   np.asarray(st.jit(step)(*values)), rtol=2e-4, atol=1e-5)
