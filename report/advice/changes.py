@@ -108,7 +108,11 @@ class Respec:
 
     @property
     def text(self) -> str:
-        at = f" at line {self.location.line}" if self.location.line else ""
+        return self.text_at([self.location.line] if self.location.line else [])
+
+    def text_at(self, lines: Sequence[int]) -> str:
+        """The change in words, for these lines."""
+        at = f" at {numbered('line', 'lines', lines)}" if lines else ""
         if self.spec is None:
             to = f" to {self.was}" if self.was else ""
             return f"take out the `{self.word}`{to}{at}"
@@ -194,9 +198,11 @@ def text_of(changes: Iterable[Change]) -> str:
         elif others and isinstance(first, Constrain):
             names = [getattr(c, "name", "") for c in (first, *others)]
             texts.append(first.text_for(", ".join([f"`{name}`" for name in names])))
-        elif others and isinstance(first, Rewritten):
-            at = sorted({c.location.line for c in (first, *others) if isinstance(c, Rewritten)})
-            texts.append(f"{first.change.words} at {numbered('line', 'lines', at)}")
+        elif others and isinstance(first, Rewritten | Respec):
+            at = sorted({c.location.line for c in (first, *others)
+                         if isinstance(c, Rewritten | Respec) and c.location.line})
+            texts.append(first.text_at(at) if isinstance(first, Respec) else
+                         f"{first.change.words} at {numbered('line', 'lines', at)}")
         else:
             texts += [c.text for c in (first, *others)]
     return ", and ".join(texts)

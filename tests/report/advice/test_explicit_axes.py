@@ -69,8 +69,8 @@ def test_what_is_written_for_two_values_is_taken_out_of_both_and_of_their_deriva
         found = st.explain(step)(*args)
         best = max(found.collectives, key=lambda c: c.total_time).suggestions[0]
         line = step.__code__.co_firstlineno + 2
-        assert best.text == (f"take out the `reshard` to P('model') at line {line}, and "
-                             f"take out the `reshard` to P('model') at line {line + 1}")
+        assert best.text == (
+            f"take out the `reshard` to P('model') at lines {line} and {line + 1}")
         assert best.received_bytes < found.received_bytes / 4
         values = [st.device_put(np.linspace(-1, 1, np.prod(a.shape), dtype=np.float32)
                                 .reshape(a.shape), a.sharding) for a in args]
