@@ -33,7 +33,7 @@ from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..axes import MeshAtoms
 from ..calls.symbolic import Kernel
-from ..layout import Atoms, Layout, split_shape
+from ..layout import Atoms, Layout, Shape, array_shape, split_shape
 from ..numerics import evaluator
 from .device_sums import NONE, Folds
 from .workspace import Kind, Value, kind_of
@@ -68,6 +68,15 @@ def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Seq
     operands, and hence the results, are folded already. read: the results that are read, by number,
     of an evaluator that asks for them (`Evaluator.narrowed`).
     """
+    if op.rule == "... -> ..." and op.resize is None and not op.multiple_results and (
+            BY_PLACE not in op.facts):
+        shape = types[0].shape
+        if all([x.aval.shape in ((), shape) for x in operands]):
+            layout = _common_layout(operands, len(shape))
+            if layout is not None and (
+                    len(layout.stack) < 2 or layout.stack == atoms.sort(layout.stack)):
+                return _in_equal_layouts(op, params, operands, types[0], atoms,
+                                         layout._replace(folded=done))
     orders: Orders = {}
     rule = None
     if folds or REPEATS in op.facts or any(
@@ -133,6 +142,41 @@ def _stacked(operands: Sequence[Value], splits: Sequence[tuple[Atoms, ...]], ato
         return (), [()] * len(own)
     stack = atoms.sort(set().union(*own))
     return stack, [tuple([a for a in stack if a in mine]) for mine in own]
+
+
+def _common_layout(operands: Sequence[Value], rank: int) -> Layout | None:
+    """The one layout of all operands of this rank, if scalars among the operands fit in with it."""
+    found: Layout | None = None
+    stack: Atoms | None = None
+    for x in operands:
+        mine = x.layout
+        if len(mine.split) != rank:
+            if mine.stack or stack:
+                return None
+            stack = ()
+        elif found is None:
+            if True in x.uniform or (mine.stack and stack is not None):
+                return None
+            found, stack = mine, mine.stack
+        elif True in x.uniform or (found is not mine and (
+                found.split != mine.split or found.stack != mine.stack)):
+            return None
+    return found
+
+
+def _in_equal_layouts(op: Op, params: dict[str, Any], operands: Sequence[Value], aval: ArrayType,
+                      atoms: MeshAtoms, layout: Layout) -> Decision:
+    """What `decide` comes to when every operand is a scalar or has the layout of the result."""
+    whole = array_shape(layout, aval.shape, atoms.size)
+    rank = len(aval.shape)
+    given: list[Shape] = [whole if len(x.layout.split) == rank else () for x in operands]
+    dtypes = [(x.known_kind or x.kind).dtype for x in operands]
+    same = (False,) * rank
+    kind = kind_of(aval, layout, same)
+    dtype = kind.dtype
+    function = evaluator(op, len(layout.stack), params, dtypes, [dtype], [whole], given)
+    kernel = Kernel(function, (*given, whole), (*dtypes, dtype))
+    return Decision(None, function, ((layout, same, kind),), kernel)
 
 
 def local_rule(op: Op, params: dict[str, Any], operands: Sequence[Value],
