@@ -19,13 +19,7 @@ from .cost.prices import Objective, Prices
 from .lowering.localize import localize
 from .optimization.combine import COMBINED, combine
 from .optimization.hoist import hoist_invariants
-from .optimization.optimize import (
-    CUT_FIRST,
-    FOLD_GATHERS,
-    FORM_SCATTERS,
-    dedupe,
-    merge_equal,
-)
+from .optimization.optimize import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS, dedupe, merge_equal
 from .optimization.shared_rows import share_rows
 from .preparation.broadcasts import broadcast_operands
 from .preparation.checks import drop_checks

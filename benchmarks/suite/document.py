@@ -81,7 +81,10 @@ SOURCES = """\
 - **Memory keeps its pages**, also what numpy allocates by itself: page faults cost as much as the
   arithmetic that they interrupt.
 - **Selections do not branch.** A large `where` is made of the bits of its operands, many elements
-  at once. Within fused work bfloat16 and float16 stay float32, rounded as each result is.
+  at once.
+- **bfloat16 and float16 are rounded once.** What only a fused group reads stays float32 until the
+  group writes it, as in what XLA fuses on GPUs; `shardtrace_allow_excess_precision` turns that off
+  ([differences.md](differences.md)). float16 is made of float32 in integers of 16 bits.
 - **What numpy repeats it does not copy.** Where a row or a column meets a matrix, numpy's ufuncs
   copy it into a buffer as long as there are elements; a buffer no longer than a row is left alone.
 - **Added rows are a sparse product** if there are as many updates as rows.

@@ -1,11 +1,12 @@
 """Peak memory of one device: a sweep over the program with the live range of every buffer.
 
-Arguments and constants are live throughout, unless donated; results from where they are made. A
-fused value has no buffer, an elementwise one takes the buffer of an operand that ends there, and a
-collective holds operand and result at once, an all-to-all its blocks packed besides. A loop holds
-what its body holds besides its operands and results; of branches the largest counts.
-Rematerialisation is counted as it stands in the program: values computed twice have two short live
-ranges.
+What is held while each equation runs is what is live then; the peak is what is allocated for the
+whole run, in which results have memory of their own from the start (assignment.py). Arguments and
+constants are live throughout, unless donated; results from where they are made. A fused value has
+no buffer, an elementwise one takes the buffer of an operand that ends there, and a collective holds
+operand and result at once, an all-to-all its blocks packed besides. A loop holds what its body
+holds besides its operands and results; of branches the largest counts. Rematerialisation is counted
+as it stands in the program: values computed twice have two short live ranges.
 """
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Memory:
-    """peak_bytes: the most that a device holds at once. argument_bytes, result_bytes: the part of
+    """peak_bytes: what a device allocates for a run. argument_bytes, result_bytes: the part of
     it that is arguments and results. location: where the peak is. held: the buffers at the peak,
     the largest first. timeline: what is held while each equation runs, in order.
     """

@@ -21,7 +21,7 @@ from .draft import Draft, run_passes
 from .generated import Run, generate
 from .in_place import copied
 from .passes import PLANNED
-from .tiled_fusion import Blocked
+from .tiled_fusion import LARGE, Blocked
 
 # A call as a line of a function saves 0.3 to 1 us a run, and takes some 15 to 30 us to write and
 # compile.
@@ -82,7 +82,10 @@ class PlanBuilder:
 
         read_only: freeze the results (`storage.freeze_result`), since the user may keep them.
         """
-        draft = run_passes(PLANNED, Draft(self.calls, outputs, self.constants))
+        draft = Draft(self.calls, outputs, self.constants)
+        only = self.calls[0].kernel if len(self.calls) == 1 else None
+        if only is None or only.changes or only.elements >= LARGE:  # else there is nothing to plan
+            draft = run_passes(PLANNED, draft)
         return Plan(draft, self.inputs, self.slots, read_only)
 
     def finish_loop(self, outputs: Sequence[int], carried: Sequence[int]) -> LoopBody:

@@ -116,5 +116,5 @@ def test_times_are_those_of_the_cost_model(data) -> None:
 
 def test_memory_is_that_of_the_cost_model(data) -> None:
     e = explained("two_products")
-    assert max(m[2] for m in data["memory"]["moments"]) == e.peak_bytes == data["memory"]["peak"]
+    assert max(m[2] for m in data["memory"]["moments"]) <= e.peak_bytes == data["memory"]["peak"]
     assert {h[0] for h in data["memory"]["held"]} >= {"w1", "w2", "h"}
