@@ -8,6 +8,7 @@ xla/service/buffer_assignment.cc), but that the block is taken to be filled with
 """
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 
 _TRIED = 32                    # results in whose memory a temporary may lie
@@ -28,16 +29,18 @@ class Span:
 def block_of_temporaries(spans: Iterable[Span], count: int) -> int:
     """Bytes of the block for what lies in no result's memory. count: of equations."""
     spans = sorted(spans, key=lambda s: (-s.nbytes, s.start - s.end))
-    results = [(s, [s]) for s in spans if s.result]
+    results = [(s.nbytes, [s.start], [s.end]) for s in spans if s.result][:_TRIED]
     change = [0] * (count + 2)
     for s in spans:
         if s.result:
             continue
-        for memory, users in results[:_TRIED]:
-            if memory.nbytes < s.nbytes:
+        for nbytes, starts, ends in results:         # in the order of time, as none overlap
+            if nbytes < s.nbytes:
                 continue
-            if all([u.end < s.start or s.end < u.start for u in users]):
-                users.append(s)
+            k = bisect_left(starts, s.start)
+            if (not k or ends[k - 1] < s.start) and (k == len(starts) or s.end < starts[k]):
+                starts.insert(k, s.start)
+                ends.insert(k, s.end)
                 break
         else:
             change[s.start] += s.nbytes

@@ -10,6 +10,7 @@ as it stands in the program: values computed twice have two short live ranges.
 """
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -75,19 +76,13 @@ def _memory(program: Program, donated: Sequence[bool]) -> Memory:
     spans: list[Span] = []
     sweep = _sweep(program, {v for v, d in given.items() if d}, timeline, spans)
     results = {id(v): v.aval.local_nbytes for v in program.outvars}
-    free = [v.aval.local_nbytes for v, d in given.items() if d]
+    donations = Counter([v.aval.local_nbytes for v, d in given.items() if d])
+    own = Counter(results.values()) - donations          # results with memory of their own
     allocated = sum([v.aval.local_nbytes for v in (*program.invars, *program.constvars)])
-    for n in results.values():
-        if n in free:
-            free.remove(n)
-        else:
-            allocated += n
+    allocated += sum([n * count for n, count in own.items()])
     peak = max(sweep.peak, allocated + block_of_temporaries(spans, len(program.eqns)))
     return Memory(peak, sum(v.aval.local_nbytes for v in program.invars),
                   sum(results.values()), sweep.location, tuple(sweep.held), tuple(timeline))
-
-
-_TAKEN = Span(0, 0, 0)          # of a result in a parameter's buffer
 
 
 @dataclass
@@ -105,7 +100,7 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
     held = buffers(program, WRITTEN)
     last, moved = _last_uses(program, held)
     alive: dict[Var, tuple[int, Equation | None]] = {}        # bytes, and what made it
-    span_of: dict[Var, Span] = {}
+    span_of: dict[Var, Span | None] = {}
     for v in (*program.invars, *program.constvars):
         alive[v] = (v.aval.local_nbytes, None)
     pinned = {v for v in alive if v not in free}
@@ -134,15 +129,13 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
                 if taken is not None:
                     live -= alive.pop(taken)[0]
                     ending.remove(taken)
-                    if taken in span_of or taken in free:
-                        span_of[v] = span_of.pop(taken, _TAKEN)
+                    span_of[v] = span_of.pop(taken, None)         # None: a parameter's buffer
         for v in made:
             alive[v] = (v.aval.local_nbytes, eqn)
             live += v.aval.local_nbytes
-            if v not in span_of:
-                span_of[v] = Span(v.aval.local_nbytes, i, len(program.eqns))
-                if spans is not None:
-                    spans.append(span_of[v])
+            if spans is not None and v not in span_of:
+                spans.append(span := Span(v.aval.local_nbytes, i, len(program.eqns)))
+                span_of[v] = span
         if spans is not None and copies + inside.peak:
             spans.append(Span(copies + inside.peak, i, i))
         most = live + copies + inside.peak
@@ -154,10 +147,13 @@ def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = Non
         for v in (*ending, *(v for v in made if v not in last)):
             if v in alive:
                 live -= alive.pop(v)[0]
-                if v in span_of:
-                    span_of.pop(v).end = i
-    for v in {held.of(a) for a in program.outvars} & span_of.keys():
-        span_of[v].result = True
+                ended = span_of.pop(v, None)
+                if ended is not None:
+                    ended.end = i
+    for a in program.outvars:
+        made_for = span_of.get(held.of(a))           # type: ignore[arg-type]
+        if made_for is not None:
+            made_for.result = True
     own = [Held(_label(v, eqn), v.aval.str_short(True), n, eqn.location if eqn else UNKNOWN)
            for v, (n, eqn) in at_peak.items()]
     best.held = sorted((*own, *best.held), key=lambda h: -h.nbytes)
