@@ -244,6 +244,7 @@ multihost_utils.sync_global_devices("all have begun")
 open(os.path.join(sys.argv[2], str(os.getpid())), "w").close()
 if me == 1:
     if how == "killed":
+        time.sleep(2)                       # until the others wait
         os.kill(os.getpid(), 9)
     if how == "raises":
         raise KeyError("no such file")
