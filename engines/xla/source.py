@@ -237,9 +237,7 @@ class Source:
             return f"lax.axis_index({self.axes(e.params['axis_name'])})"
         if e.op.collective is not None and name != "assume_invarying":
             each = [self._exchange(one, a) for one, a in zip(alone(e), x, strict=True)]
-            if e.op.multiple_results and None not in each:      # XLA makes one of them again
-                return ", ".join(filter(None, each))
-            return each[0]
+            return None if None in each else ", ".join(map(str, each))      # XLA joins them again
         return random_expression(e, x) or expression(e, x)
 
     def _exchange(self, e: Equation, x: str) -> str | None:

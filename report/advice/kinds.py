@@ -77,8 +77,7 @@ class Kinds:
         found = 0.0
         for c in changes:
             if isinstance(c, Argument) and self.gathers([c]):
-                t = self.candidates.inlined.invars[c.index].aval
-                found += math.prod(t.shape) * t.dtype.itemsize * (
+                found += self.candidates.inlined.invars[c.index].aval.nbytes * (
                     1 / self.parts(_axes(c.spec)) - 1 / self.parts(self.had(c)))
         return found
 

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections import deque
 
@@ -81,7 +80,7 @@ class PlacedValues:
             seen.add(id(eqn))
             for v in eqn.outvars:
                 near += self.readers.get(v, ())
-                if v in self.place and v.aval.shape and _bytes(v) < _bytes(var) and (
+                if v in self.place and v.aval.shape and v.aval.nbytes < var.aval.nbytes and (
                         self.is_of_user(v, eqn)):
                     found.append(v)
         return found
@@ -138,10 +137,6 @@ class PlacedValues:
         if len(text) > 40 and text.endswith(")"):
             text = f"{text.partition('(')[0]}(...)"
         return text if text and len(text) <= 40 else f"the result of {maker.op.name}"
-
-
-def _bytes(var: Var) -> int:
-    return math.prod(var.aval.shape) * var.aval.dtype.itemsize
 
 
 def line_of(eqn: Equation, index: int) -> tuple:

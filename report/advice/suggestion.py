@@ -31,7 +31,7 @@ class Suggestion:
     latency: float = field(default=0.0, repr=False, compare=False)
     _left: float = field(default=0.0, repr=False, compare=False)     # share of its bytes left
     _arguments: int = field(default=0, repr=False, compare=False)    # bytes of a device
-    _finer: bool = False             # are results in more parts?
+    _finer: bool = field(default=False, repr=False, compare=False)   # are results in more parts?
     _exchange: float = field(default=0.0, repr=False, compare=False)     # seconds of exchanges
 
     @property

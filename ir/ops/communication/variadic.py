@@ -24,7 +24,7 @@ EACH = frozenset(("all_gather_dimension", "scatter_dimension", "tiled"))
 """Params that each operand has of its own."""
 
 
-def _alone(params: Params, count: int) -> Iterator[Params]:
+def _own_params(params: Params, count: int) -> Iterator[Params]:
     """The params of each operand."""
     for i in range(count):
         yield {k: v[i] if k in EACH else v for k, v in params.items()}
@@ -37,11 +37,11 @@ def _variadic(op: Op) -> Op:
 
     def inferred(*types: ArrayType, **params: Any) -> list[tuple]:
         return [(*op.infer(t, **own), t.weak_type)
-                for t, own in zip(types, _alone(params, len(types)), strict=True)]
+                for t, own in zip(types, _own_params(params, len(types)), strict=True)]
 
     def rule(operands: tuple, results: tuple, **params: Any) -> FactorRule:
         each = [op.factor_rule((x,), (y,), own) for x, y, own in zip(
-            operands, results, _alone(params, len(operands)), strict=True)]
+            operands, results, _own_params(params, len(operands)), strict=True)]
         before = [sum([len(r.factors) for r in each[:i]]) for i in range(len(each))]
         maps = [tuple([tuple([tuple([f + n for f in dim]) for dim in side])
                        for r, n in zip(each, before, strict=True) for side in of(r)])
@@ -53,7 +53,7 @@ def _variadic(op: Op) -> Op:
         infer=inferred, multiple_results=True, rule=rule,
         manual=lambda _, types, params: [
             manual(op, (t,), own)[0]
-            for t, own in zip(types, _alone(params, len(types)), strict=True)],
+            for t, own in zip(types, _own_params(params, len(types)), strict=True)],
         arithmetic=op.arithmetic, collective=collective)
 
 
@@ -78,4 +78,4 @@ def alone(eqn: Equation) -> Iterable[Equation]:
     if op is None:
         return (eqn,)
     return [eqn.replace(op=op, invars=(a,), outvars=(v,), params=own) for a, v, own in zip(
-        eqn.invars, eqn.outvars, _alone(eqn.params, len(eqn.invars)), strict=True)]
+        eqn.invars, eqn.outvars, _own_params(eqn.params, len(eqn.invars)), strict=True)]
