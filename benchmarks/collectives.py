@@ -5,6 +5,7 @@
     python benchmarks/collectives.py -k embedding    # some programs
     python benchmarks/collectives.py --hardware h100 --objective bytes
     python benchmarks/collectives.py --gpu           # beside XLA's compiler of GPUs
+    python benchmarks/collectives.py --random 7 100 --jax PYTHON    # programs drawn by a seed
 
 Nothing is run: programs are compiled from shapes. Columns: bytes received per device of ours, of
 XLA and of the best plan known; the others as parts of XLA's: operations, memory at the peak, that
@@ -37,6 +38,7 @@ import partition_models  # noqa: F401
 import partition_uneven  # noqa: F401
 from hlo import DEVICES, Exchange, xla_program
 from partition_programs import CASES, Case
+from partition_random import drawn
 
 RECORDED = pathlib.Path(__file__).parent.parent / "tests" / "golden" / "partition_programs.json"
 RECORDED_ON_GPU = RECORDED.with_name("partition_programs_gpu.json")
@@ -105,6 +107,21 @@ def xla_record(case: Case) -> dict[str, Any]:
             "products": [[times, *product] for product, times in found.products.items()],
             "arguments": memory.argument_size_in_bytes,
             "peak": memory.argument_size_in_bytes + results + memory.temp_size_in_bytes}
+
+
+def _records(cases: list[Case], skips: bool) -> dict[str, Any]:
+    """What XLA makes of the cases. skips: leave out those that it fails on, as of a few that are
+    drawn.
+    """
+    found = {}
+    for case in cases:
+        try:
+            found[case.name] = xla_record(case)
+        except Exception as error:
+            if not skips:
+                raise
+            print(f"{case.name}: {str(error)[:200]}", file=sys.stderr)
+    return found
 
 
 def received(exchanges: list[Exchange]) -> int:
@@ -196,8 +213,8 @@ def own_bytes(compiled: Any) -> tuple[int, list[str]]:
         f"{r.count} x {r.kind}[{r.received_bytes}]/{r.group_size}" for r in records]
 
 
-def recorded_by(python: str, part: str, gpu: bool = False) -> dict[str, Any]:
-    """XLA's plans of the cases whose names have `part`, made now by that Python. gpu: by the
+def recorded_by(python: str, which: list[str], gpu: bool = False) -> dict[str, Any]:
+    """XLA's plans of the cases that these options name, made now by that Python. gpu: by the
     compiler of GPUs, for one that is there and seven like it.
     """
     # kernels are not tuned: that work is shared by the devices, of which seven are not there
@@ -206,7 +223,7 @@ def recorded_by(python: str, part: str, gpu: bool = False) -> dict[str, Any]:
                    } if gpu else {
         **os.environ, "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}"}
-    run = subprocess.run([python, __file__, "--only-jax", "-k", part, *["--gpu"] * gpu],
+    run = subprocess.run([python, __file__, "--only-jax", *which, *["--gpu"] * gpu],
                          capture_output=True, text=True, env=environment, check=True)
     return json.loads(run.stdout.splitlines()[-1])
 
@@ -248,21 +265,28 @@ def main() -> None:
                         help="beside XLA for GPUs; with --jax this needs one")
     parser.add_argument("-k", default="", help="only programs whose name has this")
     parser.add_argument("-v", action="store_true", help="show the exchanges")
+    parser.add_argument("--random", metavar=("SEED", "COUNT"), type=int, nargs=2,
+                        help="programs drawn by this seed instead; with --jax")
     parser.add_argument("--hardware", default=",".join(HARDWARE), help="for whose time (default "
                         f"{','.join(HARDWARE)})")
     parser.add_argument("--objective", default="time", help="what plans are judged by: time, bytes")
     parser.add_argument("--only-jax", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    cases = [case for case in CASES if options.k in case.name]
+    cases = [case for case in (drawn(*options.random) if options.random else CASES)
+             if options.k in case.name]
+    which = ["-k", options.k, *(["--random", *map(str, options.random)] if options.random else [])]
+    if options.random and not options.jax and not options.only_jax:
+        parser.error("nothing is recorded of programs at random: add --jax PYTHON")
     if options.only_jax:
         if options.gpu:
             importlib.import_module("jax").config.update("jax_mock_gpu_topology", f"1x{DEVICES}x1")
-        print(json.dumps({case.name: xla_record(case) for case in cases}))
+        print(json.dumps(_records(cases, skips=bool(options.random))))
         return
-    recorded = (recorded_by(options.jax, options.k) if options.jax and not options.gpu
+    recorded = (recorded_by(options.jax, which) if options.jax and not options.gpu
                 else json.loads(RECORDED.read_text()))
+    cases = [case for case in cases if case.name in recorded or not options.random]
     if options.gpu:
-        found = (recorded_by(options.jax, options.k, True) if options.jax
+        found = (recorded_by(options.jax, which, True) if options.jax
                  else json.loads(RECORDED_ON_GPU.read_text()))
         recorded = {name: {**recorded[name], "exchanges": made["exchanges"], "peak": made["peak"]}
                     for name, made in found.items()}
@@ -288,6 +312,9 @@ def main() -> None:
               f"{shown['peak']:>5} {shown['temps']:>5} "
               f"{' '.join(f'{shown[d]:>6}' for d in devices)}{'  <--' if slower else ''}")
         if options.v:
+            if case.text:
+                print(f"      {case.mesh}, {case.args} -> {case.out}")
+                print("      " + case.text.replace("\n", "\n      "))
             print(f"      shardtrace: {'; '.join(own.words)}\n      XLA: {'; '.join(xla.words)}")
     _summary(rows, {**dict.fromkeys((*devices, "bytes"), 1.0), "FLOPs": FLOPS, "peak": PEAK,
                     "temps": PEAK})

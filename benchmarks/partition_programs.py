@@ -19,7 +19,9 @@ Argument = (tuple[tuple[int, ...], Spec] | tuple[tuple[int, ...], Spec, str]
 
 @dataclass(frozen=True)
 class Case:
-    """mesh: axis sizes, by name. make(jax, jnp, lax, P) -> the function."""
+    """mesh: axis sizes, by name. make(jax, jnp, lax, P) -> the function. text: its source, of one
+    that was drawn.
+    """
     name: str
     mesh: dict[str, int]
     make: Callable[..., Callable[..., Any]]
@@ -27,6 +29,7 @@ class Case:
     out: Any = None
     best: int | None = None
     explicit: bool = False
+    text: str = ""
 
 
 CASES: list[Case] = []
