@@ -34,10 +34,11 @@ from ..calls.call import Call, new_call, read_counts
 from ..calls.symbolic import CAST, REDUCE, VIEWS, WHERE, Kernel
 from .half_floats import in_float32
 from .registers import Body, written_out
-from .tiling import Form, Forms, cuts
+from .tiling import Form, Forms, cuts, total_of
 
 BLOCK = 1 << 16                 # elements of the largest value in a block
-WIDER = 2                       # blocks are so many times larger where each thread has four of them
+WIDER = 2                       # times larger are blocks of which each thread has four:
+FEW = 2                         # each of so many threads, where there are totals
 LARGE = BLOCK + 1               # elements from which a value is worth splitting into blocks
 MOST = 64                       # calls in one group, at most
 SINGLE = 4                      # times LARGE: a lone numpy call is split from this size on
@@ -60,7 +61,7 @@ def _in_block(kernel: Kernel, forms: Forms, rows: int) -> Kernel:
         if step.kind == REDUCE:             # its leading dimensions have become one, the rows
             v = step.operands[0]
             less = len(recording.values[v][0]) - len(values[v][0])
-            step = step._replace(axes=tuple([a - less for a in step.axes]))
+            step = step._replace(axes=tuple([a - less for a in step.axes if a >= less]))
         steps.append(step)
     shapes = [*[shape for shape, _ in values[:recording.operands]], values[recording.result][0]]
     made = Kernel(kernel.function, shapes, kernel.dtypes)
@@ -74,11 +75,13 @@ class Blocked:
     calls: on slots numbered from 0, the operands first. operands: their forms. results: the slots
     to return. rows: how many rows all values of the group have.
 
-    Where numpy repeats an operand it copies it into a buffer, which is made no longer than a row.
+    A total is reduced from what the blocks contribute, in their order. Their size then does not
+    depend on the number of cores, so that the total does not. Where numpy repeats an operand it
+    copies it into a buffer, which is made no longer than a row.
     """
 
     __slots__ = ("_bodies", "_buffer", "_calls", "_excess", "_forms", "_kernels", "_operands",
-                 "_overwritten", "_results", "_rows", "_size", "_threads")
+                 "_overwritten", "_results", "_rows", "_size", "_threads", "_totals")
 
     def __init__(self, calls: Sequence[Call], forms: Sequence[Forms], operands: Sequence[Form],
                  results: Sequence[int], rows: int) -> None:
@@ -89,10 +92,12 @@ class Blocked:
         elements = [k.elements for k in self._kernels]
         found = [cuts(kernel) for kernel in self._kernels]
         self._threads = share_count(sum(elements)) if all([c.several for c in found]) else 1
-        most, threads = max(elements, default=1), self._threads
+        self._totals = {j: step for j, s in enumerate(results)
+                        if (step := total_of(self._made(s).recording, rows))}
+        most, threads = max(elements, default=1), FEW if self._totals else self._threads
         wide = threads > 1 and min(WIDER, most // (4 * threads * BLOCK)) or 1
         self._size = min(rows, max(1, wide * BLOCK * rows // most))
-        if self._threads == 1 and _is_one_step(calls) and not any(
+        if self._threads == 1 and not self._totals and _is_one_step(calls) and not any(
                 [step.kind in (CAST, WHERE) for step in calls[0].recording.steps]):  # type: ignore
             self._size = rows               # nothing to keep in the cache
         loop = min([c.loop(rows) for c in found], default=0)
@@ -128,8 +133,8 @@ class Blocked:
                         same.update(call.outputs)
             first, place = self._kernels[reads[0]], self._calls[reads[0]].inputs.index(o)
             for j, s in enumerate(self._results):
-                kernel = self._kernels[makers[s]]
-                if j not in found and self._operands[o].is_rows and (
+                kernel = self._made(s)
+                if j not in found and j not in self._totals and self._operands[o].is_rows and (
                         makers[s] >= reads[-1]
                         and not _reads_while_writing(self._calls[makers[s]], same)
                         and kernel.shapes[-1] == first.shapes[place]
@@ -143,11 +148,10 @@ class Blocked:
         given = [x.reshape(form.of(rows)) if form.shape or form.is_rows else x
                  for x, form in zip(arrays, self._operands, strict=True)]
         over = {j: arrays[o] for j, o in self._overwritten.items() if arrays[o].flags.carray}
-        made = [self._kernels[s - len(self._operands)] for s in self._results]
-        results = [over[j].view(kernel.dtypes[-1]) if j in over
-                   else empty(kernel.shapes[-1], kernel.dtypes[-1])
-                   for j, kernel in enumerate(made)]
-        memory = [self._by_rows(s, x) for s, x in zip(self._results, results, strict=True)]
+        results = [over[j].view(dtype) if j in over else empty(shape, dtype)
+                   for j, (shape, dtype) in enumerate(map(self._memory, range(len(self._results))))]
+        memory = [x if j in self._totals else self._by_rows(s, x)
+                  for j, (s, x) in enumerate(zip(self._results, results, strict=True))]
         starts = iter(range(0, rows, size))
         # Written here, so that no two threads write the same one.
         bodies = {n: self._body(n) for n in {size, rows % size or size}}
@@ -164,7 +168,8 @@ class Blocked:
                         registers = held[end - start] = body.registers()
                     body.run([x[start:end] if form.is_rows else x
                               for x, form in zip(given, self._operands, strict=True)],
-                             [x[start:end] for x in memory], registers)
+                             [x[start // size, ...] if j in self._totals else x[start:end]
+                              for j, x in enumerate(memory)], registers)
             finally:
                 if before:
                     np.setbufsize(before)
@@ -172,7 +177,19 @@ class Blocked:
             in_parallel([work] * threads)
         else:
             work()
+        for j, step in self._totals.items():
+            results[j] = step.function.reduce(results[j], 0, results[j].dtype)
         return results
+
+    def _made(self, s: int) -> Kernel:
+        """The kernel that makes a slot."""
+        return self._kernels[s - len(self._operands)]
+
+    def _memory(self, j: int) -> tuple[tuple[int, ...], np.dtype]:
+        """Shape and dtype of what the blocks write: a result, or what each contributes to it."""
+        kernel = self._made(self._results[j])
+        blocks = (-(-self._rows // self._size),) if j in self._totals else ()
+        return (*blocks, *kernel.shapes[-1]), kernel.dtypes[-1]
 
     def _by_rows(self, s: int, x: Any) -> Any:
         form = self._forms[s - len(self._operands)]
@@ -209,6 +226,7 @@ class _Group:
         self.calls: list[Call] = []
         self.rows: list[int] = []
         self.made = set[int]()
+        self.totals = set[int]()            # of these, which are complete behind the last block
 
     def join(self, call: Call, kernel: Kernel) -> bool:
         """Add a call and return True, if it can be split into rows as the group is.
@@ -221,9 +239,12 @@ class _Group:
         rows = [n for n in self.rows if n in found and all(
             [form is None or form.is_rows for s, form in
              zip(call.inputs, found[n], strict=False) if s in self.made])]
-        if not rows or min(rows) > min(self.rows) and self.made.isdisjoint(call.inputs):
+        if not rows or not self.totals.isdisjoint(call.inputs) or (
+                min(rows) > min(self.rows) and self.made.isdisjoint(call.inputs)):
             return False
         self.rows = rows
+        if total_of(kernel.recording, rows[0]):
+            self.totals.update(call.outputs)
         self.calls.append(call)
         self.made.update(call.outputs)
         return True
@@ -263,8 +284,8 @@ def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int
     """The calls, with those on large arrays fused; `outputs` are the slots read at the end.
 
     Members of a group need not be neighbours. A call between them that does not depend on the group
-    moves before it; one that only reduces its results to something small, such as a sum over the
-    rows, moves behind it.
+    moves before it; one that makes something small of its results, such as of a sum over the rows,
+    moves behind it.
     """
     readers = read_counts(calls, outputs)
     out: list[Call] = []
@@ -333,7 +354,8 @@ def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Ca
     views.reverse()
     computed = [call for call in needed_calls if not cuts(call.kernel).is_view]   # type: ignore[arg-type]
     large = computed[0].kernel.elements if computed else 0      # type: ignore[union-attr]
-    if not computed or _is_one_step(computed) and large < SINGLE * LARGE:
+    if not computed or _is_one_step(computed) and (
+            large < SINGLE * LARGE or total_of(computed[0].recording, rows[0])):  # type: ignore
         return list(calls)
     return [_fused(needed_calls, needed, _best(rows, computed)), *views]
 

@@ -2,7 +2,8 @@
 
 For `x.sum(-1)` with x [4096, 1024], a block holds `Form(True, (1024,))` of the operand and
 `Form(True, ())` of the result: some number of rows, each of that shape. An operand that is the same
-for all rows, such as a bias, is passed whole.
+for all rows, such as a bias, is passed whole. `x.sum(0)` gives a total, `Form(False, (1024,))` for
+each block, and what all blocks give is reduced once more.
 """
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ from ..calls.symbolic import (
     WHERE,
     Kernel,
     Recording,
+    Step,
 )
 
 Shape = tuple[int, ...]
@@ -28,8 +30,8 @@ LONGEST_ROW = 1 << 16           # elements of a row, at most
 
 
 class Form:
-    """What a block holds of a value: some rows of this shape (is_rows), or one array of this shape,
-    the same for every block.
+    """What a block holds of a value: some rows of this shape (is_rows), or one array of this shape:
+    the same for every block, or what a block contributes to a total.
     """
 
     __slots__ = ("is_rows", "shape")
@@ -94,7 +96,9 @@ def forms_of(recording: Recording, rows: int) -> Forms | None:
             return Form(True, shape[k:])
         return Form(False, (1, *shape[k:])) if all([n == 1 for n in shape[:k]]) else None
 
-    whole = by_rows(values[recording.result][0])
+    total = total_of(recording, rows)
+    shape = values[recording.result][0]
+    whole = Form(False, shape) if total else by_rows(shape)
     if whole is None:
         return None
     forms[recording.result] = whole
@@ -111,21 +115,33 @@ def forms_of(recording: Recording, rows: int) -> Forms | None:
                         else out if given == shape else None)
             elif step.kind == RESHAPE:
                 form = by_rows(given) if out.is_rows else Form(False, given)
-            elif step.kind == REDUCE and out.is_rows and leading(given, rows) <= min(step.axes):
+            elif step is total or (step.kind == REDUCE and out.is_rows
+                                   and leading(given, rows) <= min(step.axes)):
                 form = by_rows(given)
             if form is None or not ask(v, form):
                 return None
     return tuple(forms)
 
 
+def total_of(recording: Recording | None, rows: int) -> Step | None:
+    """The reduction, of all rows, that gives the result; None if none does."""
+    if not recording or not recording.steps:
+        return None
+    last = recording.steps[-1]
+    if last.kind != REDUCE or last.result != recording.result:
+        return None
+    k = leading(recording.values[last.operands[0]][0], rows)
+    return last if k and {*range(k)}.issubset(last.axes) else None
+
+
 class Cuts:
     """How the call of a kernel can be split into rows.
 
-    forms: by number of rows, the forms of its values. is_view: it computes nothing. sums: it
-    reduces. several: threads may share it.
+    forms: by number of rows, the forms of its values. is_view: it computes nothing. several:
+    threads may share it.
     """
 
-    __slots__ = ("_loops", "_recording", "forms", "is_view", "several", "sums")
+    __slots__ = ("_loops", "_recording", "forms", "is_view", "several")
 
     def __init__(self, kernel: Kernel) -> None:
         self._recording = recording = kernel.recording
@@ -133,7 +149,6 @@ class Cuts:
         self.forms: dict[int, Forms] = {}
         self.is_view = recording is not None and recording.is_view
         steps = () if recording is None else recording.steps
-        self.sums = any([step.kind == REDUCE for step in steps])
         # A function that is no ufunc makes many short calls, and threads would wait between them.
         self.several = not any([hasattr(step.function, "elementwise") for step in steps])
         if recording is None:

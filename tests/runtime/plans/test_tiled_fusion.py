@@ -128,11 +128,11 @@ def test_rows_of_shapes_that_do_not_divide_each_other(tiny):
     assert_same(lambda x: f(x.T) * 2, data(6, 20))
 
 
-def test_a_sum_over_rows_ends_a_group(tiny):
+def test_a_sum_over_rows_is_part_of_a_group_that_ends_where_it_is_read(tiny):
     def f(x):
         y = x * 2 + 1
-        return y.sum(0) * jnp.float32(1), jnp.exp(y) - 3
-    assert groups(f, data(8, 8))[0] == ["mul", "add"]
+        return jnp.exp(y) - y.sum(0)
+    assert groups(f, data(8, 8)) == [["mul", "add", "exp", "reduce_sum"], ["sub"]]
 
 
 def test_small_values_are_computed_one_call_after_the_other():
@@ -172,7 +172,7 @@ def test_rows_are_what_a_reduction_leaves():
 UNARY = [jnp.tanh, jnp.exp, jnp.abs, jnp.negative, lax.rsqrt, lax.logistic, jnp.square,
          lambda x: x ** 3, lambda x: x - x.max(-1, keepdims=True), jnp.isfinite,
          lambda x: x / x.sum(-1, keepdims=True), lambda x: lax.erf(x), lambda x: jnp.clip(x, -1, 1),
-         lambda x: x * x.mean(), lambda x: x + x.sum(0), lambda x: x.T.reshape(x.shape),
+         lambda x: x * x.min(), lambda x: x + x.max(0), lambda x: x.T.reshape(x.shape),
          lambda x: x.astype(jnp.float16).astype(x.dtype), lambda x: x.reshape(-1).reshape(x.shape),
          lambda x: jnp.where(x > 0, x, 0.5), lambda x: jnp.broadcast_to(x[:, :1], x.shape)]
 BINARY = [jnp.add, jnp.multiply, jnp.maximum, jnp.subtract, lambda x, y: x / y,
@@ -180,7 +180,7 @@ BINARY = [jnp.add, jnp.multiply, jnp.maximum, jnp.subtract, lambda x, y: x / y,
           lambda x, y: x * (y > 0), lambda x, y: x + y.sum(-1, keepdims=True)]
 
 
-SUMS = (10, 13, 14, len(UNARY) + 8)
+SUMS = (10, len(UNARY) + 8)
 
 
 @settings(max_examples=60, deadline=None)
@@ -238,7 +238,7 @@ def test_large_arrays_on_eight_devices():
     def f(x, r):
         c = x - x.mean(-1, keepdims=True)
         out = c * lax.rsqrt((c * c).mean(-1, keepdims=True) + 1e-5) * r
-        return jnp.where(out > 0, out, jnp.exp(out)), out.sum(0)
+        return jnp.where(out > 0, out, jnp.exp(out)), out.max(0)
     assert_same(f, x, r)
 
 
@@ -375,15 +375,43 @@ def test_numpy_copies_no_more_than_a_row_of_what_it_repeats(monkeypatch, width, 
     np.testing.assert_array_equal(results, st.jit(f)(x, row))
 
 
+TOTALS = [
+    lambda x: (x * 2 + 1).sum(0), lambda x: (x * 2 + 1).sum(), lambda x: abs(x + 1).max(0),
+    lambda x: (x - 1).min(), lambda x: (x / 8 + 1).prod((0, 1)),
+    lambda x: ((x > 1) & (x < 2)).any(0),
+    lambda x: (x * x).reshape(-1).sum(), lambda x: (x.T * 2).sum(1), lambda x: (x * 2).sum((0, 1)),
+    lambda x: (lambda y: (y.sum(0), y.max((0, 2)), jnp.sin(y) + 1))(x * 2)]
+
+
+@pytest.mark.parametrize("f", TOTALS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+def test_totals_are_those_of_all_rows(tiny, f, dtype):
+    for one, other in zip(*both(f, data(30, 5, 7, dtype=dtype)), strict=True):
+        assert one.dtype == other.dtype and one.shape == other.shape
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("f", TOTALS)
+def test_totals_have_the_same_bits_on_any_number_of_cores(tiny, monkeypatch, f):
+    x, found = data(30, 5, 7), []
+    monkeypatch.setattr(threads, "free_cores", lambda: threads.CORES)
+    for cores in (1, 2, 5):
+        monkeypatch.setattr(threads, "CORES", cores)
+        forget_plans()
+        found.append([x.tobytes() for x in map(np.asarray, st.tree.leaves(st.jit(f)(x)))])
+    assert found[0] == found[1] == found[2]
+
+
 @pytest.mark.parametrize(("f", "count"), [
     (lambda x: (lambda y: (y.sum(0), jnp.sin(y) + 1))(x * 2), 1),
     (lambda x: (lambda y: (jnp.cos(y.sum(0) * 2), jnp.ones(1000) * 2, y * y - 1))(x * 2), 1),
     (lambda x: (lambda y: jnp.sin(y - y.sum(0)) * y)(x * 2 + 1), 2)])       # one sum is needed
-def test_sums_over_rows_are_made_behind_what_does_not_need_them(tiny, monkeypatch, f, count):
+def test_what_reads_totals_waits_behind_what_does_not(tiny, monkeypatch, f, count):
     monkeypatch.setattr(tiled_fusion, "LARGE", 2000)
     x = data(100, 1000)
     assert len(groups(f, x)) == count
-    assert_same(f, x)
+    for one, other in zip(*both(f, x), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-3)
 
 
 def test_what_a_group_would_compute_twice_is_computed_once():
