@@ -16,6 +16,8 @@ _SHORTEST = 1 << 6              # elements of a row of an array that cannot be c
 
 def _by_rows(ufunc: np.ufunc) -> Any:
     def function(x: Any, y: Any, out: np.ndarray | None = None) -> Any:
+        if out is not None and out.size < FEWEST:       # at once: loops call it often
+            return ufunc(x, y, out=out)
         first = getattr(x, "size", 0) == 1
         number, array = (x, y) if first else (y, x)
         if getattr(number, "size", 0) != 1 or getattr(array, "size", 0) < FEWEST or (
