@@ -1,6 +1,6 @@
 """Symbolic traces of evaluators: the numpy calls that one makes, found by running it on symbols.
 
-The executor evaluates large arrays in blocks (runtime/plans/tiled_fusion.py) and writes plans out
+The executor evaluates large arrays in blocks (runtime/plans/blocked.py) and writes plans out
 as source (runtime/plans/generated.py). For both it must know which elementwise calls and reductions
 an op consists of, without a table of ops. So the evaluator is called with `Symbol`s, which record
 in order the ufuncs, selections, casts and reshapes applied to them. Anything else done to a symbol

@@ -17,11 +17,12 @@ from ..calls.call import Call, Function, last_reads, new_call
 from ..calls.float_errors import silently
 from ..calls.symbolic import Kernel
 from ..storage import freeze_result
+from .blocked import Blocked
 from .draft import Draft, run_passes
 from .generated import Run, generate
 from .in_place import copied
 from .passes import PLANNED
-from .tiled_fusion import LARGE, Blocked
+from .tiled_fusion import LARGE
 
 # A call as a line of a function saves 0.3 to 1 us a run, and takes some 15 to 30 us to write and
 # compile.

@@ -1,6 +1,6 @@
 """Registers of a block: memory that the values of a fused group share, by live range.
 
-A block of fused calls (runtime/plans/tiled_fusion.py) computes one value per numpy call. Here each
+A block of fused calls (runtime/plans/blocked.py) computes one value per numpy call. Here each
 call is given the memory to write to: that of one of the group's results while it is free, or a
 register, which is free again after the last read of its value. The registers of a thread are one
 array from the pool, cut at cache lines, that lives as long as the run. So a block allocates

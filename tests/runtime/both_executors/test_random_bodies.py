@@ -17,7 +17,7 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.kernels import reductions
 from shardtrace.ir.support import threads
-from shardtrace.runtime.plans import in_place, plan, registers, tiled_fusion
+from shardtrace.runtime.plans import blocked, in_place, plan, registers, tiled_fusion
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -26,7 +26,7 @@ DTYPES = ["float32", "float32", "float32", "int32", "int32", "bool"]
 STEPS = ["unary", "binary", "binary", "where", "mask", "mask", "psum", "extreme", "gather",
          "scatter", "swap", "shift", "own", "part", "update", "row", "rows", "take", "sum",
          "reshape", "transpose", "join", "cast", "scan", "scan", "while", "cond", "call"]
-LOW = [(tiled_fusion, "SINGLE", 1), (tiled_fusion, "LARGE", 1), (tiled_fusion, "BLOCK", 50),
+LOW = [(tiled_fusion, "SINGLE", 1), (tiled_fusion, "LARGE", 1), (blocked, "BLOCK", 50),
        (threads, "ENOUGH", 64), (in_place, "FEWEST", 1), (registers, "FEWEST", 1),
        (reductions, "SHORTEST", 2), (plan, "ROUNDS", 1)]
 

@@ -11,7 +11,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.support import buffer_pool, threads
-from shardtrace.runtime.plans import tiled_fusion
+from shardtrace.runtime.plans import blocked
 
 from ...executors import forget_plans
 
@@ -27,8 +27,8 @@ def anew():
 
 def bodies(f, *args, monkeypatch):
     """What is written out for the groups of a function, which gives the same as without groups."""
-    found, original = [], tiled_fusion.written_out
-    monkeypatch.setattr(tiled_fusion, "written_out",
+    found, original = [], blocked.written_out
+    monkeypatch.setattr(blocked, "written_out",
                         lambda *rest: (found.append(original(*rest)), found[-1])[1])
     one = st.jit(f)(*args)
     with st.config.override(shardtrace_skip="fuse"):
@@ -38,7 +38,7 @@ def bodies(f, *args, monkeypatch):
     return found
 
 
-BLOCK = 4 * tiled_fusion.BLOCK
+BLOCK = 4 * blocked.BLOCK
 
 
 @pytest.mark.parametrize(("f", "blocks"), [

@@ -16,7 +16,7 @@ from shardtrace.ir.settings.context import config
 from shardtrace.ir.support import buffer_pool as pool
 from shardtrace.ir.support import threads
 from shardtrace.runtime.calls.symbolic import Kernel, record
-from shardtrace.runtime.plans import generated, registers, tiled_fusion
+from shardtrace.runtime.plans import blocked, generated, registers, tiled_fusion
 from shardtrace.runtime.plans.tiling import forms_of
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
@@ -29,10 +29,10 @@ F32 = np.dtype(np.float32)
 def _tiny(patch):
     """Everything is large, blocks are small, and two threads share the work."""
     for module, name, value in ((tiled_fusion, "SINGLE", 1), (tiled_fusion, "LARGE", 1),
-                                (tiled_fusion, "BLOCK", 50), (threads, "ENOUGH", 64),
+                                (blocked, "BLOCK", 50), (threads, "ENOUGH", 64),
                                 (threads, "CORES", 2), (pool, "SMALLEST", 64),
                                 (registers, "FEWEST", 1), (registers, "FEWEST_SELECTED", 1),
-                                (tiled_fusion, "WIDER", 1)):
+                                (blocked, "WIDER", 1)):
         patch.setattr(module, name, value)
     forget_plans()           # what was made ready for other sizes
     yield
@@ -245,14 +245,14 @@ def test_large_arrays_on_eight_devices():
 def test_an_error_in_a_block_names_the_equation(tiny, monkeypatch):
     def broken(*args, out=None):
         raise FloatingPointError("broken")
-    monkeypatch.setattr(tiled_fusion, "_in_block", lambda kernel, forms, rows: with_ufunc(
+    monkeypatch.setattr(blocked, "_in_block", lambda kernel, forms, rows: with_ufunc(
         original(kernel, forms, rows), broken))
     with pytest.raises(FloatingPointError, match="broken") as info:
         st.jit(lambda x: jnp.tanh(x) + 1)(data(32, 32))
     assert any("while running `tanh`" in note for note in info.value.__notes__)
 
 
-original = tiled_fusion._in_block
+original = blocked._in_block
 
 
 def with_ufunc(kernel, function):
@@ -370,7 +370,7 @@ def test_numpy_copies_no_more_than_a_row_of_what_it_repeats(monkeypatch, width, 
         return y / (abs(y).max(-1, keepdims=True) + 1)
     results = st.jit(f)(x, row)
     assert {*used} == ({buffer, 8192} if buffer else set()) and np.getbufsize() == 8192
-    monkeypatch.setattr(tiled_fusion, "LOOP", 1 << 40)
+    monkeypatch.setattr(blocked, "LOOP", 1 << 40)
     st.clear_caches()
     np.testing.assert_array_equal(results, st.jit(f)(x, row))
 

@@ -8,7 +8,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.runtime.plans import tiled_fusion
+from shardtrace.runtime.plans import blocked
 from shardtrace.runtime.rewrites.saved_values import choose, held_bytes
 from shardtrace.runtime.simulation import scanning
 from shardtrace.sharding import AxisType
@@ -128,12 +128,12 @@ def test_a_carry_that_is_stacked_before_and_after_is_one_array(monkeypatch):
 
 def test_a_group_writes_over_an_operand_that_nobody_else_reads(monkeypatch):
     made = []
-    original = tiled_fusion.empty
+    original = blocked.empty
 
     def noted(shape, dtype):
         made.append(shape)
         return original(shape, dtype)
-    monkeypatch.setattr(tiled_fusion, "empty", noted)
+    monkeypatch.setattr(blocked, "empty", noted)
     x, w = (RNG.normal(size=s).astype(np.float32) for s in ((1024, 512), (512, 512)))
 
     def over(x, w):
