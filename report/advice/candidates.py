@@ -63,7 +63,7 @@ class Candidates(PlacedValues):
         axes = tuple(dict.fromkeys(str(a).partition(":")[0] for a in record.mesh_axes))
         near = [(t, self.changes(t, axes, None if others else wanted, others))
                 for t, wanted in self.seeds(cause)]
-        near += [(-1, changes) for changes in self.results(axes, cause) if not others]
+        near += [] if others else self.results(axes, cause)
         rounds: list[tuple[float, int, tuple[Change, ...]]] = []
         single: list[tuple[Change, ...]] = []        # of arguments that have others like them
         for t, changes in near:
@@ -335,19 +335,24 @@ class Candidates(PlacedValues):
 
     # -- results ---------------------------------------------------------------------------------
 
-    def results(self, axes: tuple[str, ...], cause: Cause) -> list[Iterator[Change]]:
-        """Other specs of each result, in out_shardings."""
+    def results(self, axes: tuple[str, ...], cause: Cause) -> list[tuple[int, Iterator[Change]]]:
+        """Other specs of each result, in out_shardings; with its tensor."""
         if self.explicit or not self.partitioned.out_specs:
             return []
-        return [self.of_result(i, axes, self.as_made(i, cause))
+        return [(self.graph_tensor(v) if isinstance(v, Var) else -1,
+                 self.of_result(i, axes, self.as_made(i, cause)))
                 for i, v in enumerate(self.inlined.outvars[:_RESULTS]) if v.aval.shape]
 
     def as_made(self, i: int, cause: Cause) -> Entries | None:
-        """The layout in which a result is before it is moved, where that is what a cause is of."""
-        move, outvars = cause.move, self.reasons.resharded.outvars
-        if move is None or outvars[i] is not move.outvars[0]:
-            return None
-        return move.invars[0].aval.entries
+        """The layout in which a result is before it is moved, where a cause is of one of the moves
+        that it is brought to its layout by.
+        """
+        moves, made = [], self.reasons.resharded.outvars[i]
+        while isinstance(made, Var) and (
+                move := self.reasons.made.get(made)) is not None and move.op is reshard_p:
+            moves.append(move)
+            made = move.invars[0]
+        return made.aval.entries if cause.move in moves else None
 
     def of_result(self, i: int, axes: tuple[str, ...], wanted: Entries | None
                   ) -> Iterator[Change]:

@@ -30,8 +30,10 @@ class Kinds:
         self.wanted = "" if cause.move is None else spec_text(self.brought_to(cause.move))
         self.made = set() if cause.move is None else {
             str(a) for e in cause.move.invars[0].aval.entries for a in e}
-        self.moved = {i for i in range(len(candidates.inlined.outvars))
-                      if self.asked and candidates.as_made(i, cause) is not None}
+        # the axes of the results that asked for it, before they are moved
+        self.moved = {i: {str(a) for e in made for a in e}
+                      for i in range(len(candidates.inlined.outvars))
+                      if self.asked and (made := candidates.as_made(i, cause)) is not None}
         # what asked for it counts, rather than where its axes come from
         written = self.moved or any(made is not None and where(made.location)[:-1] in self.askers
                                     for made in map(candidates.maker.get, candidates.laid_out))
@@ -91,9 +93,10 @@ class Kinds:
         partitioned, found = self.candidates.partitioned, self.candidates
         if isinstance(change, Argument):
             return _axes(partitioned.in_specs[change.index])
-        before = self.made if self.is_direct(change) else set()
         if isinstance(change, Result):
+            before = self.moved.get(change.index, set()) if self.is_direct(change) else set()
             return before | _axes(partitioned.out_specs[change.index])
+        before = self.made if self.is_direct(change) else set()
         var = found.var_at.get(change.places[0]) if isinstance(change, Constrain | Respec) else None
         entries = found.entries.get(found.graph_tensor(var)) if var is not None else None
         return before | {str(a) for e in entries or () for a in e}

@@ -108,10 +108,11 @@ class Blocks:
             return None
         rule = op.factor_rule(tuple([a.aval.shape for a in eqn.invars]),
                               tuple([v.aval.shape for v in eqn.outvars]), eqn.params)
-        found = {rule.operands[i][p[1]][:1] for i, p in enumerate(parts) if p is not None}
-        if len(found) != 1 or found == {()}:
+        # of several, such as the rows and columns of a product, the first; others stay whole
+        f = next((f for i, p in enumerate(parts) if p is not None
+                  for f in rule.operands[i][p[1]][:1]), None)
+        if f is None:
             return None
-        ((f,),) = found
         factor = rule.factors[f]
         return None if factor.blocked or factor.size % self.count else (rule, f)
 
@@ -124,7 +125,7 @@ class Blocks:
             if part is not None and cut == [part[1]]:
                 operands.append(part[0])
                 continue
-            own = None if part is not None or len(cut) > 1 or any(
+            own = None if part is not None and cut or len(cut) > 1 or any(
                 dims[d][0] != f for d in cut) else self.alike(a, cut[0] if cut else None)
             if own is None:
                 return None

@@ -4,6 +4,8 @@
     sum behind            a psum in each step of a scan           one psum behind it
     stack behind          a psum, pmax or pmin of what each step  one of what all steps stack
                           of a scan stacks
+    loop ahead            in each step of a scan, what no step    a loop of its own for that, whose
+                          takes from the one before               exchanges wait for its end
 
 Scalars that enter a loop and depend only on the device's index are computed inside it
 (`with_numbers`), where the other rewrites see them.
@@ -11,7 +13,7 @@ Scalars that enter a loop and depend only on the device's index are computed ins
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -19,6 +21,7 @@ from ....ir.op import OPS
 from ....ir.program import Atom, Equation, Literal, Program, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rewriting.substitution import substituted
+from ....ir.rewriting.unread import drop_dead
 from .rewrites import SCALARS, CodeChange, alike
 
 _REDUCTIONS = ("psum", "psum_invariant", "pmax", "pmin")
@@ -80,6 +83,64 @@ def _stacked_behind(m: Match) -> list[Atom] | None:
     return None
 
 
+def _ahead(body: Program, consts: Sequence[Var], items: Sequence[Var]
+           ) -> tuple[dict[Var, Equation], list[Var]]:
+    """What a step does not take from the one before, by value; and those of these values that hang
+    on the step, reduce or look up, and are read by what does.
+    """
+    own: dict[Var, Equation] = {}
+    reducing = dict.fromkeys(items, False)          # of what hangs on the step; does it reduce?
+    for eqn in body.eqns:
+        reads = [a for a in eqn.invars if isinstance(a, Var)]
+        if eqn.effects or eqn.op.subprograms or any(
+                v not in own and v not in reducing and v not in consts for v in reads):
+            continue
+        own.update(dict.fromkeys(eqn.outvars, eqn))
+        if any(v in reducing for v in reads):
+            reducing.update(dict.fromkeys(
+                eqn.outvars, _reduces(eqn) or any(map(reducing.get, reads))))
+    later = [a for e in body.eqns if e.outvars and e.outvars[0] not in own for a in e.invars]
+    return own, [v for v in dict.fromkeys(later) if isinstance(v, Var) and reducing.get(v)]
+
+
+def _loop_ahead(m: Match) -> list[Atom] | None:
+    """Of a scan whose steps reduce or look up what does not come from the step before: that for
+    all steps in a scan without a carry, and the loop over what it stacks.
+    """
+    body, params = m.eqn.params["jaxpr"], m.eqn.params
+    first = params["num_consts"] + params["num_carry"]
+    consts, items = body.invars[:params["num_consts"]], body.invars[first:]
+    own, read = _ahead(body, consts, items)
+    if not read:
+        return None
+    given = [*consts, *items]
+    copies = {v: Var(v.aval, v.name) for v in (*given, *own)}
+
+    def copied(atoms: Sequence[Atom]) -> list[Atom]:
+        return [copies[a] if isinstance(a, Var) else a for a in atoms]
+
+    alone = drop_dead(body.replace(
+        invars=copied(given), outvars=copied(read), eqns=[e.with_operands(
+            copied(e.invars), copied(e.outvars)) for e in dict.fromkeys(own.values())]))
+    operands = m.eqn.invars
+    stacks = m.emit(m.eqn.op, *operands[:len(consts)], *operands[first:],
+                    **{**params, "jaxpr": alone, "num_carry": 0})
+    taken: dict[Atom, Atom] = {v: Var(v.aval, v.name) for v in read}
+    after = substituted(body, taken)
+    after = drop_dead(after.replace(invars=[*body.invars, *taken.values()]))
+    results = m.emit(m.eqn.op, *operands, *stacks, **{**params, "jaxpr": after})
+    return results if [r.aval for r in results] == [v.aval for v in m.eqn.outvars] else None
+
+
+def _reduces(eqn: Equation) -> bool:
+    """Is it an exchange, or would it leave parts to exchange if its operands were split?"""
+    if eqn.op.collective is not None or eqn.op.rule is None:
+        return eqn.op.collective is not None
+    rule = eqn.op.factor_rule(tuple([a.aval.shape for a in eqn.invars]),
+                              tuple([v.aval.shape for v in eqn.outvars]), eqn.params)
+    return any(f.leaves_sum or f.reducer for f in rule.factors)
+
+
 def with_numbers(eqn: Equation, body: Program, made: Mapping[Var, Equation]) -> Program:
     """The body of a scan with the scalars computed in it that it is given from outside, where they
     hang on the number of the device alone. made: by value, the equation outside that computes it.
@@ -128,5 +189,10 @@ LOOPS: tuple[CodeChange, ...] = (
         "sum behind", "out = scan *operands", _summed_behind,
         why="devices add up their own parts, and these are summed once"),
         "sum over devices once, behind the loop, instead of in each step of the one",
+        lambda m: ""),
+    CodeChange(Rewrite(
+        "loop ahead", "out = scan *operands", _loop_ahead,
+        why="what no step takes from the one before is exchanged for all steps together"),
+        "compute what no step takes from the one before for all steps first, ahead of the loop",
         lambda m: ""),
 )

@@ -1,13 +1,16 @@
-"""Rewrites that change the columns of a weight instead of those of its product.
+"""Rewrites that change the rows or columns of a weight instead of what it is multiplied with.
 
     NAME                  instead of                              written
     shaped first          a product whose last dimension is       the product with the weight in
                           reshaped                                that shape
     cut first             columns of a product                    the product with these columns of
                                                                   the weight
+    kept apart            a product of what is flattened          that of what is not, with the
+                                                                  weight in that shape
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ....ir.op import OPS
@@ -69,6 +72,37 @@ def _of_columns(m: Match, d: int, start: int, end: int, result: int = 0) -> Atom
     return fit(m, m.emit(product.op, m.x, part, like=product, **product.params), result)
 
 
+def _kept_apart(m: Match) -> Atom | None:
+    """The product without the reshape that makes one dimension of several before it: over what is
+    summed, the weight has these dimensions, too; else the product is reshaped.
+    """
+    whole, flat, (left, right), batch = m.x.aval.shape, m.flat.aval.shape, *m.dims
+    several = len(whole) - len(flat)
+    d = next((d for d, n in enumerate(flat) if n != whole[d]), len(flat))
+    inner = whole[d:d + several + 1]
+    if (several < 1 or any(batch) or m.dimensions is not None or d == len(flat)
+            or math.prod(inner) != flat[d] or whole[d + several + 1:] != flat[d + 1:]
+            or m.eqn.params.get("out_sharding") is not None):
+        return None
+
+    def apart(dims: Sequence[int], at: int) -> tuple[int, ...]:
+        return tuple([c + several * (c > at) + i for c in dims
+                      for i in range(several + 1 if c == at else 1)])
+
+    weight, rows = m.w, right
+    if d in left:
+        at, shape = right[left.index(d)], m.w.aval.shape
+        rows = apart(right, at)
+        weight = m.emit(OPS["reshape"], m.w, new_sizes=(*shape[:at], *inner, *shape[at + 1:]),
+                        dimensions=None, sharding=None)
+    made = m.emit(m.eqn.op, m.x, weight, like=m.eqn, **{
+        **m.eqn.params, "dimension_numbers": ((apart(left, d), rows), batch)})
+    if d not in left:
+        made = m.emit(OPS["reshape"], made, new_sizes=m.eqn.outvars[0].aval.shape,
+                      dimensions=None, sharding=None)
+    return fit(m, made)
+
+
 _PRODUCT = "product = dot_general x w {dimension_numbers=dims}\n"
 _CUT = "cut the weight instead of its product, or keep its parts apart,"
 WEIGHTS: tuple[CodeChange, ...] = (
@@ -76,6 +110,12 @@ WEIGHTS: tuple[CodeChange, ...] = (
         "shaped first", _PRODUCT + "out = reshape product {new_sizes=sizes, dimensions}",
         _shaped_first, why="the weight is laid out anew, which is smaller than the product"),
         "reshape the weight instead of its product, or keep it in that shape,", lambda m: ""),
+    CodeChange(Rewrite(
+        "kept apart", "flat = reshape x {new_sizes, dimensions}\n"
+        "out = dot_general flat w {dimension_numbers=dims}", _kept_apart,
+        why="dimensions that are kept apart can be split, each by itself"),
+        "multiply by the weight in the shape of what it is multiplied with, instead of flattening "
+        "that,", lambda m: ""),
     *[CodeChange(Rewrite("cut first", _PRODUCT + pattern, made,
                          why="columns of the weight are moved rather than those of its product"),
                  _CUT, lambda m: "")

@@ -10,6 +10,7 @@ import pytest
 import shardtrace as st
 
 from ...user_files import user_file, user_module
+from .explained_code import changed_result, explained_code
 from .test_code_changes import HEAD, blocks, values_of
 
 
@@ -186,3 +187,44 @@ args = (struct((16384, 256), "d"),)
         found = st.explain(module.f)(*module.args)
         assert not [s for c in found.collectives for s in c.suggestions
                     if "behind the loop" in s.text]
+
+
+AHEAD = {
+    "looked up": ("""
+    def step(state, i):
+        found = jnp.take_along_axis(scores[i], labels, 1)
+        return jnp.tanh(state + found), found.max()
+""", lambda scores, labels, i: np.take_along_axis(scores[i], labels, 1)),
+    "summed up, last step first": ("""
+    def step(state, i):
+        total = scores[i].sum(1, keepdims=True) + labels
+        return jnp.tanh(state + total), total.max()
+""", lambda scores, labels, i: scores[i].sum(1, keepdims=True) + labels)}
+
+
+@pytest.mark.parametrize("name", AHEAD)
+def test_what_no_step_takes_from_the_one_before_is_computed_ahead(name, tmp_path) -> None:
+    step, found_in = AHEAD[name]
+    reverse = "last" in name
+    source = HEAD + f"""\
+def f(scores, labels):
+    def over(xs):
+        return lax.scan(step, jnp.zeros((64, 32)), xs, reverse={reverse})
+{step}
+    state, largest = over(jnp.arange(64))
+    return state + largest.sum()
+
+
+mesh = st.make_mesh((2, 4), ("data", "model"))
+args = (struct((64, 64, 4096), None, "data", "model"),
+        struct((64, 32), "data", dtype=np.int32))
+"""
+    with explained_code(tmp_path, source, "ahead of the loop") as (module, found, best):
+        assert best is not None and best.time < found.time * 0.7
+        given = values_of(module.args)
+        changed = changed_result(best, module.args, given)
+    state, total = np.zeros((64, 32), np.float32), np.float32(0)
+    for i in reversed(range(64)) if reverse else range(64):
+        here = found_in(*given, i)
+        state, total = np.tanh(state + here), total + here.max()
+    np.testing.assert_allclose(changed, state + total, rtol=1e-3, atol=1e-3)

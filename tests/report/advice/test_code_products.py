@@ -1,5 +1,5 @@
-"""Rows are read of a product, if that is less, instead of multiplied when they have been read; and
-columns are cut from a weight instead of from its product.
+"""Rows are read of a product, if that is less, instead of multiplied when they have been read;
+columns are cut from a weight instead of from its product; what is multiplied is not flattened.
 """
 from __future__ import annotations
 
@@ -71,3 +71,32 @@ args = struct((8192, 64), "data"), struct((64, 8192), None, "model")
         changed = changed_result(best, module.args, given)
     np.testing.assert_allclose(changed, np.tanh(reference(given[0] @ given[1])), rtol=2e-3,
                                atol=2e-3)
+
+
+APART = "instead of flattening"
+FLAT = {
+    "summed over": ("x.reshape(256, -1) @ w", lambda x, w: x.reshape(256, -1) @ w),
+    "kept": ('jnp.einsum("bi,bj->ij", x.reshape(256, -1), w[:256])',
+             lambda x, w: x.reshape(256, -1).T @ w[:256]),
+    "split otherwise": ("x.reshape(128, -1) @ jnp.concatenate([w, w])", None)}
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_what_is_multiplied_is_not_flattened(name, tmp_path):
+    code, reference = FLAT[name]
+    source = HEAD + f"""\
+def f(x, w):
+    return jnp.tanh({code})
+
+
+mesh = st.make_mesh((2, 4), ("data", "model"))
+args = struct((256, 3, 1024), "data", None, "model"), struct((3072, 16))
+"""
+    with explained_code(tmp_path, source, "instead of flattening") as (module, found, best):
+        if reference is None:
+            assert best is None
+            return
+        assert best is not None and best.received_bytes < found.received_bytes / 2
+        given = [v / 64 for v in values_of(module.args)]
+        changed = changed_result(best, module.args, given)
+    np.testing.assert_allclose(changed, np.tanh(reference(*given)), rtol=2e-3, atol=2e-3)

@@ -6,6 +6,7 @@ is judged by time. What is told first is that change, saves what it says, and br
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Callable
 
@@ -218,6 +219,42 @@ def three_wrong_rows(ps, x):
     for p in ps:
         x = x + (nn.silu(x @ p["gate"]) * (x @ p["up"])) @ p["down"]
     return x
+
+
+@case(struct((2048, 1024), "data"), struct((1024, 32768), None, "model"),
+      fix=r"ask for result \[0\] as P\('data', 'model'\) in out_shardings", reason="out_shardings")
+@functools.partial(st.jit, out_shardings=(NamedSharding(MESH, P()), None))
+def logits_returned_whole_beside_their_loss(x, w):
+    z = nn.gelu(x @ w)
+    return z, nn.logsumexp(z, -1).mean()
+
+
+@case(struct((512, 8192), None, "model"), struct((64, 128, 512), "data"),
+      struct((64, 64), "data", dtype=np.int32), fix="for all steps first, ahead of the loop",
+      reason="leaves partial sums")
+def scores_looked_up_in_each_step(w, x, labels):
+    scores = nn.log_softmax(x @ w, -1)
+
+    def step(alpha, i):
+        found = jnp.take_along_axis(lax.dynamic_index_in_dim(scores, i, 1, False), labels, 1)
+        return jnp.logaddexp(alpha, jnp.roll(alpha, 1, -1)) + found, None
+    return lax.scan(step, jnp.zeros(labels.shape), jnp.arange(128))[0]
+
+
+@case(struct((8192, 512), "d", mesh=LINE), struct((8192, 512), "d", mesh=LINE), mesh=LINE,
+      fix="reduce before the exchange", reason="all_gather")
+def contrast_of_all_pairs_on_each_device(a, b):
+    def body(a, b):
+        a, b = (lax.all_gather(v, "d", axis=0, tiled=True) for v in (a, b))
+        scores = nn.log_softmax(a @ b.T, -1)
+        return -jnp.take_along_axis(scores, jnp.arange(8192)[:, None], 1).mean()
+    return st.shard_map(body, mesh=LINE, in_specs=P("d"), out_specs=P(), check_vma=False)(a, b)
+
+
+@case(struct((256, 7, 7, 512), "data", None, None, "model"), struct((25088, 1024)),
+      fix="instead of flattening", reason="to")
+def features_flattened_for_a_product(x, w):
+    return nn.relu(to(nn.relu(x), "data").reshape(256, -1) @ w)
 
 
 @config.override(shardtrace_objective="time")
