@@ -6,7 +6,9 @@ Bytes are those that the busiest device receives under ring algorithms
 """
 from __future__ import annotations
 
-from ..ir.ops.communication.collective_kinds import each_collective, total_received
+from collections.abc import Iterable, Iterator
+
+from ..ir.ops.communication.collective_kinds import Use, each_collective, total_received
 from ..ir.program import Equation, Program
 from ..ir.source.location import Location
 from ..ir.support.immutable import immutable
@@ -24,7 +26,8 @@ class CollectiveRecord:
     mesh_axes: of the replica groups, `group_size` devices each. received_bytes: by the busiest
     device in one run. count: how often it runs, loops multiplied (1 where a loop does not say how
     often it repeats). conditional: it stands in a branch and may not run. source: the user's line,
-    with `.file` and `.line`. reason: why it exists.
+    with `.file` and `.line`. reason: why it exists. parts: of one with several operands, a record
+    of each, with its own bytes, line and reason.
     """
     kind: str
     op: str
@@ -37,6 +40,7 @@ class CollectiveRecord:
     reason: str
     conditional: bool
     equation: Equation
+    parts: tuple[CollectiveRecord, ...] = ()
 
     @property
     def reason_kind(self) -> str:
@@ -99,10 +103,22 @@ def collectives(program: Program) -> list[CollectiveRecord]:
     Own-block slices, casts and permutations in which no block moves exchange nothing and are left
     out.
     """
-    return [CollectiveRecord(
-        e.kind, e.equation.op.name, e.operand_bytes, e.group_size, e.count, e.mesh_axes,
-        e.received_bytes, e.equation.location, e.equation.reason, e.conditional, e.equation)
-        for e in each_collective(program)]
+    return [_record(use) for use in each_collective(program)]
+
+
+def each_part(records: Iterable[CollectiveRecord]) -> Iterator[tuple[CollectiveRecord, float]]:
+    """What they exchange, operand by operand, each with its share of its collective."""
+    for r in records:
+        for part in r.parts or (r,):
+            yield part, part.received_bytes / r.received_bytes if r.received_bytes else 1.0
+
+
+def _record(use: Use) -> CollectiveRecord:
+    eqn = use.equation
+    return CollectiveRecord(
+        use.kind, eqn.op.name, use.operand_bytes, use.group_size, use.count, use.mesh_axes,
+        use.received_bytes, eqn.location, eqn.reason, use.conditional, eqn,
+        tuple(map(_record, use.parts)))
 
 
 def bytes_received(program: Program) -> int:

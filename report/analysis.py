@@ -5,7 +5,6 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from ..ir.program import Program
 from ..ir.support.collector import collector_paused
 from ..partitioner.collectives import CollectiveRecord, collectives
 from ..partitioner.cost.figures import Figures, figures
@@ -28,17 +27,11 @@ _TRIED = 3          # root causes of which it is looked for what avoids them bef
 _NEARLY = 0.75      # of the most that is saved: as good, and of a dearer cause
 
 
-def costed_collectives(program: Program, topology: Topology
-                       ) -> list[tuple[CollectiveRecord, float]]:
-    """The collectives of a LOCAL program in order, with the seconds of one run of each."""
-    return [(r, exchange_seconds(topology, r)) for r in collectives(program)]
-
-
 class Analysis:
     """The collectives of a partitioned program with their causes, and the totals.
 
-    collectives: in program order. topology: the hardware and where the mesh lies on it. figures:
-    the totals.
+    collectives: in program order; parts: the same, operand by operand. topology: the hardware and
+    where the mesh lies on it. figures: the totals.
     """
 
     def __init__(self, subject: Subject, topology: Topology, name: str = "",
@@ -50,8 +43,9 @@ class Analysis:
         self.name = name or local.name
         with collector_paused():
             self.collectives = tuple([ExplainedCollective(
-                r, seconds, lambda: self.reasons, self._suggestions)
-                for r, seconds in costed_collectives(local, topology)])
+                r, exchange_seconds(topology, r), lambda: self.reasons, self._suggestions)
+                for r in collectives(local)])
+        self.parts = tuple([part for c in self.collectives for part in c.parts or (c,)])
         self.known_warnings: tuple[Any, ...] | None = None     # of warnings/warnings.py
 
     @functools.cached_property
@@ -70,7 +64,7 @@ class Analysis:
         """What tries changes of the program, within one budget."""
         return Search(self.subject, self.topology, self.figures,
                       Candidates(self.partitioned, self.reasons, [
-                          (c.record, c.cause, c.total_time) for c in self.collectives],
+                          (c.record, c.cause, c.total_time) for c in self.parts],
                                  self.freedoms),
                       self.trials, self.suggest_seconds)
 
@@ -101,12 +95,12 @@ class Analysis:
 
     def _causes_of(self, s: Suggestion, c: ExplainedCollective) -> list[RootCause]:
         """The root causes, first that which a suggestion for a collective changes."""
-        return root_causes(self.collectives, self.partitioned, self.freedoms, s.changes, c)
+        return root_causes(self.parts, self.partitioned, self.freedoms, s.changes, c)
 
     @functools.cached_property
     def causes_by_cost(self) -> list[RootCause]:
         """The same without a search for suggestions: that with the dearest collectives first."""
-        return root_causes(self.collectives, self.partitioned, self.freedoms)
+        return root_causes(self.parts, self.partitioned, self.freedoms)
 
     # -- totals ----------------------------------------------------------------------------------
 
@@ -153,7 +147,7 @@ class Analysis:
         """
         moves: dict[int, int] = {}
         total = 0
-        for c in self.collectives:
+        for c in self.parts:
             if c.cause.move is None:
                 total += c.lower_bound * c.count
             else:
@@ -177,6 +171,6 @@ class Analysis:
         return timeline(self.partitioned.local, self.topology)
 
     def at(self, line: int, file: str = "") -> Sequence[ExplainedCollective]:
-        """The collectives that a line of the user's causes."""
-        return [c for c in self.collectives
+        """The collectives that a line of the user's causes, or the parts of them that it does."""
+        return [c for c in self.parts
                 if c.source.line == line and (not file or c.source.file.endswith(file))]

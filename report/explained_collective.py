@@ -8,7 +8,7 @@ from typing import Any
 from ..ir.source.location import Location
 from ..ir.support.collector import collector_paused
 from ..partitioner.choice.comparisons import ASKED, Alternative
-from ..partitioner.collectives import CollectiveRecord
+from ..partitioner.collectives import CollectiveRecord, each_part
 from .advice.suggestion import Found, Suggestion
 from .bounds import reshard_bound
 from .reasons.causes import Asked, Cause, Path
@@ -23,22 +23,40 @@ class ExplainedCollective:
     loops multiplied), source (the user's line, with `.file` and `.line`) as of `CollectiveRecord`.
     time: seconds of one run on the chosen hardware. reason: why it is there, with names and lines;
     paths: the ways of its axes from the annotations, as data. lower_bound: the least bytes that
-    this change of layout moves in one run.
+    this change of layout moves in one run. parts: of one with several operands, each of these, with
+    its own line, reason, bytes, and share of the time; in the rest such a one is as its largest
+    part. exchange: what it is a part of.
     """
 
     def __init__(self, record: CollectiveRecord, seconds: float, reasons: Callable[[], Reasons],
-                 find_suggestions: Callable[[CollectiveRecord, Cause], Found]) -> None:
-        self.record, self.time = record, seconds
+                 find_suggestions: Callable[[CollectiveRecord, Cause], Found],
+                 exchange: ExplainedCollective | None = None) -> None:
+        self.record, self.time, self.exchange = record, seconds, exchange
         self._reasons, self._find_suggestions = reasons, find_suggestions
+        self.parts: tuple[ExplainedCollective, ...] = tuple([
+            ExplainedCollective(part, seconds * share, reasons, find_suggestions, self)
+            for part, share in each_part([record]) if part is not record])
+
+    @functools.cached_property
+    def largest(self) -> ExplainedCollective:
+        """The largest part, the first of several; itself if it has none."""
+        return max(self.parts, key=lambda part: part.received_bytes, default=self)
 
     @functools.cached_property
     def cause(self) -> Cause:
+        if self.parts:
+            return self.largest.cause
         with collector_paused():
             return self._reasons().cause(self.record)
 
     @functools.cached_property
+    def value(self) -> str:
+        """The name of what is moved, in backquotes; "" where the user wrote the exchange."""
+        return "" if self.cause.move is None else self._reasons().name(self.cause.move.invars[0])
+
+    @functools.cached_property
     def reason(self) -> str:
-        return str(self.cause)
+        return "; ".join(dict.fromkeys([part.reason for part in self.parts])) or str(self.cause)
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -46,6 +64,8 @@ class ExplainedCollective:
 
     @functools.cached_property
     def lower_bound(self) -> int:
+        if self.parts:
+            return sum(part.lower_bound for part in self.parts)
         if self.cause.move is None:
             return self.received_bytes
         before, after = self.cause.move.invars[0].aval, self.cause.move.outvars[0].aval
@@ -99,7 +119,7 @@ class ExplainedCollective:
 
     @property
     def source(self) -> Location:
-        return self.cause.asked or self.record.source
+        return self.cause.asked or self.largest.record.source
 
     @functools.cached_property
     def calls(self) -> tuple[Location, ...]:
@@ -110,8 +130,12 @@ class ExplainedCollective:
 
     @property
     def place(self) -> str:
-        """The line, with the calls that tell it from others of a helper function."""
-        return ", called at ".join(map(str, (self.source, *self.calls)))
+        """The line, with the calls that tell it from others of a helper function; how many more
+        lines parts of it are of.
+        """
+        more = len({part.source for part in self.parts} - {self.source})
+        return ", called at ".join(map(str, (self.source, *self.calls))) + (
+            f" and {more} more line{'s' * (more > 1)}" if more else "")
 
     @property
     def total_bytes(self) -> int:
@@ -132,7 +156,7 @@ class ExplainedCollective:
     @property
     def search(self) -> Found:
         """The suggestions, with the number of candidates, and of those tried."""
-        return self._find_suggestions(self.record, self.cause)
+        return self._find_suggestions(self.largest.record, self.cause)
 
     @functools.cached_property
     def vetoes(self) -> tuple[str, ...]:
@@ -157,6 +181,10 @@ class ExplainedCollective:
                 "line": self.asked_by.location.line},
             "paths": [_path(p) for p in self.paths],
             "vetoes": list(self.vetoes)}
+        if self.parts or self.exchange is not None:
+            found["value"] = self.value
+        if self.parts:
+            found["parts"] = [part.to_dict(False) for part in self.parts]
         if suggestions:
             found["suggestions"] = [s.to_dict() for s in self.suggestions]
         return found

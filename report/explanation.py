@@ -45,7 +45,7 @@ class Explanation(Analysis):
         >>> gap.op, gap.lower_bound
         ('cumsum', 256)
         """
-        return gaps(self.collectives)
+        return gaps(self.parts)
 
     def propagation(self) -> Propagation:
         """What propagation did, step by step, and what disagreed in the end.

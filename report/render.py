@@ -51,7 +51,8 @@ def totals(e: Analysis) -> list[tuple[str, str]]:
 
 
 def heading(c: ExplainedCollective) -> str:
-    return record_heading(c.record, c.time)
+    part = "" if c.exchange is None else f", one of {len(c.exchange.parts)} operands"
+    return record_heading(c.record, c.time) + part
 
 
 def record_heading(c: CollectiveRecord, seconds: float) -> str:
@@ -102,7 +103,7 @@ def _blocks(e: Analysis, advised: int, each: bool) -> Iterator[str]:
         yield from _by_cause(e, advised)
     for waste in warnings_of(e):
         yield f"\nwarning: {waste}"
-    furthest = [g for g in gaps(e.collectives) if g.factor > 1.05][:3]
+    furthest = [g for g in gaps(e.parts) if g.factor > 1.05][:3]
     if furthest:
         yield "\n".join(["", "furthest from the lower bound:", *(f"  {g}" for g in furthest)])
 
@@ -114,7 +115,8 @@ def _by_cause(e: Analysis, advised: int) -> Iterator[str]:
     """
     short = 0
     root_causes = e.root_causes if advised else e.causes_by_cost
-    left = [g for cause in root_causes for g in cause.groups[1:]]
+    left = [g for cause in root_causes for g in cause.groups[1:]
+            if g[0].exchange is None or g[0].exchange is not cause.groups[0][0].exchange]
     left.sort(key=lambda g: g[0].kind in ("all-reduce", "reduce-scatter"))
     more_advised = {id(g) for g in left[:max(0, advised - len(root_causes))]}
     told = _Told()
@@ -187,6 +189,9 @@ def _entry(e: Analysis, group: Sequence[ExplainedCollective], start: Sequence[st
         if at.line:
             lines.append(f"   {'called at' if n else '-->'} {at}{inside}")
         lines += [f"   {line}" for line in excerpt(at).splitlines()]
+    lines += [f"   {quantity(sum(p.received_bytes for p in own), 'B')} of "
+              f"{own[0].value or own[0].source.text()}{places(own)}, {own[0].place}: "
+              f"{own[0].verdict}" for own in grouped(c.parts)]
     sentences, about = causes(group), c.cause.told
     if told is None or not told.asked(c):
         lines.append(f"   {c.verdict}")
@@ -339,7 +344,7 @@ def as_dict(e: Analysis, suggestions: bool = True) -> dict[str, Any]:
         "compute_time": e.times.compute, "communication_time": e.times.communication,
         "peak_bytes": e.peak_bytes, "flops": e.flops,
         "arithmetic_intensity": e.arithmetic_intensity, "lower_bound": e.lower_bound,
-        "gap": e.gap, "gaps": [g.to_dict() for g in gaps(e.collectives)],
+        "gap": e.gap, "gaps": [g.to_dict() for g in gaps(e.parts)],
         "root_causes": [r.to_dict() for r in e.root_causes],
         "collectives": [c.to_dict(suggestions) for c in e.collectives],
         "warnings": [w.to_dict() for w in warnings_of(e)],

@@ -52,9 +52,9 @@ class Annotation:
 
 @dataclass(frozen=True)
 class RootCause:
-    """An annotation, and the collectives that are there because of it: the dearest group of equal
-    ones first, of those that are about its own value, and those that no op does without last. text:
-    what it is, "`ws[*]['o']` as P(None, 'model')"; "" where none is known.
+    """An annotation, and the collectives, or parts of them, that are there because of it: the
+    dearest group of equal ones first, of those that are about its own value, and those that no op
+    does without last. text: what it is, "`ws[*]['o']` as P(None, 'model')"; "" where none is known.
     """
     text: str
     groups: tuple[tuple[ExplainedCollective, ...], ...]
@@ -63,6 +63,11 @@ class RootCause:
     @property
     def collectives(self) -> tuple[ExplainedCollective, ...]:
         return tuple([c for group in self.groups for c in group])
+
+    @property
+    def count(self) -> int:
+        """Of its collectives; parts of one are one."""
+        return len({id(c.exchange or c) for c in self.collectives})
 
     @property
     def received_bytes(self) -> int:
@@ -76,13 +81,13 @@ class RootCause:
 
     def said(self, total: int) -> str:
         """In a sentence. total: bytes that the program receives."""
-        n = len(self.collectives)
+        n = self.count
         return (f"{self.text or 'no annotation'}: {n} collective{'s' if n != 1 else ''}, "
                 f"{quantity(self.received_bytes, 'B')} of {quantity(total, 'B')}, "
                 f"{duration(self.time)}")
 
     def to_dict(self) -> dict[str, Any]:
-        return {"text": self.text, "collectives": len(self.collectives),
+        return {"text": self.text, "collectives": self.count,
                 "received_bytes": self.received_bytes, "time": self.time}
 
 
@@ -94,7 +99,7 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
     which is a root cause before all others; about: the collective that they are for. A line of code
     that is changed is one of this, if no line asked for it.
     """
-    rows = _Rows(partitioned, freedoms)
+    rows = _Rows(partitioned, freedoms, [c.cause.asked_by for c in collectives])
     roots = {id(c): dict(sorted(rows.roots(c), key=lambda r: r[1])) for c in collectives}
     before: dict[str, dict[str, bool]] = {}
     for c in collectives:           # axes that a choice brought: from the exchange before over them
@@ -164,7 +169,8 @@ def _alike(name: str) -> bool:
 class _Rows:
     """The annotations of one program, as its user calls them."""
 
-    def __init__(self, partitioned: Partitioned, freedoms: Freedoms | None) -> None:
+    def __init__(self, partitioned: Partitioned, freedoms: Freedoms | None,
+                 asked: Sequence[Asked | None]) -> None:
         program = partitioned.resolved
         names = program.arg_names
         alike: dict[tuple, list[int]] = {}
@@ -178,6 +184,14 @@ class _Rows:
             self.text.update(dict.fromkeys(row, text))
             self.annotations.setdefault(text, Annotation()).arguments.update(row)
         self.at: dict[tuple, str] = {}
+        said: dict[tuple, dict[str, Asked]] = {}        # what asks for something, by place
+        for one in filter(None, asked):
+            if one.location.line:
+                said.setdefault((one.location.file, one.location.line), {})[one.text] = one
+        for place, ones in said.items():
+            if len(ones) > 1:           # several expressions of one line: as what that is told
+                line = next(iter(ones.values())).location.source_line().strip()
+                self.at[place] = f"`{line}` at line {place[1]}"
         self.asked: set[str] = set()
         self.suspect = {self.text[i] for i in (freedoms.unlike if freedoms is not None else ())}
 

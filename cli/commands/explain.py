@@ -217,7 +217,7 @@ def why(options: argparse.Namespace) -> int:
     held = [str(h) for h in e.reasons.held(value)]
     tensor = e.reasons.tensor(value)
     moved = [f"{c.kind} over {', '.join(map(str, c.mesh_axes))} at {c.source}: {c.verdict}"
-             for c in e.collectives if c.cause.move is not None and tensor >= 0
+             for c in e.parts if c.cause.move is not None and tensor >= 0
              and e.reasons.tensor(c.cause.move.outvars[0]) == tensor]
     out = Output(options)
     if out.as_json:

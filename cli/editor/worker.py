@@ -32,7 +32,7 @@ from ...ir.support.lazy import load_all
 from ...ir.support.scopes import override
 from ...ir.text.parse import parse_program
 from ...partitioner.cost.topology import Topology
-from ...report.analysis import costed_collectives
+from ...report.advice.trials import costed_parts
 from ...report.explanation import Explanation
 from ...report.views.costs import fix_data
 from ...report.views.data import moved_data, source_data, type_data
@@ -174,13 +174,13 @@ def look(asked: dict[str, Any], tell: Tell) -> list[Explanation]:
             topology = Topology.of(asked.get("hardware") or config.read("shardtrace_hardware"),
                                    program.mesh.shape)
             own = found.without_programs()
-            own.add(moved_data(costed_collectives(program, topology)))
+            own.add(moved_data(costed_parts(program, topology)))
             running(own.data()["lenses"])
 
     def add(e: Explanation) -> None:
         if e.partitioned.resolved not in typed:
             found.add(type_data(e.partitioned.resolved))
-        found.add(moved_data([(c.record, c.time) for c in e.collectives]))
+        found.add(moved_data([(c.record, c.time) for c in e.parts]))
         added.append(e)
 
     def meet(e: Explanation) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 
 from ...ir.op import params_key
-from ...ir.ops.communication.variadic import EACH, VARIADIC, joined
+from ...ir.ops.communication.variadic import EACH, MEMBERS, VARIADIC, joined
 from ...ir.program import Atom, Equation, Program
 from ..cost.prices import Prices
 from ..reasons import merged_reasons
@@ -212,6 +212,7 @@ class _Combining:
         self.eqns: list[Equation] = []
         self.missing: set[Atom] = set()        # values that wait for a group to complete
         self.postponed: list[Equation] = []    # equations that read them
+        self.joined: dict[Equation, tuple[Equation, ...]] = {}
 
     def run(self) -> Program:
         groups, missing, eqns = self.groups, self.missing, self.eqns
@@ -227,7 +228,9 @@ class _Combining:
                 for waiting in again:
                     complete |= self.add(waiting)
         assert not self.postponed, "every group is complete at the end"
-        return self.program.replace(eqns=self.eqns)
+        program = self.program.replace(eqns=self.eqns)
+        program.memo[MEMBERS] = self.joined
+        return program
 
     def add(self, eqn: Equation) -> bool:
         """Write an equation down if its operands are there; whether this completes a group."""
@@ -247,5 +250,7 @@ class _Combining:
             self.missing.difference_update(member.outvars)
         reason = merged_reasons([f"{e.reason or f'`{e.op.name}`'} ({e.location})"
                                  for e in group.members])
-        self.eqns.append(joined(group.members, reason))
+        eqn = joined(group.members, reason)
+        self.joined[eqn] = tuple(group.members)
+        self.eqns.append(eqn)
         return True

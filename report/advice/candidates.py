@@ -52,6 +52,7 @@ class Candidates(PlacedValues):
                  freedoms: Freedoms | None) -> None:
         super().__init__(partitioned, reasons)
         self.charges, self.freedoms = Charges(explained, self.constraint_at), freedoms
+        self.made_to: dict[tuple, tuple[Change, ...]] = {}     # of changes of groups, what they are
 
     # -- what to look at -------------------------------------------------------------------------
 
@@ -127,8 +128,15 @@ class Candidates(PlacedValues):
         if not isinstance(change, Argument | Result):
             return (change,)
         group = self.groups[isinstance(change, Result)].get(change.index, {change.index: ""})
-        return tuple([change.of(i, name) for i, name in group.items()]) if len(group) > 1 else (
-            change,)
+        return self.all_of(change, group) if len(group) > 1 else (change,)
+
+    def all_of(self, change: Argument | Result, group: dict[int, str]) -> tuple[Change, ...]:
+        """A change of an argument or result, made to all of a group."""
+        key = id(group), type(change), change.spec, change.was
+        found = self.made_to.get(key)
+        if found is None:
+            found = self.made_to[key] = tuple([change.of(i, name) for i, name in group.items()])
+        return found
 
     def siblings(self, change: Change) -> tuple[Change, ...]:
         """A change of an argument made to all of its tree that are in the same layout, of whatever
@@ -143,7 +151,7 @@ class Candidates(PlacedValues):
             if len(change.spec) > len(shape) or not is_layout(
                     self.mesh, shape, change.spec.padded(len(shape)).entries):
                 return self.alike(change)
-        return tuple([change.of(i, name) for i, name in group.items()])
+        return self.all_of(change, group)
 
     def taken_out(self, change: Respec) -> tuple[Change, ...]:
         """All that is asked for as a constraint that is taken out is, of values of its shape."""

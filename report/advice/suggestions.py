@@ -26,9 +26,8 @@ from dataclasses import replace
 from typing import Any
 
 from ...ir.support.progress import counted
-from ...partitioner.collectives import CollectiveRecord, collectives
+from ...partitioner.collectives import CollectiveRecord
 from ...partitioner.cost.figures import Figures
-from ...partitioner.cost.schedule import exchange_seconds
 from ...partitioner.cost.topology import Topology
 from ..reasons.causes import Cause, whole_axes
 from .candidates import Candidates
@@ -37,7 +36,7 @@ from .kinds import Kinds
 from .ranking import EQUAL_WORTH, LITTLE, SAME, SOME, Ranking, target, without_repeats
 from .repetition import PERIODS
 from .suggestion import Found, Suggestion
-from .trials import Budget, Subject, Trials, Tried, key_of, short_trials
+from .trials import Budget, Subject, Trials, Tried, costed_parts, key_of, short_trials
 
 SECONDS = 2.0      # seconds for all suggestions of an explanation
 SINGLES = 48       # candidates tried for one collective, at most
@@ -177,11 +176,12 @@ class _One(Ranking):
     def __init__(self, search: Search, trials: Trials, record: CollectiveRecord, kinds: Kinds,
                  left: float) -> None:
         self.search, self.record, self.left = search, record, left
-        same = [r for r in collectives(trials.partitioned.local)
-                 if key_of(r) == key_of(record) and r.received_bytes == record.received_bytes]
-        super().__init__(trials, kinds, sum(r.total for r in same) / max(
+        same = [(r, seconds) for r, seconds in costed_parts(
+            trials.partitioned.local, search.topology)
+                if key_of(r) == key_of(record) and r.received_bytes == record.received_bytes]
+        super().__init__(trials, kinds, sum(r.total for r, _ in same) / max(
             1, trials.before.at.get(key_of(record), 0)) if same else 1.0)
-        self.seconds = sum(exchange_seconds(search.topology, r) * r.count for r in same)
+        self.seconds = sum(seconds * r.count for r, seconds in same)
         self.found: list[Suggestion] = []
         self.count = 0
         self.start = search.budget.left

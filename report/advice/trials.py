@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from ...ir.diagnostics.errors import ShardtraceError
 from ...ir.ops.communication.collective_kinds import each_collective
-from ...partitioner.collectives import CollectiveRecord, collectives
+from ...ir.program import Program
+from ...partitioner.collectives import CollectiveRecord, collectives, each_part
 from ...partitioner.cost.figures import Figures, figures
 from ...partitioner.cost.links import collective_seconds
 from ...partitioner.cost.schedule import exchange_seconds
@@ -89,8 +90,8 @@ class Tried:
     def seconds(self, key: tuple, topology: Topology) -> float:
         """Seconds that the collectives of a kind and line take over all runs, one after the other.
         """
-        return sum(exchange_seconds(topology, r) * r.count
-                   for r in collectives(self.partitioned.local) if key_of(r) == key)
+        return sum(seconds * r.count for r, seconds in costed_parts(
+            self.partitioned.local, topology) if key_of(r) == key)
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,8 @@ def short_trials(whole: Trials, topology: Topology, periods: int = PERIODS) -> T
         partitioned = subject.partitioned
         whole.budget.left -= work_of(partitioned, len(short.program.eqns), compared)
         # one plan suffices if it is like the one taken for the whole program
-        if compared or whole.before.at.keys() <= {*map(key_of, collectives(partitioned.local))}:
+        if compared or whole.before.at.keys() <= {
+                key_of(r) for r, _ in each_part(collectives(partitioned.local))}:
             break
     place: dict[Any, Place] = {v: at for at, v, _ in places(partitioned.stages["inlined"])}
     same: dict[Place, Place] = {at: place[v] for at, v, _ in places(inlined) if v in place}
@@ -227,11 +229,19 @@ def work(equations: int, axes: int, plans: int = 2) -> float:
 def _summary(partitioned: Partitioned, found: Callable[[], Figures]) -> Tried:
     at: dict[tuple, int] = {}
     axes: dict[tuple, frozenset[str]] = {}
-    for r in collectives(partitioned.local):
+    for r, _ in each_part(collectives(partitioned.local)):
         at[key_of(r)] = at.get(key_of(r), 0) + r.total
         axes[key_of(r)] = axes.get(key_of(r), frozenset()) | frozenset(map(str, r.mesh_axes))
     received = sum(use.received_bytes * use.count for use in each_collective(partitioned.local))
     return Tried(received, found, partitioned, at, axes)
+
+
+def costed_parts(program: Program, topology: Topology) -> list[tuple[CollectiveRecord, float]]:
+    """What a LOCAL program exchanges, operand by operand, with the seconds of one run of each: its
+    share of those of its collective.
+    """
+    return [(part, exchange_seconds(topology, r) * share) for r in collectives(program)
+            for part, share in each_part([r])]
 
 
 def key_of(record: CollectiveRecord) -> tuple:

@@ -16,7 +16,7 @@ from ...ir.program import Atom, Equation, Var
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.types import ArrayType
 from ...partitioner.choice.comparisons import ASKED, kind_of, parse_alternative, without_alternative
-from ...partitioner.collectives import CollectiveRecord, collectives
+from ...partitioner.collectives import CollectiveRecord, collectives, each_part
 from ...partitioner.propagation.origins import vetoes
 from ...partitioner.reasons import WRITTEN, written
 from ..words import spec_text
@@ -209,7 +209,7 @@ class Reasons(BodyPaths):
         for several layers causes as many, in the same order.
         """
         alike: dict[tuple, list[int]] = {}
-        for r in collectives(self.local):
+        for r, _ in each_part(collectives(self.local)):
             key = (r.kind, reached(r.source), r.reason, r.mesh_axes)
             alike.setdefault(key, []).append(id(r.equation))
         return {eqn: (n, len(same)) for same in alike.values() for n, eqn in enumerate(same)}

@@ -23,7 +23,7 @@ _HELD = 200          # buffers listed at the peak, at most
 
 def collective_data(costed: Iterable[tuple[CollectiveRecord, float]], tables: Tables
                     ) -> list[dict[str, Any]]:
-    """Each collective in program order: kind, place, bytes and time."""
+    """Each collective, or part of one, in program order: kind, place, bytes and time."""
     return [{"kind": r.kind, "axes": [str(a) for a in r.mesh_axes], "group": r.group_size,
              "bytes": r.received_bytes, "count": r.count, "time": seconds,
              "heading": record_heading(r, seconds), "place": tables.place(r.source)}
@@ -33,20 +33,21 @@ def collective_data(costed: Iterable[tuple[CollectiveRecord, float]], tables: Ta
 def reason_data(e: Analysis, tables: Tables) -> list[dict[str, Any]]:
     """Why each collective is there, and at which line."""
     return [{"reason_kind": c.reason_kind, "verdict": c.verdict, "reasons": c.cause.lines(),
-             "place": tables.place(c.source)} for c in e.collectives]
+             "place": tables.place(c.source)} for c in e.parts]
 
 
 def collective_numbers(e: Analysis) -> dict[int, int]:
-    """From the identity of an equation to the number of its collective."""
-    return {id(c.record.equation): n for n, c in enumerate(e.collectives)}
+    """From the identity of an equation to the number of its collective, or of the largest part."""
+    number = {id(c): n for n, c in enumerate(e.parts)}
+    return {id(c.record.equation): number[id(c.largest)] for c in e.collectives}
 
 
 def cause_data(e: Analysis, advised: int) -> list[dict[str, Any]]:
     """The root causes, with groups of equal collectives, each with fixes if it is among the
     `advised` most expensive ones.
     """
-    number = {id(c): n for n, c in enumerate(e.collectives)}
-    chosen = advised_of(e, advised) if advised else []
+    number = {id(c): n for n, c in enumerate(e.parts)}
+    chosen = [c.largest for c in advised_of(e, advised)] if advised else []
     with_advice = [*chosen, *(cause.groups[0][0] for cause in e.root_causes[:advised])]
     return [{"text": cause.text, "said": cause.said(e.received_bytes),
              "bytes": cause.received_bytes, "time": cause.time,
@@ -115,7 +116,7 @@ def timeline_data(e: Analysis, tables: Tables) -> dict[str, Any]:
                 continue
             seen.add(key)
             n = number.get(id(event.equation), -1)
-            axes = e.collectives[n].mesh_axes if n >= 0 else (event.stream,)
+            axes = e.parts[n].mesh_axes if n >= 0 else (event.stream,)
             lane = _lane(axes)
         events.append([lanes.setdefault(lane, len(lanes)), event.start, event.seconds,
                        event.equation.op.name, tables.place(event.equation.location), n,

@@ -72,7 +72,7 @@ def view_data(e: Analysis, advised: int = 3) -> dict[str, Any]:
 def _at_lines(e: Analysis, tables: Tables) -> dict[str, Any]:
     sources = Sources(e.partitioned.resolved, tables, e.reasons)
     moved = [{**c, **why} for c, why in zip(
-        collective_data([(c.record, c.time) for c in e.collectives], tables),
+        collective_data([(c.record, c.time) for c in e.parts], tables),
         reason_data(e, tables), strict=True)]
     mesh = e.partitioned.mesh
     return {

@@ -84,7 +84,7 @@ def test_all_that_is_written_at_a_line_is_one_cause() -> None:
 
     w = struct((256, 16, 64), None, "model")
     cause = st.explain(f)(struct((64, 512, 256), "data"), w, w, w).root_causes[0]
-    assert cause.text.startswith("`with_sharding_constraint` at line")      # to(k) and to(v)
+    assert cause.text.startswith("`k, v = to(k), to(v)` at line")
     assert len(cause.collectives) >= 2
 
 

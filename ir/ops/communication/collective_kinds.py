@@ -15,13 +15,15 @@ from ...program import Atom, Equation, Literal, Program, Var
 from ...support.named_tuple import NamedTuple
 from . import group_exchange as exchange
 from .retile import retile_kind, retile_p
+from .variadic import MEMBERS
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 
 
 class Use(NamedTuple):
     """A collective of a program. count: how often it runs, 1 where a loop does not say how often
-    it repeats. conditional: whether it stands in a branch, so that it may not run.
+    it repeats. conditional: whether it stands in a branch, so that it may not run. members: of one
+    with several operands, the exchanges that were joined, where that is known.
     """
     equation: Equation
     kind: str
@@ -29,6 +31,12 @@ class Use(NamedTuple):
     group_size: int
     count: int
     conditional: bool
+    members: Sequence[Equation] = ()
+
+    @property
+    def parts(self) -> list[Use]:
+        """What it exchanges of each operand, as if alone; nothing of one operand."""
+        return [self._replace(equation=eqn, members=()) for eqn in self.members]
 
     @property
     def operand_bytes(self) -> int:
@@ -92,7 +100,7 @@ def _uses(program: Program, count: int, conditional: bool) -> Iterator[Use]:
     for eqn in program.eqns:
         found = _kind(eqn)
         if found is not None:
-            yield Use(eqn, *found, count, conditional)
+            yield Use(eqn, *found, count, conditional, program.memo.get(MEMBERS, {}).get(eqn, ()))
         for name in eqn.op.subprograms:
             held = eqn.params[name]
             branches = held if isinstance(held, tuple) else (held,)

@@ -23,6 +23,10 @@ Params = dict[str, Any]
 EACH = frozenset(("all_gather_dimension", "scatter_dimension", "tiled"))
 """Params that each operand has of its own."""
 
+MEMBERS = "exchanges that were joined"
+"""In the memo of a program: by variadic exchange, the exchanges of its operands before, each with
+its own line and reason."""
+
 
 def _own_params(params: Params, count: int) -> Iterator[Params]:
     """The params of each operand."""

@@ -120,8 +120,9 @@ def _loop_ahead(m: Match) -> list[Atom] | None:
         return [copies[a] if isinstance(a, Var) else a for a in atoms]
 
     alone = drop_dead(body.replace(
-        invars=copied(given), outvars=copied(read), eqns=[e.with_operands(
-            copied(e.invars), copied(e.outvars)) for e in dict.fromkeys(own.values())]))
+        invars=[copies[v] for v in given], outvars=copied(read), eqns=[e.with_operands(
+            copied(e.invars), [copies[v] for v in e.outvars]) for e in dict.fromkeys(own.values())]
+    ))
     operands = m.eqn.invars
     stacks = m.emit(m.eqn.op, *operands[:len(consts)], *operands[first:],
                     **{**params, "jaxpr": alone, "num_carry": 0})
