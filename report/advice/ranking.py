@@ -1,10 +1,11 @@
 """Ranks the suggestions for a collective: what each saves, less what it costs.
 
-A suggestion is worth the seconds of exchange that it saves. Saved computation counts for next to
-nothing, because splitting over more axes always saves some, whatever the mistake. (Where no
-argument gets further axes, half of the saved step time counts instead, if that is more, and all of
-it of changes of code, which split nothing.) It is worth less if the caller has to exchange instead,
-if memory or operations rise by over a tenth, and for anything beside the point:
+A suggestion is worth the seconds of exchange that it saves; if it computes more instead, no more
+than it saves of a step. Saved computation counts for next to nothing, because splitting over more
+axes always saves some, whatever the mistake. (Where no argument gets further axes, half of the
+saved step time counts instead, if that is more, and all of it of changes of code, which split
+nothing.) It is worth less if the caller has to exchange instead, if memory or operations rise by
+over a tenth, and for anything beside the point:
 
 - values are split further: over axes other than those of the collective, into more parts, or, where
   they or results get axes, so that less is computed;
@@ -89,6 +90,8 @@ class Ranking:
         """Seconds, as said above."""
         base = self.trials.base
         gain, saved = base.times.communication - s._exchange, base.time - s.time
+        if s.flops > base.flops * SOME:          # exchanges that are bought with operations
+            gain = min(gain, saved)
         gain += max(0.0, saved - gain) * LITTLE
         if self.fills(s):
             gain = max(gain, saved)

@@ -3,8 +3,8 @@
     NAME                  instead of                              written
     shaped first          a product whose last dimension is       the product with the weight in
                           reshaped                                that shape
-    cut first             columns of a product                    the product with these columns of
-                                                                  the weight
+    cut first             columns of a product, also with a       the product with these columns of
+                          bias                                    the weight, and of the bias
     kept apart            a product of what is flattened          that of what is not, with the
                                                                   weight in that shape
 """
@@ -59,17 +59,37 @@ def _split_first(m: Match) -> Sequence[Atom] | None:
 
 
 def _of_columns(m: Match, d: int, start: int, end: int, result: int = 0) -> Atom | None:
-    """The product with the columns start .. end of the weight: those of dimension d of it."""
+    """The product with the columns start .. end of the weight: those of dimension d of it. With
+    those of what is added to it, if something is.
+    """
     (left, right), (batch, others) = m.dims
     product, first = m.maker(m.product), m.x.aval.ndim - len(left)
     if d < first or product is None or product.params.get("out_sharding") is not None:
         return None
     column = [c for c in range(m.w.aval.ndim) if c not in (*right, *others)][d - first]
-    cut = [(0, n) for n in m.w.aval.shape]
-    cut[column] = start, end
-    part = m.emit(OPS["slice"], m.w, start_indices=tuple([a for a, _ in cut]),
-                  limit_indices=tuple([b for _, b in cut]), strides=None)
-    return fit(m, m.emit(product.op, m.x, part, like=product, **product.params), result)
+    part = _cut(m, m.w, column, start, end)
+    made = m.emit(product.op, m.x, part, like=product, **product.params)
+    added = m.maker(m.eqn.invars[0])
+    if added is not None and added is not product:
+        others_of = [a if a is not m.product else None for a in added.invars]
+        operands = [made if a is None else _cut(m, a, d, start, end) for a in others_of]
+        made = m.emit(added.op, *operands, like=added, **added.params)
+    return fit(m, made, result)
+
+
+def _cut(m: Match, a: Atom, d: int, start: int, end: int) -> Atom:
+    """The part start .. end of a value along a dimension; of what is repeated, the part of that."""
+    eqn = m.maker(a)
+    if eqn is not None and eqn.op.name == "broadcast_in_dim":
+        (x,), shape = eqn.invars, [*eqn.params["shape"]]
+        at = eqn.params["broadcast_dimensions"]
+        shape[d] = end - start
+        if d in at and x.aval.shape[at.index(d)] != 1:
+            x = _cut(m, x, at.index(d), start, end)
+        return m.emit(eqn.op, x, **{**eqn.params, "shape": tuple(shape)})
+    bounds = [(start, end) if k == d else (0, n) for k, n in enumerate(a.aval.shape)]
+    return m.emit(OPS["slice"], a, start_indices=tuple([a for a, _ in bounds]),
+                  limit_indices=tuple([b for _, b in bounds]), strides=None)
 
 
 def _kept_apart(m: Match) -> Atom | None:
@@ -119,8 +139,10 @@ WEIGHTS: tuple[CodeChange, ...] = (
     *[CodeChange(Rewrite("cut first", _PRODUCT + pattern, made,
                          why="columns of the weight are moved rather than those of its product"),
                  _CUT, lambda m: "")
+      for read, before in (("product", ""), ("biased", "biased = add product bias\n"),
+                           ("biased", "biased = add bias product\n"))
       for pattern, made in (
-        ("out = slice product {start_indices=starts, limit_indices=ends, strides=steps}",
+        (f"{before}out = slice {read} {{start_indices=starts, limit_indices=ends, strides=steps}}",
          _cut_first),
-        ("out = split product {sizes, axis}", _split_first))],
+        (f"{before}out = split {read} {{sizes, axis}}", _split_first))],
 )

@@ -46,6 +46,10 @@ CUT = "cut the weight instead of its product"
 COLUMNS = {
     "a split": ("jnp.subtract(*jnp.split(h, 2, -1))", lambda h: h[:, :4096] - h[:, 4096:]),
     "the last columns": ("h[:, 6144:]", lambda h: h[:, 6144:]),
+    "a split behind a bias": ("jnp.subtract(*jnp.split(h + jnp.sin(jnp.arange(8192.0)), 2, 1))",
+                              lambda h: np.subtract(*np.split(h + np.sin(np.arange(8192)), 2, 1))),
+    "the last columns behind a bias": ("(jnp.cos(jnp.arange(8192.0)) + h)[:, 6144:]",
+                                       lambda h: (np.cos(np.arange(8192.0)) + h)[:, 6144:]),
     "rows": ("h[:4096] - h[4096:]", None),
     "every second": ("h[:, ::2]", None)}
 
