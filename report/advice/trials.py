@@ -223,7 +223,7 @@ def work(equations: int, axes: int, plans: int = 2) -> float:
     """The work of a trial, in equations of a program with one or two mesh axes for which two plans
     are compared: the number of layouts grows with the square of the axes.
     """
-    return (equations + _TRIAL) * max(1, axes * axes // 4) * plans / 2
+    return (equations + _TRIAL) * max(1.0, axes * axes / 8) * plans / 2
 
 
 def _summary(partitioned: Partitioned, found: Callable[[], Figures]) -> Tried:

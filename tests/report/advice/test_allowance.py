@@ -58,7 +58,7 @@ def test_no_time_is_no_trials(text, monkeypatch):
 
 def test_more_axes_are_more_work():
     work = advice_trials.work
-    assert work(10, 8) == 16 * work(10, 2) == 16 * work(10, 1)
+    assert work(10, 8) == 8 * work(10, 2) == 8 * work(10, 1)
 
 
 def test_an_interrupt_ends_the_search_and_keeps_what_was_found(text, monkeypatch):
