@@ -17,7 +17,8 @@ over a tenth, and for anything beside the point:
 Splitting further is not beside the point where an axis of the mesh does nothing, all being computed
 again along it, and less is exchanged if it is used than by any change that does without it.
 
-A change that has most of the worth of several comes before these, unless all are rows of the table.
+A change that has most of the worth of several, and avoids the collective if they do, comes before
+these, unless all are rows of the table.
 Among suggestions of nearly equal worth the one with least effort comes first, then the one with
 fewest arguments; before all what is faster with less effort and takes no more of anything. If the
 best one needs no further axes, those that do are left out.
@@ -77,7 +78,8 @@ class Ranking:
             for other in left:
                 first = other if self.surpasses(other[1], first[1]) else first
             first = next((other for other in left if _first_of(other[1], first[1])
-                          and other[0] >= first[0] * _MOST), first)
+                          and other[0] >= first[0] * _MOST
+                          and self.avoids(other[1]) >= self.avoids(first[1])), first)
             best.append(first[1])
             left.remove(first)
         if best and self.is_best(best[0]) and not self.over(best[0]):
