@@ -17,8 +17,6 @@ over a tenth, and for anything beside the point:
 Splitting further is not beside the point where an axis of the mesh does nothing, all being computed
 again along it, and less is exchanged if it is used than by any change that does without it.
 
-A change that has most of the worth of several, and avoids the collective if they do, comes before
-these, unless all are rows of the table.
 Among suggestions of nearly equal worth the one with least effort comes first, then the one with
 fewest arguments; before all what is faster with less effort and takes no more of anything. If the
 best one needs no further axes, those that do are left out.
@@ -48,7 +46,6 @@ SOME = 1.01        # times the memory or operations that count as raising them
 _LITTLE_MORE = 1.1       # times the memory, operations or bytes up to which no worth is lost
 _LESS_WORK = 1.1  # times the operations that a change leaves: what is padded less does not split
 _NONE = 0.01       # part of the bytes of a collective that is next to none of them
-_MOST = 0.6        # of the worth of several changes that one of them has: it comes first
 _KEPT = 8          # suggestions for one collective
 _EFFORT = {Constrain: 3, Argument: 2, Result: 2}
 
@@ -77,9 +74,6 @@ class Ranking:
             first = min(near, key=lambda pair: self.effort(pair[1]))
             for other in left:
                 first = other if self.surpasses(other[1], first[1]) else first
-            first = next((other for other in left if _first_of(other[1], first[1])
-                          and other[0] >= first[0] * _MOST
-                          and self.avoids(other[1]) >= self.avoids(first[1])), first)
             best.append(first[1])
             left.remove(first)
         if best and self.is_best(best[0]) and not self.over(best[0]):
@@ -190,15 +184,6 @@ def without_repeats(found: Sequence[Suggestion]) -> list[Suggestion]:
                    or s.text == k.text or _part_of(s, k) for k in (*kept, *again)):
             (again if any(is_equal(s, k) for k in kept) else kept).append(s)
     return [*kept, *again][:_KEPT]
-
-
-def _first_of(s: Suggestion, other: Suggestion) -> bool:
-    """Is it some of the changes of the other one, and are the others neither further rows of the
-    table of arguments, nor what keeps results as they are?
-    """
-    more = set(other.changes) - set(s.changes)
-    return (set(s.changes) < set(other.changes) and not any(isinstance(c, Result) for c in more)
-            and not all(isinstance(c, Argument) for c in other.changes))
 
 
 def _part_of(s: Suggestion, other: Suggestion) -> bool:
