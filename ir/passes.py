@@ -25,8 +25,9 @@ class Pass(NamedTuple):
     stage: the stage that it belongs to, which its last pass leaves, in dumps and by name. doc: what
     is so afterwards. ops: where there is none of these in a program the step has nothing to do;
     empty: it always may have. inside: it goes into the programs that equations hold, too. plans:
-    the plans that it is for: "xla", those that XLA makes; "own", all others; "": all. (Those that
-    may be left out: `SKIPPABLE`, support/environment.py.)
+    the plans that it is for: "xla", those that XLA makes; "own", all others; "": all. decides: its
+    decisions are part of a frozen plan, which is not taken through it again. (Those that may be
+    left out: `SKIPPABLE`, support/environment.py.)
     """
     name: str
     stage: str
@@ -35,6 +36,7 @@ class Pass(NamedTuple):
     ops: frozenset[str] = frozenset()
     inside: bool = False
     plans: str = ""
+    decides: bool = False
 
 
 def run_passes(passes: Iterable[Pass], program: Program, *context: Any,

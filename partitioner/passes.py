@@ -103,27 +103,28 @@ PREPARE: tuple[Pass, ...] = (
     Pass("inline", "inlined", lambda p, r: inline(p),
          "calls are replaced by what they call", CALLS, inside=True),
     Pass("drop-unread", "inlined", lambda p, r: drop_unread(p),
-         "what nothing reads asks for no layout"),
+         "what nothing reads asks for no layout", decides=True),
     Pass("drop-identities", "inlined", lambda p, r: drop_identities(p),
          "what changes nothing is not computed", IDENTITIES, inside=True),
     Pass("merge-equal", "inlined", lambda p, r: merge_equal(p),
-         "equal equations are one before they are split", plans="xla"),
+         "equal equations are one before they are split", plans="xla", decides=True),
     Pass("split-constants", "inlined", lambda p, r: split_constants(p),
          "what is computed from constants alone is so for each reader, laid out as it likes",
-         plans="xla"),
+         plans="xla", decides=True),
     Pass("broadcast-operands", "inlined", lambda p, r: broadcast_operands(p),
          "operands that elementwise equations repeat are repeated by equations of their own",
-         plans="xla"),
+         plans="xla", decides=True),
     Pass("arrange", "inlined", lambda p, r: arrange(p),
-         "concatenations, splits and updates of rows say how far rows are moved", plans="own"),
+         "concatenations, splits and updates of rows say how far rows are moved", plans="own",
+         decides=True),
     Pass("arrange-as-xla", "inlined", lambda p, r: arrange_as_xla(p),
          "splits are slices; concatenations of shifted rows say how far these are moved",
-         plans="xla"),
+         plans="xla", decides=True),
     Pass("pad-uneven", "inlined",
          lambda p, r: pad_uneven(p, r.mesh, r.in_shardings, r.out_shardings,
                                  r.objective.name != "xla"),
          "dimensions that axes would split, but do not divide, are padded so that they do",
-         UNEVEN, inside=True),
+         UNEVEN, inside=True, decides=True),
 )
 
 # Each of these makes room for the next.
@@ -152,11 +153,6 @@ SIMPLIFY: tuple[Pass, ...] = (
          frozenset({"exchange_rows"}), plans="own"),
 )
 
-# Done already in a frozen plan: it is of a prepared program, with reshards in their final places,
-# which go the same ways as before.
-_DECIDED = frozenset(("drop-unread", "pad-uneven", "move-sums", *[
-    step.name for step in PREPARE if step.plans]))
-
 PIPELINE: tuple[Pass, ...] = (
     *PREPARE,
     Pass("propagate", "resolved",
@@ -172,7 +168,7 @@ PIPELINE: tuple[Pass, ...] = (
          "operands are brought to what each equation runs with in XLA, by its steps", plans="xla"),
     Pass("move-sums", "resharded", lambda p, r: move_sums(p, r.prices(p)),
          "reshards stand where they cost least: later, and outside of loops",
-         frozenset({"reshard"}), inside=True, plans="own"),
+         frozenset({"reshard"}), inside=True, plans="own", decides=True),
     Pass("route-reshards", "resharded", lambda p, r: route_reshards(p, r.prices(p)),
          "values go to other layouts by the cheapest way", frozenset({"reshard"}), inside=True,
          plans="own"),
@@ -185,6 +181,7 @@ PIPELINE: tuple[Pass, ...] = (
     Pass("combine", "optimized", _combined,
          "small exchanges that do not wait for each other are one", COMBINED, inside=True),
 )
+_DECIDED = frozenset([step.name for step in PIPELINE if step.decides])
 # By kind of plan, the passes to leave out.
 _OF_OTHERS = {kind: frozenset([step.name for step in PIPELINE if step.plans not in ("", kind)])
               for kind in ("own", "xla")}
