@@ -17,7 +17,7 @@ from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
 from .cost.prices import Objective, Prices
 from .lowering.localize import localize
-from .optimization.combine import COMBINED, combine
+from .optimization.combine import COMBINED, combine, combine_as_xla
 from .optimization.hoist import hoist_invariants
 from .optimization.optimize import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS, dedupe, merge_equal
 from .optimization.shared_rows import share_rows
@@ -88,7 +88,7 @@ def _combined(program: Program, request: PartitionRequest) -> Program:
     objective = request.objective
     judged_by = objective.tried_for or objective.name
     if judged_by == "xla":
-        return combine(program, objective.prices(program.mesh), True)
+        return combine_as_xla(program)
     return combine(program, objective._replace(name="time").prices(program.mesh),
                    parted=judged_by == "time")
 

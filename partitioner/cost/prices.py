@@ -16,6 +16,7 @@ from typing import Any
 
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op import OPS
+from ...ir.program import Equation
 from ...ir.support.caches import cached
 from ...ir.support.environment import OBJECTIVES
 from ...ir.support.lazy import lazy_pattern
@@ -57,6 +58,13 @@ class Price(NamedTuple):
             return 0
         found = self.fixed + int(self.slope * nbytes)
         return found if self.small is None else min(found, self.small.of(nbytes))
+
+    @property
+    def worth_joining(self) -> float:
+        """The size in bytes up to which an exchange is better joined with others: its start costs
+        at least a tenth of what its bytes do. 13 MB over 8 GPUs.
+        """
+        return 10 * self.fixed / self.slope if self.slope else 0.0
 
 
 class Objective(NamedTuple):
@@ -153,6 +161,12 @@ class Prices:
             found = self._exchanges[key] = self._exchange(*key)
         return found
 
+    def exchange_of(self, eqn: Equation) -> Price:
+        """The price of a collective equation."""
+        collective = eqn.op.collective
+        assert collective is not None
+        return self.exchange(collective.kind, collective.axes(eqn.params))
+
     def _exchange(self, kind: str, axes: tuple[str, ...]) -> Price:
         n = math.prod(map(self.mesh.axis_size, axes))
         if n < 2:
@@ -176,16 +190,6 @@ class Prices:
     def between(self, source: ArrayType, target: ArrayType) -> int:
         """The price of bringing a value from one type to another."""
         return 0 if source.sharding is target.sharding else _between(self, source, target)
-
-    def worth_joining(self, kind: str, axes: Sequence[str]) -> float:
-        """The size in bytes up to which an exchange is better joined with others: up to which its
-        start is a tenth of it, 13 MB over 8 GPUs. XLA's compiler of CPUs joins all-reduces alone,
-        of any size.
-        """
-        if self.made_of[0] == "xla":
-            return math.inf if kind == "all-reduce" else 0.0
-        price = self.exchange(kind, axes)
-        return 10 * price.fixed / price.slope if price.slope else 0.0
 
     def computation(self, flops: float, itemsize: int, nbytes: float) -> int:
         """The price of these operations of a product, and of bytes through memory."""

@@ -7,7 +7,8 @@ rewrite because independence is a property of the whole program.)
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
 from ...ir.op import params_key
@@ -25,46 +26,59 @@ WINDOW = 200
 """Equations over which exchanges are combined: what reads the first waits for the last."""
 
 
-def combine(program: Program, prices: Prices, every: bool = False, parted: bool = False
-            ) -> Program:
+Limit = Callable[[Equation], float]
+"""The size in bytes up to which an exchange may be joined with others."""
+
+
+def combine(program: Program, prices: Prices, parted: bool = False) -> Program:
     """A LOCAL program (without nested ones) with small independent exchanges joined.
 
-    every: however far apart they are. parted: let sums over several axes take two steps if that
-    allows more joining.
+    parted: let sums over several axes take two steps if that allows more joining.
     """
     if VARIADIC.keys().isdisjoint(program.ops):
         return program
-    joint = _priced_groups(program, prices, every)
+
+    def small_groups(program: Program) -> tuple[dict[Equation, tuple], dict[Equation, _Group]]:
+        keys = _keys(program, lambda eqn: prices.exchange_of(eqn).worth_joining)
+        return keys, _groups(program, keys)
+
+    joint = small_groups(program)
     if parted:
-        program, joint = with_parted_sums(program, prices, joint,
-                                          lambda p: _priced_groups(p, prices, every))
-    _, groups = joint
+        program, joint = with_parted_sums(program, prices, joint, small_groups)
+    return _joined(program, joint[1])
+
+
+def combine_as_xla(program: Program) -> Program:
+    """The same as XLA's compiler of CPUs does it: all-reduces alone, of any size and however far
+    apart.
+    """
+    return _joined(program, _groups_in_order(program, _keys(program, _limit_of_xla)))
+
+
+def _limit_of_xla(eqn: Equation) -> float:
+    collective = eqn.op.collective
+    return math.inf if collective is not None and collective.kind == "all-reduce" else 0.0
+
+
+def _joined(program: Program, groups: dict[Equation, _Group]) -> Program:
     return _Combining(program, groups).run() if groups else program
 
 
-def _priced_groups(program: Program, prices: Prices, every: bool
-                   ) -> tuple[dict[Equation, tuple], dict[Equation, _Group]]:
-    """(what each small exchange must have in common with others, the group of each that has
-    company).
-    """
-    keys = {eqn: key for eqn in program.eqns
-            if eqn.op in VARIADIC and (key := _key(eqn, prices)) is not None}
-    return keys, _groups(program, keys, every)
+def _keys(program: Program, limit: Limit) -> dict[Equation, tuple]:
+    """For each exchange that is small enough, what others must share with it to be joined."""
+    return {eqn: _key(eqn) for eqn in program.eqns if eqn.op in VARIADIC
+            and 0 < eqn.invars[0].aval.local_nbytes <= limit(eqn)}
 
 
-def _key(eqn: Equation, prices: Prices) -> tuple | None:
-    """What exchanges must have in common to be joined; None for one that is too large."""
+def _key(eqn: Equation) -> tuple:
+    """What exchanges must have in common to be joined."""
     op, aval = eqn.op, eqn.invars[0].aval
     assert op.collective is not None
-    most = prices.worth_joining(op.collective.kind, op.collective.axes(eqn.params))
-    if not 0 < aval.local_nbytes <= most:
-        return None
     common = {k: v for k, v in eqn.params.items() if k not in EACH}
     return op, params_key(common), aval.dtype if op.collective.reduces else None, aval.memory_space
 
 
-def _groups(program: Program, keys: Mapping[Equation, tuple], every: bool
-            ) -> dict[Equation, _Group]:
+def _groups(program: Program, keys: Mapping[Equation, tuple]) -> dict[Equation, _Group]:
     """The group of each exchange that has company.
 
     Members of a group are equally many small exchanges away from the results, so that none waits
@@ -74,8 +88,6 @@ def _groups(program: Program, keys: Mapping[Equation, tuple], every: bool
     """
     if len({*keys.values()}) == len(keys):
         return {}
-    if every:
-        return _groups_in_order(program, keys)
     height: dict[Atom, int] = {}
     open_: dict[tuple, _Group] = {}
     made: dict[tuple, list[_Group]] = {}            # by key, the last group first
@@ -144,6 +156,8 @@ def _groups_in_order(program: Program, keys: Mapping[Equation, tuple]) -> dict[E
 
     Sets of exchanges are integers, a bit for each.
     """
+    if len({*keys.values()}) == len(keys):
+        return {}
     waits: dict[Atom, int] = {}                     # value to the exchanges on which it depends
     own: dict[Equation, int] = {}
     for eqn in program.eqns:

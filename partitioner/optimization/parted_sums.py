@@ -6,7 +6,6 @@ order. Small exchanges over one group count as one.
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -47,20 +46,11 @@ def with_parted_sums(program: Program, prices: Prices, joint: Joint,
 def _price(joint: Joint, prices: Prices) -> int:
     """The price of the exchanges that can be joined."""
     every, grouped = joint
-    sizes: dict[object, int] = {}
-    first: dict[object, Equation] = {}
+    members: dict[object, list[Equation]] = {}
     for eqn in every:
-        group = grouped.get(eqn, eqn)
-        aval = eqn.invars[0].aval
-        size = math.prod(aval.shape) * aval.dtype.itemsize
-        sizes[group] = sizes.get(group, 0) + size
-        first.setdefault(group, eqn)
-    total = 0
-    for group, eqn in first.items():
-        collective = eqn.op.collective
-        assert collective is not None
-        total += prices.exchange(collective.kind, collective.axes(eqn.params)).of(sizes[group])
-    return total
+        members.setdefault(grouped.get(eqn, eqn), []).append(eqn)
+    return sum([prices.exchange_of(eqns[0]).of(sum([e.invars[0].aval.local_nbytes for e in eqns]))
+                for eqns in members.values()])
 
 
 def _parted(program: Program, axes: Axes, steps: tuple[Axes, Axes], some: set[Equation]) -> Program:

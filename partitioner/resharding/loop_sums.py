@@ -196,12 +196,12 @@ class _JoinedSums:
         if not summed:
             return False
         axes = tuple(target.mesh.sort_axes(summed))
-        nbytes = target.local_nbytes
-        if nbytes > self.prices.worth_joining("all-reduce", axes):
+        price, nbytes = self.prices.exchange("all-reduce", axes), target.local_nbytes
+        if nbytes > price.worth_joining:
             return False
         key = after, axes, target.dtype
-        of, known = self.prices.exchange("all-reduce", axes).of, self.together.get(key, 0)
-        self.saved += of(nbytes) + of(known) - of(known + nbytes)
+        known = self.together.get(key, 0)
+        self.saved += price.of(nbytes) + price.of(known) - price.of(known + nbytes)
         self.together[key] = known + nbytes
         return True
 

@@ -12,7 +12,7 @@ from shardtrace.driver.execution.programs import further
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.verify import verify
 from shardtrace.partitioner.cost.prices import Objective
-from shardtrace.partitioner.optimization.combine import combine
+from shardtrace.partitioner.optimization.combine import combine, combine_as_xla
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -159,4 +159,4 @@ program @f(
 """)
     prices = Objective.of("time", "h100").prices(program.mesh)
     verify(combine(program, prices))
-    verify(combine(program, prices, every=True))
+    verify(combine_as_xla(program))
