@@ -225,7 +225,7 @@ class _Printer:
             return "", ""
         if self.brief:
             return brief_place(eqn, self.files), ""
-        return place_text(eqn, program.mesh, program.name, self.files, self.constraints.places,
+        return place_text(eqn, program.name, self.files, self.constraints.places,
                           self.located), reason_text(eqn)
 
     def atom(self, atom: Atom, names: Names, notation: Notation) -> str:

@@ -19,8 +19,8 @@ import os
 import re
 from collections.abc import Mapping
 
-from ..meshes.mesh import AbstractMesh
-from ..ops.communication.collective_kinds import equation_kind
+from ..op import Collective
+from ..ops.communication.collective_kinds import equation_kind, received_bytes
 from ..program import Equation, Var
 from ..source.location import UNKNOWN, Location, ParsedLocation
 from ..support.lazy import lazy_pattern
@@ -80,8 +80,8 @@ def file_word(label: str) -> str:
     return _word(label, _PLAIN_FILE)
 
 
-def place_text(eqn: Equation, mesh: AbstractMesh, function: str, files: Files,
-               asked: Mapping[Var, Location], located: bool = False) -> str:
+def place_text(eqn: Equation, function: str, files: Files, asked: Mapping[Var, Location],
+               located: bool = False) -> str:
     """What an equation costs and where it comes from; '' if there is nothing to say.
 
     asked: where the user constrains values. located: whether equations of this text have locations,
@@ -89,7 +89,7 @@ def place_text(eqn: Equation, mesh: AbstractMesh, function: str, files: Files,
     """
     parts = []
     if eqn.op.collective is not None:
-        cost = wire_text(eqn, mesh)
+        cost = _exchange_text(eqn, eqn.op.collective)
         if cost:
             parts.append(cost)
     place = eqn.location
@@ -133,17 +133,10 @@ def _place_text(place: Location, function: str, files: Files) -> str:
     return f"{text} under {_word(place.scope, _PLAIN_WORD)}" if place.scope else text
 
 
-def wire_text(eqn: Equation, mesh: AbstractMesh) -> str:
+def _exchange_text(eqn: Equation, collective: Collective) -> str:
     """`all-reduce over X, 1,024 B received per device`; '' where these axes are not the mesh's."""
-    collective = eqn.op.collective
-    if collective is None:
-        return ""
-    size = 1
     try:
-        axes = collective.axes(eqn.params)
-        for axis in axes:
-            size *= mesh.axis_size(axis)
-        received = sum(collective.wire(v.aval, size, eqn.params) for v in eqn.invars)
+        axes, received = collective.axes(eqn.params), received_bytes(eqn)
     except (KeyError, ValueError, TypeError, IndexError, AttributeError):   # not verified, perhaps
         return ""
     over = ",".join(map(axis_text, axes))

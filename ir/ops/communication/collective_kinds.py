@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...meshes.mesh import empty_abstract_mesh
 from ...program import Atom, Equation, Literal, Program, Var
 from ...support.named_tuple import NamedTuple
 from . import group_exchange as exchange
@@ -127,7 +128,8 @@ def _kind(eqn: Equation) -> tuple[str, tuple[str, ...], int] | None:
 
 
 def _size(eqn: Equation, axes: Sequence[str]) -> int:
-    mesh = next(a.aval.mesh for a in (*eqn.invars, *eqn.outvars) if a.aval.mesh.axis_names)
+    mesh = next((a.aval.mesh for a in (*eqn.invars, *eqn.outvars) if a.aval.mesh.axis_names),
+                empty_abstract_mesh)
     return math.prod(map(mesh.axis_size, axes))
 
 
