@@ -83,6 +83,7 @@ class PerDeviceRun(DeviceBlocks):
         self.own = dict.fromkeys(range(count) if own is None else own)
         self.wire = wire or (lambda eqn, number, itemsize: LocalWire(count, itemsize))
         self._groups: dict[tuple[str, ...], list[list[int]]] = {}
+        self._parts: dict[Equation, tuple[Equation, ...]] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -149,7 +150,7 @@ class PerDeviceRun(DeviceBlocks):
             return run_callback(self, eqn, operands)
         if op.collective is not None:
             return [self.collective(one, x, eqn, k) for k, (one, x) in enumerate(
-                zip(alone(eqn), operands, strict=True))]
+                zip(self.parts(eqn), operands, strict=True))]
         if op.subprograms and op.evaluate is None:
             return self.control(eqn, operands)
         types = [v.aval for v in eqn.outvars]
@@ -177,6 +178,13 @@ class PerDeviceRun(DeviceBlocks):
                         "executor has no strategy for it")
 
     # -- collectives ---------------------------------------------------------------------------
+    def parts(self, eqn: Equation) -> tuple[Equation, ...]:
+        """The exchanges of single operands that an equation is."""
+        found = self._parts.get(eqn)
+        if found is None:
+            found = self._parts[eqn] = tuple(alone(eqn))
+        return found
+
     def groups(self, names: Sequence[str]) -> list[list[int]]:
         """The replica groups along these axes: device numbers, the first axis varying slowest."""
         known = self._groups.get(tuple(names))
