@@ -19,8 +19,9 @@ shorter, plus a tenth.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from ..ir.diagnostics.diagnostic import fail
@@ -101,86 +102,113 @@ def planned(program: Program, request: PartitionRequest, passes: Sequence[Pass],
         yield stage, program
     first = dict(staged(program, request, passes[at:], dump))
     if FIRST in names:
-        first = _best_plan(given, program, request, passes, at, first, dump)
+        first = _best_stages(_Plans(given, program, request, passes, at, first), dump)
     yield from first.items()
 
 
-def _best_plan(given: Program, program: Program, request: PartitionRequest, passes: Sequence[Pass],
-           at: int, first: dict[str, Program], dump: Dump | None) -> dict[str, Program]:
-    """The stages of the plan that is taken: those of the first one, or of another.
+class _Plans:
+    """The plans of a program, each made when it is asked for. usual: the one made first.
 
-    given: before all passes. program: before pass `at`, from which on plans differ.
+    given: before all passes. program: before pass `at`, from which on plans differ. first: the
+    stages of the usual plan.
     """
-    objective = request.objective
-    *_, local = first.values()
-    repeats, large, grows = _plans_to_make(local, objective)
-    if request.keeps or not request.compared or (
-            not math.isinf(request.compared) and step_of(local, objective) > request.compared):
-        repeats = large = False
-    least = bool(objective.memory_limit) or objective.name == "memory"
-    if not (repeats or large or least):
-        return first
 
-    def made_by(other: Objective, dump: Dump | None = None, draft: bool = False
-                ) -> Iterator[tuple[str, Program]]:
-        source, steps = program, passes[at:]    # its text names the objective for later stages
-        if other.name == "xla":
-            source, steps = given, passes       # which it prepares in its own way
-        if other != objective:
-            source = with_attribute(source, OBJECTIVE, other.said)
-        return staged(source, request._replace(objective=other, draft=draft), steps, dump)
+    def __init__(self, given: Program, program: Program, request: PartitionRequest,
+                 passes: Sequence[Pass], at: int, first: dict[str, Program]) -> None:
+        self.given, self.program, self.request = given, program, request
+        self.passes, self.at, self.first = passes, at, first
+        self.objective = objective = request.objective
+        self.is_least_wanted = bool(objective.memory_limit) or objective.name == "memory"
+        self.usual = self._plan(first, objective)
+        self._known = {objective: self.usual}
 
-    @functools.cache
-    def plan(other: Objective) -> _Plan:
-        stages = first
-        if other != objective:
-            stages = {}
-            for stage, made in made_by(other, draft=True):
-                if stage == "resharded" and not least and programs_equal(made, first[stage]):
-                    stages = first              # except for joined exchanges
-                    break
-                stages[stage] = made
-        *_, made = stages.values()
-        if made.global_out != local.global_out:     # no plan decides how an open result is split
-            stages, made = first, local
-        return _Plan(stages, made, other, program.memo.get(DONATED, ()))
+    def _plan(self, stages: dict[str, Program], objective: Objective) -> _Plan:
+        *_, local = stages.values()
+        return _Plan(stages, local, objective, self.program.memo.get(DONATED, ()))
 
-    taken = usual = plan(objective)
+    def stages(self, objective: Objective, dump: Dump | None = None, draft: bool = False
+               ) -> Iterator[tuple[str, Program]]:
+        """The stages of the plan for an objective, made anew."""
+        source, steps = self.program, self.passes[self.at:]
+        if objective.name == "xla":
+            source, steps = self.given, self.passes         # which it prepares in its own way
+        if objective != self.objective:                     # for later stages its text names it
+            source = with_attribute(source, OBJECTIVE, objective.said)
+        return staged(source, self.request._replace(objective=objective, draft=draft), steps, dump)
+
+    def of(self, objective: Objective) -> _Plan:
+        """The plan for an objective; the usual one where it comes to the same."""
+        found = self._known.get(objective)
+        if found is None:
+            found = self._known[objective] = self._plan(self._drafted(objective), objective)
+        return found
+
+    def _drafted(self, objective: Objective) -> dict[str, Program]:
+        stages: dict[str, Program] = {}
+        for stage, made in self.stages(objective, draft=True):
+            if stage == "resharded" and not self.is_least_wanted and programs_equal(
+                    made, self.first[stage]):
+                return self.first                   # except for joined exchanges
+            stages[stage] = made
+        *_, local = stages.values()
+        # no plan decides how an open result is split
+        return stages if local.global_out == self.usual.local.global_out else self.first
+
+
+def _best_stages(plans: _Plans, dump: Dump | None) -> dict[str, Program]:
+    """The stages of the plan that is taken: those of the usual one, or of another."""
+    taken = _best_plan(plans)
+    if plans.is_least_wanted:
+        taken = _with_least_memory(plans, taken)
+    if taken.stages is plans.first:
+        return plans.first
+    if dump is not None and dump.folder is not None:
+        dump.rewind(len(taken.stages))
+    return dict(plans.stages(taken.objective, dump))
+
+
+def _best_plan(plans: _Plans) -> _Plan:
+    """The plan that is taken where memory has no limit."""
+    usual, objective, request = plans.usual, plans.objective, plans.request
+    repeats, large, grows = _plans_to_make(usual.local, objective)
+    if request.keeps or not request.compared or not (repeats or large) or (
+            not math.isinf(request.compared)
+            and step_of(usual.local, objective) > request.compared):
+        return usual
+    lighter = [objective._replace(weight=weight, no_repeats=True) for weight in WEIGHTS]
+    no_larger = functools.partial(_shorter_or_lighter, grows=grows)
+    trials: list[tuple[Iterable[_Plan], Judge]] = []        # made as they are judged
     if repeats:
-        for weight in (objective.weight, WEIGHTS[0]):
-            taken = _shorter_or_lighter(taken, plan(objective._replace(
-                weight=weight, no_repeats=True)))
+        trials.append((map(plans.of, (objective._replace(no_repeats=True), lighter[0])),
+                       _shorter_or_lighter))
     if large:
-        xla = plan(_as_xla(objective))
-        if xla.local is not taken.local:
-            taken = _shorter_or_lighter(taken, xla, grows)
+        trials.append((map(plans.of, (_as_xla(objective),)), no_larger))
     if large and not repeats:       # with more weight on blocks, computation is seldom repeated
-        for weight in WEIGHTS:
-            weighed = plan(objective._replace(weight=weight, no_repeats=True))
-            if weighed.local is usual.local:
-                break
-            shorter = taken.longer_than(weighed, MIN_GAIN)
-            if shorter > MIN_GAIN and weighed.peak <= MAX_PEAK_RATIO * shorter * taken.peak:
-                taken = weighed
-    if large and _is_searched_narrowly(program):
-        taken = _shorter_or_lighter(taken, plan(objective._replace(wide=True)), grows)
+        trials.append((itertools.takewhile(lambda p: p.local is not usual.local,
+                                           map(plans.of, lighter)), _much_shorter))
+    if large and _is_searched_narrowly(plans.program):
+        trials.append((map(plans.of, (objective._replace(wide=True),)), no_larger))
+    taken = usual
+    for others, judge in trials:
+        taken = functools.reduce(judge, others, taken)
     if taken.longer_than(usual, 1.0) > 1:        # it needs too much memory: try what lies between
-        for weight in WEIGHTS:
-            taken = _shorter_or_lighter(plan(objective._replace(weight=weight, no_repeats=True)),
-                                        taken)
-    found, limit = [taken], objective.memory_limit
+        for other in map(plans.of, lighter):
+            taken = _shorter_or_lighter(other, taken)
+    return taken
+
+
+def _with_least_memory(plans: _Plans, taken: _Plan) -> _Plan:
+    """This plan, or if it needs more memory than is allowed, one with less."""
+    found, objective = [taken], plans.objective
+    limit = objective.memory_limit
     for other in _lighter(objective):
         if objective.name == "memory" or 0 < limit < found[-1].peak:
-            found.append(plan(other))
+            found.append(plans.of(other))
     if len(found) > 1:
         taken = min(found, key=lambda p: p.peak)
     if 0 < limit < taken.peak:
         _refuse(taken, limit)
-    if taken.stages is first:
-        return first
-    if dump is not None and dump.folder is not None:
-        dump.rewind(len(taken.stages))
-    return dict(made_by(taken.objective, dump))
+    return taken
 
 
 def _plans_to_make(local: Program, objective: Objective) -> tuple[bool, bool, bool]:
@@ -225,6 +253,17 @@ def plans_made(local: Program, objective: Objective) -> int:
     """How many plans were made for a program, of which this one was taken."""
     repeats, large, _ = _plans_to_make(local, objective)
     return 1 + 2 * repeats + large * ((1 if repeats else 2) + _is_searched_narrowly(local))
+
+
+Judge = Callable[[_Plan, _Plan], _Plan]
+"""The better one of the plan that is taken so far and another."""
+
+
+def _much_shorter(own: _Plan, other: _Plan) -> _Plan:
+    """The other plan where its step is shorter by a margin; it may hold more, in proportion."""
+    shorter = own.longer_than(other, MIN_GAIN)
+    return other if shorter > MIN_GAIN and (
+        other.peak <= MAX_PEAK_RATIO * shorter * own.peak) else own
 
 
 def _shorter_or_lighter(own: _Plan, other: _Plan, grows: bool = True) -> _Plan:
