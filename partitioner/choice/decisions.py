@@ -17,7 +17,7 @@ from ...ir.rules.rule import FactorRule
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..factors import Axes, RuleInfo, rule_info
-from .candidates import Candidate, candidates_of
+from .candidates import Candidate, CandidateTable, candidates_of
 from .costs import parts_of
 from .layouts import LayoutIds, LayoutTable, Preference
 from .sinking import is_nonzero_constant, partial_sum_sets
@@ -151,8 +151,31 @@ class Decision:
                         if names and n % parts_of(layouts.mesh, names):
                             return None
                 return self.at_home, homes[count:]
+        axes_of = self._axes_at_home(info, candidates, tensors)
+        if axes_of is None:
+            return None
+        self.candidate = candidates.candidate(axes_of)
+        strategy = self.table.strategy(self.candidate, self.sums)
+        if strategy is None or strategy.received or strategy.results != homes[count:]:
+            return None
+        needs = strategy.needs
+        if needs == homes[:count]:
+            return self.at_home, homes[count:]
+        held: list[LayoutIds] = list(self.at_home)
+        for place, need, kind in zip(self.places, needs, self.kinds, strict=False):
+            if place >= 0 and need not in held[place]:
+                cost, held[place] = layouts.moved[kind, held[place]][need]
+                if cost:
+                    return None
+        return tuple(held), homes[count:]
+
+    def _axes_at_home(self, info: RuleInfo, candidates: CandidateTable,
+                      tensors: Sequence[tuple[int, int]]) -> dict[int, Axes] | None:
+        """The axes of each factor, by number, where all results pass them through and no operand
+        has others; else None. tensors: for each operand and result its map and layout.
+        """
         axes_of: dict[int, Axes] = {}
-        for m, home in tensors[count:]:
+        for m, home in tensors[self.count:]:
             axes, overflow = candidates.part(m, home)
             if overflow:
                 return None
@@ -163,7 +186,7 @@ class Decision:
                     axes_of[f] = names
                 elif axes_of[f] != names:
                     return None
-        for m, home in tensors[:count]:
+        for m, home in tensors[:self.count]:
             axes, overflow = candidates.part(m, home)
             if overflow:
                 return None
@@ -180,21 +203,7 @@ class Decision:
             seen += axes_of[f]
             ordered = ordered and f > last
             last = f
-        self.candidate = candidates.candidate(axes_of if ordered else {f: axes_of[f]
-                                                                       for f in sorted(axes_of)})
-        strategy = self.table.strategy(self.candidate, self.sums)
-        if strategy is None or strategy.received or strategy.results != homes[count:]:
-            return None
-        needs = strategy.needs
-        if needs == homes[:count]:
-            return self.at_home, homes[count:]
-        held: list[LayoutIds] = list(self.at_home)
-        for place, need, kind in zip(self.places, needs, self.kinds, strict=False):
-            if place >= 0 and need not in held[place]:
-                cost, held[place] = layouts.moved[kind, held[place]][need]
-                if cost:
-                    return None
-        return tuple(held), homes[count:]
+        return axes_of if ordered else {f: axes_of[f] for f in sorted(axes_of)}
 
 
 def declared_sums(types: Sequence[ArrayType], operands: int) -> tuple[frozenset[str], ...]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import cmath
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal
@@ -143,34 +143,11 @@ def _sunk(eqn: Equation, types: tuple[ArrayType, ...], earlier: tuple[ArrayType 
         if found is None or not _exact(eqn, types, used, constant):
             return None
         together = frozenset(found)
-    # axes of each factor: as the early operands say, then as the others and the result do
     info = rule_info(eqn.instance.rule(*eqn.types))
-    axes_of: dict[int, Axes] = {}
-    for i, t in enumerate(earlier):
-        if t is not None and t.shape:
-            for f, axes in _by_factor(info, i, t, size):
-                if f < 0 or (axes_of[f] if f in axes_of else axes) != axes:
-                    return None
-                axes_of[f] = axes
-    for i, t in enumerate((*types, result)):
-        if i not in together and t.shape:
-            for f, axes in _by_factor(info, i, t, size):
-                if f < 0:
-                    return None
-                if f not in axes_of:
-                    axes_of[f] = axes
-    sums = _EMPTY
-    names: list[str] = list(pending)
-    for f, axes in axes_of.items():
-        if not axes:
-            continue
-        factor = info.factors[f]
-        if not info.split_ok[f] or not (factor.kind == PASS or factor.leaves_sum):
-            return None
-        names += axes
-        if factor.leaves_sum:
-            sums = sums.union(axes)
-    if len(set(names)) != len(names) or (sums and (pending or result.dtype.kind not in "iufc")):
+    axes_of = _factor_axes(info, (*types, result), earlier, together)
+    sums = None if axes_of is None else _sums_left(info, axes_of, pending)
+    if axes_of is None or sums is None or (
+            sums and (pending or result.dtype.kind not in "iufc")):
         return None
     layouts = []
     for dims, t in zip(info.maps, (*types, result), strict=True):
@@ -192,6 +169,48 @@ def _sunk(eqn: Equation, types: tuple[ArrayType, ...], earlier: tuple[ArrayType 
                 return None
         needed.append(want)
     return Sunk(used, tuple(needed), typed(result, mesh, layouts[-1], pending | sums))
+
+
+def _factor_axes(info: RuleInfo, types: Sequence[ArrayType], earlier: Sequence[ArrayType | None],
+                 together: Set[int]) -> dict[int, Axes] | None:
+    """The axes of each factor: those of the early operands, else those of the other operands and
+    the result. None where they contradict each other or fit no factor.
+    """
+    size = types[-1].mesh.axis_size
+    axes_of: dict[int, Axes] = {}
+    for i, t in enumerate(earlier):
+        if t is not None and t.shape:
+            for f, axes in _by_factor(info, i, t, size):
+                if f < 0 or (axes_of[f] if f in axes_of else axes) != axes:
+                    return None
+                axes_of[f] = axes
+    for i, t in enumerate(types):
+        if i not in together and t.shape:
+            for f, axes in _by_factor(info, i, t, size):
+                if f < 0:
+                    return None
+                if f not in axes_of:
+                    axes_of[f] = axes
+    return axes_of
+
+
+def _sums_left(info: RuleInfo, axes_of: Mapping[int, Axes], pending: frozenset[str]
+               ) -> frozenset[str] | None:
+    """The axes over which the equation leaves partial sums; None where its factors cannot be split
+    so.
+    """
+    sums = _EMPTY
+    names: list[str] = list(pending)
+    for f, axes in axes_of.items():
+        if not axes:
+            continue
+        factor = info.factors[f]
+        if not info.split_ok[f] or not (factor.kind == PASS or factor.leaves_sum):
+            return None
+        names += axes
+        if factor.leaves_sum:
+            sums = sums.union(axes)
+    return sums if len(set(names)) == len(names) else None
 
 
 def _by_factor(info: RuleInfo, i: int, t: ArrayType, size: AxisSize) -> Iterable[tuple[int, Axes]]:

@@ -19,6 +19,8 @@ _EMPTY: frozenset[str] = frozenset()
 # results then, their expected cost, and whether the strategy repeats computation.
 _Ending = tuple[int, LayoutIds, int, bool]
 _Row = tuple[tuple[LayoutIds, ...], LayoutIds]
+# Cost with the expected cost of what follows, cost, strategy, row.
+_Found = tuple[int, int, Strategy, _Row]
 
 
 def transitions(layouts: LayoutTable, decision: Decision, preferences: tuple[Preference, ...],
@@ -88,7 +90,7 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
                      ) -> tuple[Transition, ...]:
         decision, endings, layouts = self.decision, self.endings, self.layouts
         places, kinds, sums = decision.places, decision.kinds, decision.sums
-        moved, costs = layouts.moved, layouts.costs
+        moved = layouts.moved
         hints = [*(held if decision.read is None else [() if p < 0 else held[p] for p in places]),
                  *self.hints]
         sum_sets = [sums]
@@ -99,8 +101,7 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
                     some = some or n in waiting
             if some:
                 sum_sets = _sums(layouts, decision, held)
-        # row -> (cost with the expected cost, cost, strategy, row)
-        out: dict[_Row, tuple[int, int, Strategy, _Row]] = {}
+        out: dict[_Row, _Found] = {}
         moves = [moved[key] for key in zip(decision.var_kinds, held, strict=True)]
         positions, margin = decision.positions, layouts.prices.margin
         shape = 0 if repeats else len(positions)
@@ -125,19 +126,7 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
                             cost += more // repeats[p] if repeats else more
                             now = (*now[:p], have, *now[p + 1:])
                 if strategy not in endings:
-                    more = rest = k = 0
-                    results = strategy.results
-                    for ahead, pinned, n in zip(self.ahead, decision.pinned, results):  # noqa: B905
-                        if n != ahead.home:
-                            if pinned:
-                                more += costs[ahead.kind, n, ahead.home]
-                                results = (*results[:k], ahead.home, *results[k + 1:])
-                            else:
-                                rest += ahead[n,]
-                        elif ahead.preference and not pinned:
-                            rest += ahead[n,]
-                        k += 1
-                    endings[strategy] = more, results, rest, decision.repeats(strategy)
+                    endings[strategy] = self._ending(strategy)
                 more, results, rest, repeats_work = endings[strategy]
                 if repeats_work:
                     cost *= margin
@@ -149,30 +138,48 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
                     out[row] = cost + rest, cost, strategy, row
         ranked = [*out.values()]
         if len(ranked) > 1:
-            ranked.sort(key=itemgetter(0))
-            _, cost, strategy, (now, results) = ranked[0]
-            if not (now != held or cost > strategy.cost or strategy.received or strategy.pending):
-                # It moves nothing: others matter only if a reader prefers their results.
-                others = ranked[1:self.most]
-                del ranked[1:]
-                for other in others:
-                    for n, m, more in zip(other[3][1], results, self.wanted):  # noqa: B905 (speed)
-                        if n != m and n in more:
-                            ranked.append(other)
-                            break
-            if len(ranked) > 1:
-                ranked = self._undominated(ranked)
+            ranked = self._worth_keeping(ranked, held)
         return tuple([(cost, strategy, now, results)
                       for _, cost, strategy, (now, results) in ranked])
 
-    def _undominated(self, found: list[tuple[int, int, Strategy, _Row]]
-                     ) -> list[tuple[int, int, Strategy, _Row]]:
+    def _ending(self, strategy: Strategy) -> _Ending:
+        more = rest = k = 0
+        results = strategy.results
+        decision, costs = self.decision, self.layouts.costs
+        for ahead, pinned, n in zip(self.ahead, decision.pinned, results):  # noqa: B905 (speed)
+            if n != ahead.home:
+                if pinned:
+                    more += costs[ahead.kind, n, ahead.home]
+                    results = (*results[:k], ahead.home, *results[k + 1:])
+                else:
+                    rest += ahead[n,]
+            elif ahead.preference and not pinned:
+                rest += ahead[n,]
+            k += 1
+        return more, results, rest, decision.repeats(strategy)
+
+    def _worth_keeping(self, found: list[_Found], held: tuple[LayoutIds, ...]) -> list[_Found]:
+        """The transitions that may be part of the cheapest plan, the cheapest first."""
+        found.sort(key=itemgetter(0))
+        _, cost, strategy, (now, results) = found[0]
+        if not (now != held or cost > strategy.cost or strategy.received or strategy.pending):
+            # It moves nothing: others matter only if a reader prefers their results.
+            others = found[1:self.most]
+            del found[1:]
+            for other in others:
+                for n, m, more in zip(other[3][1], results, self.wanted):  # noqa: B905 (speed)
+                    if n != m and n in more:
+                        found.append(other)
+                        break
+        return self._undominated(found) if len(found) > 1 else found
+
+    def _undominated(self, found: list[_Found]) -> list[_Found]:
         """The transitions without those that cost as much as resharding from a better one; at most
         `most`.
         """
         layouts, living = self.layouts, self.living
         gaps, costs, kinds = layouts.gaps, layouts.costs, self.decision.var_kinds
-        out: list[tuple[int, int, Strategy, _Row]] = []
+        out: list[_Found] = []
         room = self.most
         for o in found:
             cost, (now, results) = o[1], o[3]

@@ -216,31 +216,31 @@ class _Resolver:
                 except TypeError:
                     pass                        # a param cannot be hashed: the verifier will say so
                 eqns.append(new)
-                continue
-            if op is sharding_constraint_p or op is reshard_p:
+            elif op is sharding_constraint_p or op is reshard_p:
                 self.layout_equation(eqn, mesh, eqns)
-                continue
-            if op.subprograms:
-                if PER_DEVICE in op.facts:
-                    self.shard_map(eqn, mesh, eqns)
-                    continue
-                if has_region(eqn):
-                    self.region(eqn, mesh, eqns)
-                    continue
-            operands = tuple(map(env.get, eqn.invars, eqn.invars))      # type: ignore[arg-type]
-            instance, name = None, op.sharding_param
-            if name is not None and eqn.params.get(name) is not None:
-                instance = without_sharding(eqn.instance)
-            if op.multiple_results:
-                new = eqn.with_operands(
-                    operands, [self.bind(v, mesh) for v in eqn.outvars], instance)
+            elif op.subprograms and PER_DEVICE in op.facts:
+                self.shard_map(eqn, mesh, eqns)
+            elif op.subprograms and has_region(eqn):
+                self.region(eqn, mesh, eqns)
             else:
-                result = self.bind(eqn.outvars[0], mesh)
-                new = eqn.with_operands(operands, (result,), instance)
-                new.known_types = SIGNATURES[tuple([a.aval for a in operands]), (result.aval,)]
-            if instance is not None and new.location.known and not new.location.transform:
-                self.places.update(dict.fromkeys(new.outvars, new.location))
-            eqns.append(new)
+                eqns.append(self.on(eqn, mesh))
+
+    def on(self, eqn: Equation, mesh: AbstractMesh) -> Equation:
+        """The equation with every type as it was solved."""
+        op, env = eqn.op, self.env
+        operands = tuple(map(env.get, eqn.invars, eqn.invars))          # type: ignore[arg-type]
+        instance, name = None, op.sharding_param
+        if name is not None and eqn.params.get(name) is not None:
+            instance = without_sharding(eqn.instance)
+        if op.multiple_results:
+            new = eqn.with_operands(operands, [self.bind(v, mesh) for v in eqn.outvars], instance)
+        else:
+            result = self.bind(eqn.outvars[0], mesh)
+            new = eqn.with_operands(operands, (result,), instance)
+            new.known_types = SIGNATURES[tuple([a.aval for a in operands]), (result.aval,)]
+        if instance is not None and new.location.known and not new.location.transform:
+            self.places.update(dict.fromkeys(new.outvars, new.location))
+        return new
 
     def layout_equation(self, eqn: Equation, mesh: AbstractMesh, eqns: list[Equation]) -> None:
         """A reshard or constraint: nothing, where the operand is laid out so already."""

@@ -212,12 +212,41 @@ class _Chooser:
             pinned = {k: p for m in members                             # type: ignore[union-attr]
                       for k, p in zip(m.results, m.decision.pinned, strict=True)}
             info = rule_info(eqn.instance.rule(*eqn.types))
-        env, held = self.env, self.held
-        operands: list[Atom] = [*eqn.invars]
         results = [*eqn.outvars]
         planned = PlannedEquation(eqn, info, spec, members, part, self.numbers(eqn), results)
-        same = True
-        for i, atom in enumerate(eqn.invars):
+        operands = self.taken(planned)
+        after: list[tuple[Var, Var]] = []
+        pending = spec.pending
+        for k, var in enumerate(eqn.outvars):
+            made, aval = spec.layouts[info.operands + k], var.aval
+            if made != aval.entries or pending != aval.sharding.spec.unreduced:
+                given = self.laid_out(aval, made, pending)
+                result = Var(given, None if pinned[k] else name_of_form(var, given))
+                self.env[var] = results[k] = result
+                made_by = Produced(planned, k, operands)
+                if pinned[k]:
+                    self.reasons.produced[result] = self.reasons.cause(*made_by)
+                    after.append((var, result))
+                else:
+                    self.reasons.produced[result] = made_by
+        if spec.received:
+            eqn = eqn.replace(reason=self.reasons.placeholder(planned, ~0))
+        same = (*operands,) == eqn.invars and (*results,) == eqn.outvars
+        self.eqns.append(eqn if same else eqn.with_operands(operands, results))
+        for var, result in after:
+            sharding = var.aval.sharding
+            self.eqns.append(Equation(reshard_p, (result,), (var,), {"dst_sharding": sharding},
+                                      *self.reasons.why(result)))
+            self.loose = self.loose or var not in self.search.last
+            self.moved.add(var)
+            self.held[var] = {form(var.aval): var}
+            self.env[var] = var
+
+    def taken(self, planned: PlannedEquation) -> list[Atom]:
+        """The operands of an equation, each in the layout in which its strategy takes it."""
+        env, held, spec = self.env, self.held, planned.spec
+        operands: list[Atom] = [*planned.eqn.invars]
+        for i, atom in enumerate(planned.eqn.invars):
             if atom.__class__ is not Literal:
                 layout, sums = spec.layouts[i], spec.sums[i]
                 now = env[atom] if atom in env else atom                        # type: ignore
@@ -229,35 +258,8 @@ class _Chooser:
                         now = self.take(planned, i, atom, now, (layout, sums))     # type: ignore
                     elif now in self.brought:
                         self.brought[now].more.append((planned, i))                # type: ignore
-                if now is not atom:
-                    operands[i] = now
-                    same = False
-        after: list[tuple[Var, Var]] = []
-        pending = spec.pending
-        for k, var in enumerate(eqn.outvars):
-            made, aval = spec.layouts[info.operands + k], var.aval
-            if made != aval.entries or pending != aval.sharding.spec.unreduced:
-                given = self.laid_out(aval, made, pending)
-                result = Var(given, None if pinned[k] else name_of_form(var, given))
-                env[var] = results[k] = result
-                same = False
-                made_by = Produced(planned, k, operands)
-                if pinned[k]:
-                    self.reasons.produced[result] = self.reasons.cause(*made_by)
-                    after.append((var, result))
-                else:
-                    self.reasons.produced[result] = made_by
-        if spec.received:
-            eqn = eqn.replace(reason=self.reasons.placeholder(planned, ~0))
-        self.eqns.append(eqn if same else eqn.with_operands(operands, results))
-        for var, result in after:
-            sharding = var.aval.sharding
-            self.eqns.append(Equation(reshard_p, (result,), (var,), {"dst_sharding": sharding},
-                                      *self.reasons.why(result)))
-            self.loose = self.loose or var not in self.search.last
-            self.moved.add(var)
-            self.held[var] = {form(var.aval): var}
-            env[var] = var
+                operands[i] = now
+        return operands
 
     def take(self, planned: PlannedEquation, i: int, atom: Var, source: Var, need: Form) -> Var:
         """Operand i of an equation, brought to the layout in which the strategy takes it."""
