@@ -12,7 +12,7 @@ from typing import Any
 
 from ...ir.op import Op
 from ...ir.op_instance import OpInstance, Signature
-from ...ir.program import Equation, Literal, Var
+from ...ir.program import Atom, Equation, Literal, Var
 from ...ir.settings.context import STATE, trace_settings
 from ...ir.source.location import Location
 from ...ir.support.caches import cached
@@ -146,69 +146,92 @@ def steps_since(before: Sequence[tuple[int, ...]], builders: Sequence[Builder],
     builders: in the order in which one may use what another recorded. constant: the class of
     numbers, given ones included; each has the literal that it becomes.
     """
-    numbers: dict[Any, Any] = {}
-    for i, x in enumerate(given):
-        if type(x) is Tracer:
-            numbers[x.variable] = i
-        elif type(x) is constant:
-            numbers[x.literal] = i
-    count = len(given)
-    spans = []                              # of each builder: its equations, and their results
-    for b, mark in zip(builders, before, strict=True):
-        _, consts, captured, meshes = mark
-        if consts != len(b.consts) or meshes != len(b.meshes) or not all(
-                [type(x) is Tracer and x.variable in numbers for x in b.captured[captured:]]):
-            return None
-        eqns, first = b.eqns[mark[0]:], count
-        for eqn in eqns:
+    try:
+        return _Recorded(given, constant).steps(before, builders, results)
+    except _NotRepeatable:
+        return None
+
+
+class _NotRepeatable(Exception):
+    """More happened than the equations that were recorded."""
+
+
+class _Recorded:
+    """What builders recorded, by number. numbers: of variables and literals. atoms: what stands for
+    them, as far as that is known.
+    """
+
+    def __init__(self, given: Sequence[Any], constant: type | None) -> None:
+        self.constant, self.count = constant, len(given)
+        self.numbers: dict[Any, Any] = {}
+        for i, x in enumerate(given):
+            if type(x) is Tracer:
+                self.numbers[x.variable] = i
+            elif type(x) is constant:
+                self.numbers[x.literal] = i
+        self.atoms: list[Any] = []
+
+    def steps(self, before: Sequence[tuple[int, ...]], builders: Sequence[Builder],
+              results: Sequence[Any]) -> Steps:
+        spans = [self.enter(b, mark) for b, mark in zip(builders, before, strict=True)]
+        self.atoms = [None] * self.count
+        parts = [self.part(which, b, b.eqns[mark[0]:], span) for which, (b, mark, span) in
+                 enumerate(zip(builders, before, spans, strict=True)) if mark[0] < len(b.eqns)]
+        found = [self.result(x) for x in results]
+        asked = {n for n in found if type(n) is int}.union(*[part.used for part in parts])
+        for part in parts:
+            span = spans[part.which]
+            part.kept += sorted([n for n in asked if n in span])
+        return Steps(self.atoms, parts, found)
+
+    def enter(self, builder: Builder, mark: tuple[int, ...]) -> range:
+        """Number the results of the equations of a builder since its mark."""
+        first, consts, captured, meshes = mark
+        if consts != len(builder.consts) or meshes != len(builder.meshes) or not all(
+                [type(x) is Tracer and x.variable in self.numbers
+                 for x in builder.captured[captured:]]):
+            raise _NotRepeatable
+        start = self.count
+        for eqn in builder.eqns[first:]:
             if eqn.op.effect or eqn.op.subprograms:      # programs know where they were traced
-                return None
+                raise _NotRepeatable
             for v in eqn.outvars:
-                numbers[v] = count
-                count += 1
-        spans.append((b, eqns, first, count))
-    atoms: list[Any] = [None] * count
-    parts: list[Part] = []
-    asked: set[int] = set()
-    for which, (b, eqns, first, behind) in enumerate(spans):
-        if not eqns:
-            continue
+                self.numbers[v] = self.count
+                self.count += 1
+        return range(start, self.count)
+
+    def part(self, which: int, builder: Builder, eqns: Sequence[Equation], span: range) -> Part:
+        """The equations of a builder, whose results have the numbers `span`."""
         part = Part(which)
-        parts.append(part)
         for eqn in eqns:
-            operands = []
-            for a in eqn.invars:
-                n = numbers.get(a)
-                if n is None and type(a) is Literal:
-                    n = len(atoms)
-                    atoms.append(a)
-                elif n is None:
-                    n = numbers.get(b.stands_for(a))     # type: ignore[arg-type]
-                    if n is None:
-                        return None
-                if n < count and not first <= n < behind and n not in part.used:
+            operands = [self.operand(a, builder) for a in eqn.invars]
+            for n in operands:
+                if n < self.count and n not in span and n not in part.used:
                     part.used.append(n)
-                    asked.add(n)
-                operands.append(n)
             try:
                 instance = eqn.instance
-            except TypeError:
-                return None                              # a param cannot be hashed
+            except TypeError:                            # a param cannot be hashed
+                raise _NotRepeatable from None
             part.equations.append((eqn.op, picker(operands), eqn.params, eqn.types, instance,
-                                   numbers[eqn.outvars[0]] if eqn.outvars else 0))
-    found: list[Any] = []
-    for x in results:
-        if type(x) is Tracer:
-            x = numbers.get(x.variable)
-            if x is None:
-                return None
-            asked.add(x)
-        elif type(x) is constant:
-            x = numbers.get(x.literal, x)
-        elif x is not None:
-            return None
-        found.append(x)
-    for part in parts:
-        _, _, first, behind = spans[part.which]
-        part.kept += sorted([n for n in asked if first <= n < behind])
-    return Steps(atoms, parts, found)
+                                   self.numbers[eqn.outvars[0]] if eqn.outvars else 0))
+        return part
+
+    def operand(self, atom: Atom, builder: Builder) -> int:
+        n = self.numbers.get(atom)
+        if n is None and type(atom) is Literal:
+            n = len(self.atoms)
+            self.atoms.append(atom)
+        elif n is None:
+            n = self.numbers.get(builder.stands_for(atom))     # type: ignore[arg-type]
+            if n is None:
+                raise _NotRepeatable
+        return n
+
+    def result(self, x: Any) -> Any:
+        """The number of a result of the function, or the constant that it is."""
+        if type(x) is self.constant:
+            return self.numbers.get(x.literal, x)
+        n = self.numbers.get(x.variable) if type(x) is Tracer else None
+        if n is None and x is not None:
+            raise _NotRepeatable
+        return n
