@@ -110,7 +110,7 @@ def _stamps(path: Path) -> dict[Path, tuple[int, int]]:
 
 # -- lsp -------------------------------------------------------------------------------------------
 
-_server = lazy_import("..editor.server", __package__)
+_features = lazy_import("..editor.features", __package__)
 _worker = lazy_import("..editor.worker", __package__)
 
 
@@ -121,5 +121,5 @@ def lsp(options: argparse.Namespace) -> int:
     if not is_installed("pygls"):
         raise Problem("the language server needs pygls, which is not installed: "
                       "pip install 'shardtrace[lsp]'")
-    _server.make_server().start_io()
+    _features.make_server().start_io()
     return FINE

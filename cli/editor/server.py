@@ -195,8 +195,9 @@ class Server(LanguageServer):
     def publish(self, uri: str) -> None:
         found = self.looked[uri].found
         self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, [
-            lsp.Diagnostic(_range(p["range"]), p["message"], lsp.DiagnosticSeverity(p["severity"]),
-                           p["code"] or None, source=_SOURCE, data=n)
+            lsp.Diagnostic(
+                range_of(p["range"]), p["message"], lsp.DiagnosticSeverity(p["severity"]),
+                p["code"] or None, source=_SOURCE, data=n)
             for n, p in enumerate(found.get("problems", ()))]))
 
     def at(self, uri: str, name: str) -> list[tuple[lsp.Range, dict[str, Any]]]:
@@ -213,106 +214,6 @@ class Server(LanguageServer):
         return found
 
 
-def make_server() -> Server:
-    """The server, with what it answers."""
-    server = Server()
-
-    @server.feature(lsp.INITIALIZED)
-    def initialized(params: lsp.InitializedParams) -> None:
-        asyncio.ensure_future(server.worker.warm())
-
-    @server.feature(lsp.INITIALIZE)
-    def initialize(params: lsp.InitializeParams) -> None:
-        options = params.initialization_options or {}
-        given = options.get if isinstance(options, dict) else lambda name, other=None: getattr(
-            options, name, other)
-        server.worker, server.adviser = (
-            Worker(float(given("seconds") or 10.0), given("hardware")) for _ in range(2))
-
-    @server.feature(lsp.SHUTDOWN)
-    async def shutdown(params: Any) -> None:
-        await server.worker.end()
-        await server.adviser.end()
-
-    @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
-    def opened(params: lsp.DidOpenTextDocumentParams) -> None:
-        server.look(params.text_document.uri)
-
-    @server.feature(lsp.TEXT_DOCUMENT_DID_SAVE)
-    def saved(params: lsp.DidSaveTextDocumentParams) -> None:
-        server.look(params.text_document.uri)
-
-    @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
-    def closed(params: lsp.DidCloseTextDocumentParams) -> None:
-        server.looked.pop(params.text_document.uri, None)
-
-    @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT)
-    def hints(params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
-        return [lsp.InlayHint(now.start, item["label"], lsp.InlayHintKind.Type)
-                for now, item in server.at(params.text_document.uri, "hints")
-                if params.range.start.line <= now.start.line <= params.range.end.line]
-
-    @server.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
-    def lenses(params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
-        return [lsp.CodeLens(now, lsp.Command(title, ""))
-                for now, item in server.at(params.text_document.uri, "lenses")
-                for title in item["titles"]]
-
-    @server.feature(lsp.TEXT_DOCUMENT_HOVER)
-    async def hover(params: lsp.HoverParams) -> lsp.Hover | None:
-        uri = params.text_document.uri
-        await server.reasons(uri)
-        around = _around(server.at(uri, "hovers"), params.position)
-        if not around:
-            return None
-        told = [around[0][1]["text"]]
-        line = params.position.line
-        told += [item["text"] for now, item in around[1:]
-                 if now.start.line == line and item["text"].startswith("**")]
-        told += [f"less by: {item['title']} ({item['effect']})"
-                 for now, item in server.at(uri, "advice") if now.start.line == line]
-        return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, "\n\n".join(told)),
-                         around[0][0])
-
-    @server.feature(lsp.TEXT_DOCUMENT_DEFINITION)
-    async def definition(params: lsp.DefinitionParams) -> list[lsp.Location]:
-        await server.reasons(params.text_document.uri)
-        around = _around(server.at(params.text_document.uri, "causes"), params.position)
-        return [lsp.Location(Path(t["path"]).as_uri(), _range(t["range"]))
-                for _, item in around[:1] for t in item["targets"]]
-
-    @server.feature(lsp.TEXT_DOCUMENT_CODE_ACTION, lsp.CodeActionOptions(
-        [lsp.CodeActionKind.QuickFix, lsp.CodeActionKind.RefactorRewrite]))
-    def actions(params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
-        uri, lines = params.text_document.uri, (params.range.start.line, params.range.end.line)
-        found = []
-        for now, item in server.at(uri, "problems"):
-            if now.start.line <= lines[1] and lines[0] <= now.end.line:
-                found += [lsp.CodeAction(fix["title"], lsp.CodeActionKind.QuickFix,
-                                         edit=_edit(uri, fix["edits"])) for fix in item["fixes"]]
-        for now, item in server.at(uri, "advice"):
-            if item["edits"] and lines[0] <= now.start.line <= lines[1]:
-                found.append(lsp.CodeAction(
-                    f"{item['title']} ({item['effect']})", lsp.CodeActionKind.RefactorRewrite,
-                    edit=_edit(uri, item["edits"])))
-        return found
-
-    return server
-
-
-def _range(where: list[int]) -> lsp.Range:
+def range_of(where: list[int]) -> lsp.Range:
+    """The range from [line, column, line, column]."""
     return lsp.Range(lsp.Position(*where[:2]), lsp.Position(*where[2:]))
-
-
-def _edit(uri: str, edits: list[dict[str, Any]]) -> lsp.WorkspaceEdit:
-    return lsp.WorkspaceEdit({uri: [lsp.TextEdit(_range(e["range"]), e["text"]) for e in edits]})
-
-
-def _around(found: list[tuple[lsp.Range, dict[str, Any]]], at: lsp.Position
-            ) -> list[tuple[lsp.Range, dict[str, Any]]]:
-    """What is around a position, the smallest first."""
-    here = at.line, at.character
-    around = [(now, item) for now, item in found
-              if (now.start.line, now.start.character) <= here <= (now.end.line, now.end.character)]
-    return sorted(around, key=lambda f: (f[0].end.line - f[0].start.line,
-                                         f[0].end.character - f[0].start.character))

@@ -219,16 +219,8 @@ class Jitted:
             try:
                 avals.append(x.aval if isinstance(x, Array) else
                              x if isinstance(x, ArrayType) else abstract(x))
-            except TypeError:
-                if hasattr(x, "shape") and hasattr(x, "dtype") and not isinstance(
-                        x, (np.ndarray, np.generic)):               # stands for an array
-                    leaves[i] = ShapeDtypeStruct(x.shape, x.dtype)  # type: ignore[index]
-                    avals.append(typeof(leaves[i]))
-                    continue
-                names = self.arguments.leaf_names(*tree.unflatten(in_tree, leaves))
-                avals.append(argument_type(x, self._f, names[i]))
-            except OverflowError:
-                refuse_large(x, self.arguments.leaf_names(*tree.unflatten(in_tree, leaves))[i])
+            except (TypeError, OverflowError) as error:
+                avals.append(self._other_type(leaves, i, in_tree, error))
         state = STATE
         settings = (state.abstract_mesh, entered_mesh(), trace_settings(), state.named_axes,
                     state.mapped_mesh_axes, state.check_vma, process_identity())
@@ -267,6 +259,21 @@ class Jitted:
                 if claim[2]:
                     wake(claim)
             del claim       # it holds this frame, which holds it, and all that callers have
+
+    def _other_type(self, leaves: Sequence[Any], i: int, in_tree: Any, error: Exception
+                    ) -> ArrayType:
+        """The type of an argument that `abstract` refuses with this error. One that has a shape and
+        a dtype is replaced by a struct of these; for all others an error names the argument.
+        """
+        x = leaves[i]
+        if isinstance(error, TypeError) and hasattr(x, "shape") and hasattr(x, "dtype") and (
+                not isinstance(x, (np.ndarray, np.generic))):
+            leaves[i] = ShapeDtypeStruct(x.shape, x.dtype)              # type: ignore[index]
+            return typeof(leaves[i])
+        name = self.arguments.leaf_names(*tree.unflatten(in_tree, leaves))[i]
+        if isinstance(error, OverflowError):
+            refuse_large(x, name)
+        return argument_type(x, self._f, name)
 
     def _trace_anew(self, key: tuple[Any, ...], avals: Sequence[ArrayType], leaves: Sequence[Any],
                     in_tree: Any, static: tuple[Any, ...]) -> Found:

@@ -203,23 +203,30 @@ class _Propagation:
             found.append(turn)
         return found, known.values()
 
+    def neighbours(self) -> tuple[list[list[int]], bytearray]:
+        """(the nodes of each tensor, the last being none; 1 for each node whose tensors agree, as
+        all do without axes).
+        """
+        graph = self.graph
+        found: list[list[int]] = [[] for _ in self.state]
+        for i, tensors in enumerate(graph.tensors):
+            for t in tensors:
+                found[t].append(i)
+        settled = bytearray(b"\1") * len(graph.kinds)
+        for t, layout in enumerate(graph.layouts):
+            if any(layout.entries):
+                for i in found[t]:
+                    settled[i] = 0
+        return found, settled
+
     def run(self) -> None:
         """Bring the layouts of a graph to their fixed point."""
         graph, state, tables = self.graph, self.state, self.tables
         grown, count = self.solution.grown, len(graph.kinds)
         turns, kinds = self.turns()
-        neighbours: list[list[int]] = [[] for _ in state]       # the last of no tensor
-        for i, tensors in enumerate(graph.tensors):
-            for t in tensors:
-                neighbours[t].append(i)
+        neighbours, settled = self.neighbours()
         numbers_of = [itemgetter(*tensors) for tensors in graph.tensors]    # from the state
         waiting = bytearray(count), bytearray(count)    # for each strategy, 1 for nodes to visit
-        # 1 for nodes whose tensors agree; without axes all do
-        settled = bytearray(b"\1") * count
-        for t, layout in enumerate(graph.layouts):
-            if any(layout.entries):
-                for i in neighbours[t]:
-                    settled[i] = 0
         visits = 0
         for level in range(LEVELS):
             for turn in kinds:

@@ -77,22 +77,9 @@ def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Seq
                     len(layout.stack) < 2 or layout.stack == atoms.sort(layout.stack)):
                 return _in_equal_layouts(op, params, operands, types[0], atoms,
                                          layout._replace(folded=done))
-    orders: Orders = {}
-    rule = None
-    if folds or REPEATS in op.facts or any(
-            [any(x.uniform) or any(x.layout.split) for x in operands]):
-        rule = local_rule(op, params, operands, types)
-    if rule is not None and BY_PLACE not in op.facts:    # which wants blocks apart
-        orders = common_orders(rule, operands, folds)
-        if folds and orders:
-            done |= {a for f, order in orders.items() if rule.factors[f].kind == REDUCE
-                     for a in order}
-    if rule is not None and orders:
-        ins = splits(rule.operands[:len(operands)], orders)
-        outs = splits(rule.results, orders)
-    else:
-        ins = [((),) * len(x.aval.shape) for x in operands]
-        outs = [((),) * len(t.shape) for t in types]
+    rule, orders, ins, outs = _in_place(op, params, operands, types, folds)
+    if folds and rule is not None:
+        done |= {a for f, order in orders.items() if rule.factors[f].kind == REDUCE for a in order}
     size = atoms.size
     stack, own = _stacked(operands, ins, atoms)
     # Elementwise operands have equal ranks or rank 0, which device dimensions would misalign.
@@ -128,6 +115,25 @@ def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Seq
     return Decision(tuple(forms) if moved else None, function, tuple([
         (layout, same, kind_of(t, layout, same))
         for t, layout, same in zip(types, layouts, uniform, strict=True)]), kernel)
+
+
+def _in_place(op: Op, params: dict[str, Any], operands: Sequence[Value],
+              types: Sequence[ArrayType], folds: Folds
+              ) -> tuple[FactorRule | None, Orders, Splits, Splits]:
+    """(the rule if it matters, the axes that split each of its factors, how these split the
+    operands, and the results).
+    """
+    rule, orders = None, Orders()
+    if folds or REPEATS in op.facts or any(
+            [any(x.uniform) or any(x.layout.split) for x in operands]):
+        rule = local_rule(op, params, operands, types)
+    if rule is not None and BY_PLACE not in op.facts:    # which wants blocks apart
+        orders = common_orders(rule, operands, folds)
+    if rule is None or not orders:
+        return (rule, orders, [((),) * len(x.aval.shape) for x in operands],
+                [((),) * len(t.shape) for t in types])
+    return (rule, orders, splits(rule.operands[:len(operands)], orders),
+            splits(rule.results, orders))
 
 
 def _stacked(operands: Sequence[Value], splits: Sequence[tuple[Atoms, ...]], atoms: MeshAtoms
@@ -192,6 +198,7 @@ def local_rule(op: Op, params: dict[str, Any], operands: Sequence[Value],
 # -- which axes stay in place ----------------------------------------------------------------------
 
 Orders = dict[int, Atoms]        # factor to the axes in place on it, major to minor
+Splits = list[tuple[Atoms, ...]]    # of each value, the axes in place in each dimension
 
 
 def common_orders(rule: FactorRule, operands: Sequence[Value], folds: Mapping[str, frozenset[str]]
@@ -260,7 +267,7 @@ def without_conflicts(rule: FactorRule, operands: Sequence[Value], orders: Order
     return out
 
 
-def splits(values: Sequence[Sequence[Sequence[int]]], orders: Orders) -> list[tuple[Atoms, ...]]:
+def splits(values: Sequence[Sequence[Sequence[int]]], orders: Orders) -> Splits:
     """The axes in place in each dimension of each value, given the factors of these."""
     return [tuple([orders.get(factors[0], ()) if factors else () for factors in dims])
             for dims in values]

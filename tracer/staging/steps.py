@@ -12,7 +12,7 @@ from typing import Any
 
 from ...ir.op import Op
 from ...ir.op_instance import OpInstance, Signature
-from ...ir.program import Atom, Equation, Literal, Var
+from ...ir.program import Equation, Literal, Var
 from ...ir.settings.context import STATE, trace_settings
 from ...ir.source.location import Location
 from ...ir.support.caches import cached
@@ -202,30 +202,28 @@ class _Recorded:
 
     def part(self, which: int, builder: Builder, eqns: Sequence[Equation], span: range) -> Part:
         """The equations of a builder, whose results have the numbers `span`."""
-        part = Part(which)
+        part, numbers, atoms = Part(which), self.numbers, self.atoms
         for eqn in eqns:
-            operands = [self.operand(a, builder) for a in eqn.invars]
-            for n in operands:
+            operands = []
+            for a in eqn.invars:
+                n = numbers.get(a)
+                if n is None and type(a) is Literal:
+                    n = len(atoms)
+                    atoms.append(a)
+                elif n is None:
+                    n = numbers.get(builder.stands_for(a))     # type: ignore[arg-type]
+                    if n is None:
+                        raise _NotRepeatable
                 if n < self.count and n not in span and n not in part.used:
                     part.used.append(n)
+                operands.append(n)
             try:
                 instance = eqn.instance
             except TypeError:                            # a param cannot be hashed
                 raise _NotRepeatable from None
             part.equations.append((eqn.op, picker(operands), eqn.params, eqn.types, instance,
-                                   self.numbers[eqn.outvars[0]] if eqn.outvars else 0))
+                                   numbers[eqn.outvars[0]] if eqn.outvars else 0))
         return part
-
-    def operand(self, atom: Atom, builder: Builder) -> int:
-        n = self.numbers.get(atom)
-        if n is None and type(atom) is Literal:
-            n = len(self.atoms)
-            self.atoms.append(atom)
-        elif n is None:
-            n = self.numbers.get(builder.stands_for(atom))     # type: ignore[arg-type]
-            if n is None:
-                raise _NotRepeatable
-        return n
 
     def result(self, x: Any) -> Any:
         """The number of a result of the function, or the constant that it is."""
