@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..ir.ops.communication.collective_kinds import Use, each_collective, total_received
+from ..ir.ops.communication.collective_kinds import Use, each_collective
 from ..ir.program import Equation, Program
 from ..ir.source.location import Location
 from ..ir.support.immutable import immutable
@@ -119,8 +119,3 @@ def _record(use: Use) -> CollectiveRecord:
         use.kind, eqn.op.name, use.operand_bytes, use.group_size, use.count, use.mesh_axes,
         use.received_bytes, eqn.location, eqn.reason, use.conditional, eqn,
         tuple(map(_record, use.parts)))
-
-
-def bytes_received(program: Program) -> int:
-    """Bytes that each device receives in one run of a LOCAL program."""
-    return total_received(program)

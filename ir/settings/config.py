@@ -159,7 +159,6 @@ class Config:
                 f"SHARDTRACE_{name.upper()}", values[f"shardtrace_{name}"])
         values["shardtrace_progress"] = environment.read("SHARDTRACE_PROGRESS", True)
         object.__setattr__(self, "_values", values)
-        object.__setattr__(self, "_listeners", {})
         self._renew_key()
 
     def _known(self, name: str) -> str:
@@ -175,8 +174,6 @@ class Config:
         """Set the process-wide default of `name`; raises AttributeError if it is unknown."""
         name = self._known(name)
         self._check(name, value)
-        for listener in self._listeners.get(name, ()):
-            listener(value)
         self._values[name] = value
         self._renew_key()
 
@@ -215,10 +212,6 @@ class Config:
     def x64_enabled(self) -> bool:
         """Whether 64 bits are enabled in this thread."""
         return self.read("jax_enable_x64")
-
-    def on_update(self, name: str, listener: Any) -> None:
-        """Call `listener(value)` before each update of `name`; it may raise to refuse it."""
-        self._listeners.setdefault(name, []).append(listener)
 
     def read(self, name: str) -> Any:
         """The value of the setting whose whole name is `name` in this thread."""

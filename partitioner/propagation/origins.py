@@ -1,9 +1,9 @@
-"""Where an axis comes from: the path from a value's sharding back to what the user wrote.
+"""Where an axis comes from: what a resolved program remembers of its propagation.
 
 Propagation records, for every axis that it adds, the equation that propagated it and the tensor it
 came from. Followed backward these records lead to an annotation: an argument's sharding, a
-constraint, an explicit type. Also recorded is what did not happen: which tensor had an axis, and
-what blocked it (`vetoes`). Both are data, for reports to render.
+constraint, an explicit type. `vetoes` says what did not happen: which tensor had an axis, and what
+blocked it. Both are data, for reports to render (report/propagation/, report/reasons/).
 """
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ WHEN_ASKED = "origins, when asked for"  # or the function that solves the proble
 
 @immutable
 class Step:
-    """One step back. text: "`mul` has it from `x`, dimension 0"; location: of that equation."""
+    """One step of an axis. text: "`mul` would have it from `x`, dimension 0"; location: of `mul`.
+    """
     text: str
     location: Location = UNKNOWN
 
@@ -73,48 +74,11 @@ def origins_of(program: Program) -> Origins | None:
     return found
 
 
-def origin_path(program: Program, var: Var, dim: int, axis: str) -> tuple[Step, ...]:
-    """Why `var` of a resolved program has `axis` on dimension `dim`: the steps back to an
-    annotation.
-
-    Empty if the value does not have the axis, or the program did not come from propagation.
-    """
-    origins = origins_of(program)
-    tensor = origins.tensors.get(var, -1) if origins else -1
-    if origins is None or tensor < 0:
-        return ()
-    return _walk(origins, tensor, dim, axis)
-
-
-def _walk(origins: Origins, tensor: int, dim: int, axis: str) -> tuple[Step, ...]:
-    solution = origins.solution
-    steps: list[Step] = []
-    seen: set[tuple[int, int]] = set()
-    while (tensor, dim) not in seen:
-        seen.add((tensor, dim))
-        origin = solution.origins.get((tensor, dim, axis))
-        if origin is None:
-            root = solution.graph.root(tensor, dim, axis)
-            if root is not None:
-                steps.append(Step(root.text, root.location))
-            break
-        node, tensor, dim = origin
-        if tensor in solution.graph.repeats:            # same equation, another tensor
-            _, tensor, dim = solution.origins.get((tensor, dim, axis), origin)
-        eqn = node.equation
-        by = f"`{eqn.op.name}`" if eqn is not None else "the result"
-        steps.append(Step(f"{by} has it from {origins.name(tensor)}, dimension {dim}",
-                          eqn.location if eqn is not None else UNKNOWN))
-    return tuple(steps)
-
-
-# -- what did not come about -----------------------------------------------------------------------
-
 @immutable
 class Veto:
     """An axis that an equation would have brought to a dimension of a value, and what forbade it.
 
-    wanted: the tensor that has the axis, as a step of an origin path. held: what forbade it, such
+    wanted: the tensor that has the axis, as a step. held: what forbade it, such
     as "dimension 1 of it is over x". location: where the user said that. source: the tensor that
     has the axis, and its dimension. equation: where the two meet.
     """

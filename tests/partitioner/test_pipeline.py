@@ -9,6 +9,7 @@ import pytest
 import shardtrace.partitioner.pipeline as pipeline
 from shardtrace.ir.diagnostics.errors import VerificationError
 from shardtrace.ir.fingerprint import programs_equal
+from shardtrace.ir.ops.communication.collective_kinds import total_received
 from shardtrace.ir.passes import Pass
 from shardtrace.ir.program import Level, Program
 from shardtrace.ir.rewriting.unread import drop_dead
@@ -16,7 +17,7 @@ from shardtrace.ir.settings.context import config
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.text.parse import parse_program as parse
-from shardtrace.partitioner.collectives import bytes_received, collectives
+from shardtrace.partitioner.collectives import collectives
 from shardtrace.partitioner.optimization.optimize import FOLD_GATHERS, FORM_SCATTERS, dedupe
 from shardtrace.partitioner.pipeline import Options, partition
 from shardtrace.partitioner.preparation.inline import inline
@@ -125,7 +126,7 @@ def test_partitioning_does_not_depend_on_the_number_of_devices():
     y = b.dot(b.op("max", b.dot(x, w), literal(0)), v)
     done = partition(b.program(y), mesh=big, in_shardings=[P("x"), P(None, "y"), P("y")])
     assert [c.op for c in collectives(done.local)] == ["psum_invariant"]
-    assert bytes_received(done.local) == 2 * 511 * 8 * 1024 * 4 // 512
+    assert total_received(done.local) == 2 * 511 * 8 * 1024 * 4 // 512
     small = auto(2, 2, names="xy")
     again = Build(small)
     args = again.arg(1024, 1024), again.arg(1024, 4096), again.arg(4096, 1024)

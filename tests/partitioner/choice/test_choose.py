@@ -5,11 +5,12 @@ import itertools
 
 import pytest
 
+from shardtrace.ir.ops.communication.collective_kinds import total_received
 from shardtrace.ir.rules.rule import make_rule
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner.choice.layouts import LayoutTable
 from shardtrace.partitioner.choice.strategies import StrategyTable, legal_strategy
-from shardtrace.partitioner.collectives import bytes_received, collectives
+from shardtrace.partitioner.collectives import collectives
 from shardtrace.partitioner.cost.prices import Objective
 from shardtrace.partitioner.factors import dim_axes, project, rule_info, tensor_entries
 from shardtrace.partitioner.pipeline import partition
@@ -32,7 +33,7 @@ def test_two_free_dimensions_on_one_axis_move_the_small_operand():
     done = partition(b.program(b.dot(x, w)), mesh=M8, in_shardings=[P("x"), P(None, "x")],
                      out_shardings=[P("x")])
     assert kinds(done) == ["all_gather_invariant", "all_to_all"]
-    assert bytes_received(done.local) == 258_048
+    assert total_received(done.local) == 258_048
 
 
 @pytest.mark.parametrize("mesh, f, specs, outs, want", [

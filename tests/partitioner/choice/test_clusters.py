@@ -4,6 +4,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shardtrace.ir.ops.communication.collective_kinds import total_received
 from shardtrace.ir.program import Program
 from shardtrace.ir.rules.rule import make_rule
 from shardtrace.ir.spec import PartitionSpec as P
@@ -11,7 +12,7 @@ from shardtrace.ir.support.caches import forget
 from shardtrace.partitioner.choice import lookahead
 from shardtrace.partitioner.choice.decisions import groups_of
 from shardtrace.partitioner.choice.layouts import LayoutTable, with_layout
-from shardtrace.partitioner.collectives import bytes_received, collectives
+from shardtrace.partitioner.collectives import collectives
 from shardtrace.partitioner.cost.prices import Objective
 from shardtrace.partitioner.pipeline import partition
 
@@ -76,7 +77,7 @@ def test_decisions_that_do_not_meet_do_not_multiply(monkeypatch):
         return b.program(*results), [P("x"), P(None, "x")] * count
     one, ten = pairs(1), pairs(10)
     assert work(*ten, monkeypatch).rows <= max(1, work(*one, monkeypatch).rows)
-    received = [bytes_received(partition(p, mesh=M8, in_shardings=s).local) for p, s in (one, ten)]
+    received = [total_received(partition(p, mesh=M8, in_shardings=s).local) for p, s in (one, ten)]
     assert received[1] == 10 * received[0]
 
 

@@ -6,9 +6,10 @@ import pytest
 
 import shardtrace as st
 from shardtrace.ir.meshes.mesh import AbstractMesh
+from shardtrace.ir.ops.communication.collective_kinds import total_received
 from shardtrace.ir.ops.communication.sharding import reshard_p
 from shardtrace.ir.spec import PartitionSpec as P
-from shardtrace.partitioner.collectives import bytes_received, collectives
+from shardtrace.partitioner.collectives import collectives
 from shardtrace.partitioner.pipeline import Options, partition
 
 from ..building import Build, auto, explicit
@@ -30,14 +31,14 @@ def test_a_hidden_layer_stays_split_over_its_columns_between_two_products():
     done = partitioned(b.program(b.dot(b.op("neg", b.dot(x, w1)), w2)),
                [P("x"), P(None, "x"), P("x", None)], [P("x")], check=False)
     assert kinds(done) == ["all_gather_invariant", "reduce_scatter"]
-    assert bytes_received(done.local) == 2 * 128 * 256 * 4 * 7 // 8
+    assert total_received(done.local) == 2 * 128 * 256 * 4 * 7 // 8
 
 
 def test_a_value_is_gathered_once_where_its_reader_would_gather_it_anyway():
     b = Build(M8)
     x = b.arg(64, 128)
     done = partitioned(b.program(b.op("cumsum", x, axis=0, reverse=False)), [P("x")], [P()])
-    assert bytes_received(done.local) == 64 * 128 * 4 * 7 // 8
+    assert total_received(done.local) == 64 * 128 * 4 * 7 // 8
     assert kinds(done) == ["all_gather_invariant"]
 
 
@@ -59,7 +60,7 @@ def test_products_that_are_added_are_summed_over_devices_once(terms):
         product = b.dot(b.arg(256, 128), b.arg(128, 256))
         total = product if total is None else b.op("add", total, product)
     done = partitioned(b.program(total), [P(None, "x"), P("x")] * terms, [P()], check=False)
-    assert bytes_received(done.local) == 2 * 7 * 256 * 256 * 4 // 8
+    assert total_received(done.local) == 2 * 7 * 256 * 256 * 4 // 8
 
 
 def test_a_sum_waits_through_a_reduction():
@@ -79,7 +80,7 @@ def test_a_sum_that_is_used_finished_and_not_is_finished_once():
     done = partitioned(b.program(b.op("max", h, b.op("neg", h)), b.sum(h, 0, 1)),
                [P(None, "x"), P("x")], [P(), P()])
     assert kinds(done).count("psum_invariant") <= 2
-    assert bytes_received(done.local) <= 2 * 7 * 64 * 4 // 8 + 7
+    assert total_received(done.local) <= 2 * 7 * 64 * 4 // 8 + 7
 
 
 def gradient_of_rows(b, rows):
@@ -95,7 +96,7 @@ def gradient_of_rows(b, rows):
 def test_few_updates_are_gathered_and_many_are_summed():
     few = partitioned(gradient_of_rows(Build(M8), 512), [P(), P("x"), P("x")], [P()], check=False)
     assert kinds(few) == ["variadic_all_gather_invariant"]      # rows and their places
-    assert bytes_received(few.local) == 7 * 64 * (64 + 1) * 4
+    assert total_received(few.local) == 7 * 64 * (64 + 1) * 4
     many = partitioned(gradient_of_rows(Build(M8), 8192), [P(), P("x"), P("x")], [P()], check=False)
     assert kinds(many) == ["psum_invariant"]
 

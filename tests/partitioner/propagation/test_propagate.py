@@ -13,7 +13,7 @@ from shardtrace.ir.diagnostics.errors import IndivisibleError
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner.pipeline import partition
-from shardtrace.partitioner.propagation.origins import origin_path, vetoes
+from shardtrace.partitioner.propagation.origins import vetoes
 
 from .. import lockstep
 from ..building import Build, auto, explicit, literal
@@ -195,19 +195,6 @@ def test_unconstrained_dimensions_stay_open():
         warnings.simplefilter("error")
         done = partition(program, mesh=MESH, in_shardings=[AB])
     assert done.out_specs[0].entries == (("a",), ())
-
-
-def test_the_origin_of_an_axis_is_a_path_to_an_annotation():
-    b = Build(MESH)
-    x, w = b.arg(8, 8, name="x", dtype=F32), b.arg(8, 8, name="w", dtype=F32)
-    h = b.dot(b.sin(x), w)
-    program = b.program(b.transpose(h, 1, 0))
-    done = partition(program, mesh=MESH, in_shardings=[A, R])
-    resolved = done.resolved
-    steps = origin_path(resolved, resolved.eqns[-1].outvars[0], 1, "a")
-    assert [s.text for s in steps][-2:] == ["`sin` has it from `x`, dimension 0", "argument `x`"]
-    assert [s.location.line for s in steps[:3]] == [3, 2, 1]
-    assert origin_path(resolved, resolved.eqns[-1].outvars[0], 0, "a") == ()
 
 
 def test_what_held_an_axis_off_is_told_with_who_wanted_it():

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.meshes.mesh import AbstractMesh
+from shardtrace.ir.ops.communication.collective_kinds import total_received
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.support.caches import forget
 from shardtrace.partitioner.choice.layouts import layouts_for
-from shardtrace.partitioner.collectives import bytes_received, collectives
+from shardtrace.partitioner.collectives import collectives
 from shardtrace.partitioner.cost.prices import Objective
 from shardtrace.partitioner.pipeline import partition
 from shardtrace.partitioner.redistribution import partial_sums
@@ -68,7 +69,7 @@ def test_a_batch_over_several_axes_is_a_batch_over_one():
         assert joint_axes(done.resolved) == ((names,) if len(names) > 1 else ())
         layouts = layouts_for(done.resolved, Objective.of("bytes").prices(done.resolved.mesh))
         moved = collectives(done.local)
-        found.append((len(layouts.costs), len(layouts.memo), bytes_received(done.local),
+        found.append((len(layouts.costs), len(layouts.memo), total_received(done.local),
                       [c.op for c in moved]))
         assert [c.mesh_axes for c in moved] == [names] * len(moved)
     assert all(other == found[0] for other in found)
