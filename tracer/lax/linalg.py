@@ -28,7 +28,12 @@ from ...ir.ops.movement.creation import iota_p
 from ...ir.ops.movement.padding import pad_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p, squeeze_p
 from ..operands.broadcasting import to_type
-from ..operands.dtype_promotion import convert, dtype_and_weak, dtype_name, promote_dtypes_inexact
+from ..operands.dtype_promotion import (
+    convert,
+    dtype_name,
+    literal_like,
+    promote_dtypes_inexact,
+)
 from ..operands.rank_promotion import shape_of
 from ..shardings.eager_mesh import mesh_of_operands
 from ..staging.memoized import memoized
@@ -77,13 +82,8 @@ def _adjoint(x: Any) -> Any:
     return conj(x) if issubdtype(dtype_name(x), np.complexfloating) else x
 
 
-def _scalar(value: Any, x: Any) -> Any:
-    """A scalar of the dtype of x, weak as x."""
-    return convert(value, *dtype_and_weak(x))
-
-
 def _symmetrized(x: Any) -> Any:
-    return div_p.bind(add_p.bind(x, _adjoint(x)), _scalar(2, x))
+    return div_p.bind(add_p.bind(x, _adjoint(x)), literal_like(2, x))
 
 
 def _lower_triangle(x: Any) -> Any:
@@ -200,8 +200,8 @@ def symmetric_product(a_matrix, c_matrix, *, alpha=1.0, beta=0.0, symmetrize_out
                          f"a_matrix; got {shape_of(c)} for {shape_of(a)}")
     batch = tuple(range(n - 2))
     product = dot_general(a, a, (((n - 1,), (n - 1,)), (batch, batch)))
-    return add_p.bind(mul_p.bind(_scalar(alpha, a), product),
-                      mul_p.bind(_scalar(beta, c), c))
+    return add_p.bind(mul_p.bind(literal_like(alpha, a), product),
+                      mul_p.bind(literal_like(beta, c), c))
 
 
 def cholesky_update(r_matrix, w_vector):

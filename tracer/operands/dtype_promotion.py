@@ -101,7 +101,16 @@ def check_arraylike(function: str, *args: Any) -> None:
         refuse_masked(arg)
 
 
+def is_complex(x: Any) -> bool:
+    return LEVEL[dtype_name(x)] == 3
+
+
 # -- dtypes ----------------------------------------------------------------------------------------
+
+def literal_like(value: Any, x: Any) -> Any:
+    """A scalar of the dtype (and weak flag) of x."""
+    return convert(value, *dtype_and_weak(x))
+
 
 def convert(x: Any, dtype: Any, weak: bool = False) -> Any:
     """`x` with this dtype and weak flag; no equation where only a literal changes."""

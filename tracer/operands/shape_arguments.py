@@ -14,7 +14,7 @@ from .rank_promotion import Shape
 
 
 def canonical_axis(axis: Any, ndim: int, name: str = "axis") -> int:
-    """A dimension counted from the front. Raises AxisError if there is none such."""
+    """A dimension counted from the front. Raises AxisError if it does not exist."""
     if type(axis) is not int and not hasattr(axis, "__index__"):
         if isinstance(axis, str):
             raise NameError(f"Found an unbound axis name: {axis}. To fix this, please call psum "

@@ -154,7 +154,7 @@ def _cast(name: str, doc: str, manual: Any, transpose: Any) -> Op:
         evaluate=lambda lead, x, **_: x, arithmetic=False, facts=(IDENTITY, CHEAP))
 
 
-def _pvary_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
+def _varying_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
     _refuse_pending(op, types[0], params["axes"])
     return [_state(types[0], add=params["axes"])]
 
@@ -176,7 +176,7 @@ def _reduced_to_varying_state(op: Op, types: Sequence[ArrayType], params: Params
 
 
 pvary_p = _cast(
-    "pvary", "Regard an invarying value as varying over the axes.", _pvary_state,
+    "pvary", "Regard an invarying value as varying over the axes.", _varying_state,
     lambda ct, x, *, axes: (psum_invariant_p.bind(ct, axes=axes),))
 preduced_p = _cast(
     "preduced", "Regard an invarying value as reduced over the axes.", _preduced_state,
@@ -360,16 +360,11 @@ ppermute_p = defop(
                           "collective-permute"))
 
 
-def _slice_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualState]:
-    _refuse_pending(op, types[0], params["axes"])
-    return [_state(types[0], add=params["axes"])]
-
-
 all_slice_p = defop(
     "all_slice",
     doc="Each member takes its own block of a dimension: no communication. After Shardy's "
         "all_slice.",
-    infer=shapes.sliced, rule=shapes.slice_rule, explicit="follow", manual=_slice_state,
+    infer=shapes.sliced, rule=shapes.slice_rule, explicit="follow", manual=_varying_state,
     linear=((0,),), jvp="linear",
     transpose=lambda ct, x, *, axes, dimension, axis_size: (
         all_gather_invariant_p.bind(ct, axis_name=axes, axis_size=axis_size,

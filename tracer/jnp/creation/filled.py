@@ -19,7 +19,14 @@ from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.creation import element, filled, filled_as, like
 from ...operands.broadcasting import to_type
-from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, strong, user_dtype
+from ...operands.dtype_promotion import (
+    check_arraylike,
+    convert,
+    dtype_name,
+    literal_like,
+    strong,
+    user_dtype,
+)
 from ...operands.rank_promotion import shape_of
 from ...operands.scalars import INT32, float_default
 from ...operands.shape_arguments import static_shape
@@ -28,7 +35,6 @@ from ...shardings.out_sharding import placement
 from ...staging.constants import as_array, placed_new, put_on_device
 from ...staging.memoized import memoized
 from ...staging.tracer import Tracer
-from ..elementwise.arithmetic import literal_like
 from ..elementwise.powers import power
 
 

@@ -51,8 +51,8 @@ from ...operands.broadcasting import select_of
 from ...operands.dtype_promotion import (
     check_arraylike,
     convert,
-    dtype_and_weak,
     dtype_name,
+    literal_like,
     narrowed,
     promote_args,
     promote_args_inexact,
@@ -244,11 +244,6 @@ def positive(x, /):
     """x itself, elementwise: what `+x` means. Raises TypeError for what is no number."""
     (x,) = promote_args("positive", x)
     return as_array(x)
-
-
-def literal_like(value: Any, x: Any) -> Any:
-    """A scalar of the dtype (and weak flag) of x."""
-    return convert(value, *dtype_and_weak(x))
 
 
 @sharding_notes.elementwise

@@ -40,6 +40,7 @@ from ...operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
+    literal_like,
     promote_args,
     promote_args_inexact,
     promote_args_numeric,
@@ -51,7 +52,6 @@ from ...operands.rank_promotion import promote_shapes, shape_of
 from ...operands.scalars import LEVEL
 from ...operands.shape_arguments import canonical_axis
 from ...staging.constants import as_array
-from .arithmetic import literal_like
 from .logic import isinf, isnan
 from .two_operands import binary
 

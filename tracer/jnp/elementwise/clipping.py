@@ -14,12 +14,12 @@ from ...operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
+    literal_like,
     narrowed,
     promote_dtypes_inexact,
 )
 from ...operands.scalars import LEVEL
 from ...staging.constants import as_array
-from .arithmetic import literal_like
 from .two_operands import maximum_function, minimum_function
 
 

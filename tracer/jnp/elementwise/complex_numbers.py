@@ -13,38 +13,36 @@ from ...operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
+    is_complex,
+    literal_like,
     promote_dtypes_inexact,
     strong_array,
 )
 from ...operands.rank_promotion import shape_of
 from ...operands.scalars import LEVEL, float_default
 from ...staging.constants import as_array
-from .arithmetic import literal_like, rad2deg
-
-
-def _is_complex(x: Any) -> bool:
-    return LEVEL[dtype_name(x)] == 3
+from .arithmetic import rad2deg
 
 
 @sharding_notes.elementwise
 def real(val, /):
     """The real part of complex numbers, elementwise; real ones stay as they are."""
     check_arraylike("real", val)
-    return real_p.bind(val) if _is_complex(val) else as_array(val)
+    return real_p.bind(val) if is_complex(val) else as_array(val)
 
 
 @sharding_notes.elementwise
 def imag(val, /):
     """The imaginary part of complex numbers, elementwise; zeros for real ones."""
     check_arraylike("imag", val)
-    return imag_p.bind(val) if _is_complex(val) else lax.full_like(val, 0)
+    return imag_p.bind(val) if is_complex(val) else lax.full_like(val, 0)
 
 
 @sharding_notes.elementwise
 def conjugate(x, /):
     """The complex conjugate of x, elementwise; real numbers stay as they are."""
     check_arraylike("conjugate", x)
-    return lax.conj(x) if _is_complex(x) else as_array(x)
+    return lax.conj(x) if is_complex(x) else as_array(x)
 
 
 @sharding_notes.elementwise

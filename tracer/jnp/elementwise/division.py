@@ -13,10 +13,14 @@ from ....ir.ops.elementwise.select import select_n_p
 from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...operands.broadcasting import select_of
-from ...operands.dtype_promotion import check_arraylike, dtype_name, promote_args_numeric
+from ...operands.dtype_promotion import (
+    check_arraylike,
+    dtype_name,
+    literal_like,
+    promote_args_numeric,
+)
 from ...operands.scalars import LEVEL
 from ...staging.memoized import memoized
-from .arithmetic import literal_like
 
 
 @sharding_notes.equal

@@ -18,6 +18,7 @@ from ...operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
+    literal_like,
     promote_args,
     promote_args_inexact,
     promote_pair,
@@ -29,7 +30,7 @@ from ...operands.scalars import BOOL, LEVEL
 from ...staging.constants import as_array
 from ...staging.memoized import memoized
 from ..reductions.reduce import all as all_of
-from .arithmetic import absolute, literal_like, named
+from .arithmetic import absolute, named
 from .two_operands import binary
 
 # -- comparisons -----------------------------------------------------------------------------------
@@ -268,7 +269,7 @@ def array_equiv(a1, a2):
 
 
 def np_or_array(x: Any) -> Any:
-    """Lists as numpy arrays; what is an array or scalar as it is."""
+    """Lists as numpy arrays; arrays and scalars unchanged."""
     return np.asarray(x) if isinstance(x, (list, tuple)) else x
 
 

@@ -10,11 +10,17 @@ from ....ir.ops.reductions.reduction import reduce_or_p
 from ... import lax
 from ...lax.control.bodies import vary
 from ...operands.broadcasting import broadcast_together, select_of
-from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, promote_dtypes
+from ...operands.dtype_promotion import (
+    check_arraylike,
+    convert,
+    dtype_name,
+    literal_like,
+    promote_dtypes,
+)
 from ...operands.rank_promotion import shape_of
 from ...staging.constants import as_array
 from ...staging.tracer import typeof
-from .arithmetic import absolute, literal_like
+from .arithmetic import absolute
 
 
 def _integers(name: str, x1: Any, x2: Any) -> tuple[Any, Any]:

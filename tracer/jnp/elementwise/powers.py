@@ -31,6 +31,7 @@ from ...operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
+    literal_like,
     promote_args,
     promote_args_inexact,
     promote_args_numeric,
@@ -40,7 +41,7 @@ from ...operands.dtype_promotion import (
 from ...operands.rank_promotion import promote_shapes
 from ...operands.scalars import BOOL, LEVEL, int_default
 from ...staging.memoized import memoized
-from .arithmetic import literal_like, real_dtype
+from .arithmetic import real_dtype
 
 _NUMBERS = (int, float)
 

@@ -17,12 +17,13 @@ from ...operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
+    literal_like,
     promote_args_inexact,
     to_inexact,
 )
 from ...operands.scalars import LEVEL
 from ...staging.constants import as_array
-from .arithmetic import literal_like, named
+from .arithmetic import named
 
 
 def _rounding(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:

@@ -22,6 +22,7 @@ from ... import sharding_notes
 from ...operands.broadcasting import select_of
 from ...operands.dtype_promotion import (
     check_arraylike,
+    literal_like,
     promote_args_inexact,
     promote_pair,
     promote_pair_inexact,
@@ -29,7 +30,7 @@ from ...operands.dtype_promotion import (
 )
 from ...operands.scalars import BOOL
 from ...staging.tracer import Tracer
-from .arithmetic import aliases, literal_like, named
+from .arithmetic import aliases, named
 
 
 def binary(name: str, op: Op, doc: str, *example: str, bool_op: Op | None = None

@@ -21,7 +21,13 @@ from ....ir.ops.reductions.sorting import sort_p
 from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...operands.broadcasting import broadcast_together, select_of, to_type
-from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, promote_dtypes
+from ...operands.dtype_promotion import (
+    check_arraylike,
+    convert,
+    dtype_name,
+    literal_like,
+    promote_dtypes,
+)
 from ...operands.rank_promotion import shape_of
 from ...operands.scalars import BOOL, LEVEL, int_default
 from ...operands.shape_arguments import canonical_axis
@@ -29,7 +35,6 @@ from ...shardings.eager_mesh import whole_beside
 from ...staging.constants import as_array
 from ...staging.memoized import memoized
 from ...staging.tracer import Tracer, typeof
-from ..elementwise.arithmetic import literal_like
 from ..elementwise.logic import truth
 from ..manipulation.joining import concatenate
 from ..manipulation.shaping import ravel

@@ -20,6 +20,7 @@ from ...operands.dtype_promotion import (
     check_arraylike,
     convert,
     dtype_name,
+    literal_like,
     promote_dtypes,
     user_dtype,
 )
@@ -30,7 +31,6 @@ from ...staging.constants import as_array
 from ...staging.memoized import memoized
 from ...staging.tracer import Tracer
 from ..creation.ranges import arange
-from ..elementwise.arithmetic import literal_like
 from ..elementwise.clipping import clip
 from ..elementwise.division import remainder
 from ..manipulation.diagonals import tile_to

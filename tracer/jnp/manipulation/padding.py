@@ -13,11 +13,10 @@ from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.creation import filled_as
 from ...operands.broadcasting import select_of, to_type
-from ...operands.dtype_promotion import check_arraylike, promote_dtypes_inexact
+from ...operands.dtype_promotion import check_arraylike, literal_like, promote_dtypes_inexact
 from ...staging.constants import as_array
 from ...staging.memoized import memoized
 from ..creation.ranges import linspace
-from ..elementwise.arithmetic import literal_like
 from ..elementwise.rounding import round as round_to
 from ..reductions import moments
 from ..reductions import reduce as reductions

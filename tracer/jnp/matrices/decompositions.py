@@ -14,8 +14,12 @@ from ....ir.support.named_tuple import NamedTuple
 from ....ir.values.array import Array
 from ... import lax
 from ...operands.broadcasting import to_type
-from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, promote_dtypes_inexact
-from ...operands.scalars import LEVEL
+from ...operands.dtype_promotion import (
+    check_arraylike,
+    convert,
+    is_complex,
+    promote_dtypes_inexact,
+)
 from ...staging.constants import as_array
 from ..elementwise.arithmetic import absolute
 from ..elementwise.complex_numbers import conj
@@ -63,13 +67,9 @@ def _square(name: str, a: Array) -> None:
         raise ValueError(f"Argument to {name}() must have shape [..., n, n], got {a.shape}")
 
 
-def _is_complex(x: Any) -> bool:
-    return LEVEL[dtype_name(x)] == 3
-
-
 def _adjoint(x: Any) -> Array:
     x = _matrix_transpose(x)
-    return conj(x) if _is_complex(x) else x
+    return conj(x) if is_complex(x) else x
 
 
 # -- decompositions --------------------------------------------------------------------------------

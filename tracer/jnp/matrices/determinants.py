@@ -12,7 +12,7 @@ from ... import lax
 from ...autodiff.custom.custom_jvp import custom_jvp
 from ...lax.creation import filled_as
 from ...operands.broadcasting import select_of, to_type
-from ...operands.dtype_promotion import convert
+from ...operands.dtype_promotion import convert, is_complex
 from ...staging.memoized import memoized
 from ..creation.ranges import arange
 from ..elementwise.arithmetic import absolute, log
@@ -21,7 +21,7 @@ from ..manipulation.diagonals import diagonal, trace
 from ..manipulation.shaping import expand_dims
 from ..reductions import reduce as reductions
 from ..reductions.cumulative import cumprod
-from .decompositions import _inexact, _is_complex, _square
+from .decompositions import _inexact, _square
 from .solving import permuted
 
 
@@ -121,7 +121,7 @@ def slogdet(a, *, method=None):
     both, pivots, _ = lax.linalg.lu(a)
     diag, parity = diagonal(both, axis1=-2, axis2=-1), _sign(pivots, a.dtype)
     sizes = absolute(diag)
-    signs = lax.div(diag, convert(sizes, a.dtype)) if _is_complex(a) else lax.sign(diag)
+    signs = lax.div(diag, convert(sizes, a.dtype)) if is_complex(a) else lax.sign(diag)
     zero = reductions.any(lax.eq(sizes, filled_as(sizes.shape, convert(0, sizes.dtype))), axis=-1)
     sign = select_of(zero, mul_p.bind(parity, reductions.prod(signs, axis=-1)),
                      convert(0, a.dtype))

@@ -8,14 +8,14 @@ import numpy as np
 from ....ir.ops.elementwise.arithmetic import mul_p
 from ....ir.values.array import Array
 from ... import lax, sharding_notes
-from ...operands.dtype_promotion import check_arraylike, convert
+from ...operands.dtype_promotion import check_arraylike, convert, is_complex
 from ...operands.shape_arguments import canonical_axes
 from ...staging.constants import as_array
 from ...staging.memoized import memoized
 from ..elementwise.arithmetic import absolute, real_dtype, sqrt
 from ..manipulation.shaping import moveaxis
 from ..reductions import reduce as reductions
-from .decompositions import _inexact, _is_complex, svd
+from .decompositions import _inexact, svd
 
 
 @sharding_notes.reduction
@@ -45,7 +45,7 @@ def norm(x, ord=None, axis=None, keepdims=False):
 
 
 def _squares(x: Array) -> Array:
-    return lax.real(mul_p.bind(x, lax.conj(x))) if _is_complex(x) else mul_p.bind(x, x)
+    return lax.real(mul_p.bind(x, lax.conj(x))) if is_complex(x) else mul_p.bind(x, x)
 
 
 def _vector_norm(x: Array, ord: Any, axis: Any, keepdims: bool) -> Array:

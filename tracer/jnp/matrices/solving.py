@@ -15,7 +15,7 @@ from ....ir.values.array import Array
 from ... import lax
 from ...lax.creation import filled_as
 from ...operands.broadcasting import select_of, to_type
-from ...operands.dtype_promotion import check_arraylike, convert
+from ...operands.dtype_promotion import check_arraylike, convert, is_complex
 from ...staging.constants import as_array
 from ...staging.memoized import memoized
 from ..creation.filled import eye
@@ -25,7 +25,7 @@ from ..manipulation.shaping import expand_dims, moveaxis, reshape
 from ..manipulation.shaping import matrix_transpose as _matrix_transpose
 from ..reductions import reduce as reductions
 from .contraction import dot
-from .decompositions import _adjoint, _inexact, _is_complex, _square, svd
+from .decompositions import _adjoint, _inexact, _square, svd
 from .linear_products import matmul
 from .norms import norm
 
@@ -173,7 +173,7 @@ def pinv(a, rtol=None, hermitian=False, *, rcond=None):
     real = magnitude_dtype(a)
     if rtol is None:
         rtol = 10.0 * max(m, n) * float(finfo(real).eps)
-    u, s, vh = svd(conj(a) if _is_complex(a) else a, full_matrices=False, hermitian=hermitian)
+    u, s, vh = svd(conj(a) if is_complex(a) else a, full_matrices=False, hermitian=hermitian)
     limit = mul_p.bind(convert(rtol, real), reductions.max(s, axis=-1, keepdims=True))
     s = select_of(lax.gt(s, to_type(limit, s.shape)), real.type(np.inf), s)
     left = _matrix_transpose(vh)

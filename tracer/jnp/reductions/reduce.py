@@ -32,13 +32,19 @@ from ....ir.values.array import Array
 from ... import lax, sharding_notes
 from ...lax.reduction import extreme
 from ...operands.broadcasting import select_of
-from ...operands.dtype_promotion import available, check_arraylike, convert, dtype_name, user_dtype
+from ...operands.dtype_promotion import (
+    available,
+    check_arraylike,
+    convert,
+    dtype_name,
+    literal_like,
+    user_dtype,
+)
 from ...operands.rank_promotion import shape_of
 from ...operands.scalars import BOOL, int_default
 from ...operands.shape_arguments import canonical_axes, canonical_axis
 from ...staging.constants import as_array
 from ...staging.memoized import memoized
-from ..elementwise.arithmetic import literal_like
 
 HALF_FLOATS = frozenset((np.dtype("float16"), to_inexact_dtype("bfloat16")))
 FLOAT32 = np.dtype("float32")

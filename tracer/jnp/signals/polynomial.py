@@ -15,6 +15,7 @@ from ...lax.creation import filled_as
 from ...operands.dtype_promotion import (
     check_arraylike,
     convert,
+    literal_like,
     narrowed,
     promote_dtypes,
     promote_dtypes_inexact,
@@ -24,7 +25,7 @@ from ...operands.rank_promotion import shape_of
 from ...staging.constants import as_array
 from ...staging.tracer import Tracer
 from ..creation.filled import ones, vander, zeros
-from ..elementwise.arithmetic import literal_like, sqrt
+from ..elementwise.arithmetic import sqrt
 from ..elementwise.two_operands import add_function, multiply_function
 from ..indexing.indexed_update import IndexUpdateRef
 from ..manipulation.diagonals import diag

@@ -10,12 +10,18 @@ from ....ir.ops.elementwise.arithmetic import add_p, div_p, mul_p, neg_p, sub_p
 from ....ir.values.array import Array
 from ... import lax
 from ...operands.broadcasting import select_of
-from ...operands.dtype_promotion import check_arraylike, convert, narrowed, promote_dtypes_inexact
+from ...operands.dtype_promotion import (
+    check_arraylike,
+    convert,
+    literal_like,
+    narrowed,
+    promote_dtypes_inexact,
+)
 from ...operands.rank_promotion import shape_of
 from ...operands.scalars import LEVEL
 from ...operands.shape_arguments import canonical_axes, canonical_axis
 from ...staging.constants import as_array
-from ..elementwise.arithmetic import absolute, literal_like
+from ..elementwise.arithmetic import absolute
 from ..elementwise.clipping import clip
 from ..elementwise.complex_numbers import conj
 from ..elementwise.division import remainder
