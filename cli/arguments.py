@@ -81,7 +81,7 @@ def parse_mesh(text: str) -> AbstractMesh:
 
 
 def parse_argument_type(text: str, mesh: Mesh | AbstractMesh) -> ShapeDtypeStruct:
-    """`bf16[64@data,512@(a,b)]` as a type. Raises ValueError with what is wrong with it."""
+    """`bf16[64@data,512@(a,b)]` as a type. Raises ValueError that says what is wrong with it."""
     match = _TYPE.fullmatch(text)
     if not match:
         raise ValueError("write a dtype and dimensions, such as f32[64@data,512]")
@@ -225,7 +225,7 @@ def specs_of(names: Sequence[str], given: Sequence[str]) -> list[PartitionSpec |
 
 
 def parse_spec(text: str, where: str) -> PartitionSpec:
-    """`P('X', None)` as a spec. where: the option, for what is said if it is none."""
+    """`P('X', None)` as a spec. where: the option that the error names if it is not one."""
     try:
         call = ast.parse(text.strip(), mode="eval").body
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)

@@ -36,7 +36,7 @@ def is_maker(name: str) -> bool:
 
 
 def declared_arguments(fun: Any, name: str, names: dict[str, Any], path: Path) -> Given | None:
-    """What the file's `__shardtrace_args__` says of a function."""
+    """The arguments that the file's `__shardtrace_args__` declares for a function."""
     declared = names.get(ARGUMENTS)
     if declared is None:
         return None

@@ -29,7 +29,7 @@ from .problems import FAILED, FINDING, INTERRUPTED, USAGE, Problem
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status. Errors are told in words, not as a traceback."""
+    """Run the command and return its exit status. Errors are printed without a traceback."""
     parser = make_parser()
     words = sys.argv[1:] if arguments is None else arguments
     if not words:

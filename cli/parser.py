@@ -148,7 +148,7 @@ class _Version(argparse.Action):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that says which word may have been meant."""
+    """A parser whose errors suggest the word that was probably meant."""
 
     def error(self, message: str) -> NoReturn:
         hint = ""

@@ -170,8 +170,8 @@ class FoundFunction(Found):
 
 
 class FoundProgram(Found):
-    """A program by itself, at any level. specs: how the parameters of a TRACED one are split.
-    is_text: as it was read from a text, rather than met in a program that ran.
+    """A program without a function, at any level. specs: how the parameters of a TRACED one are
+    split. is_text: it was read from text, not captured from a running program.
     """
 
     def __init__(self, program: Program, label: str, specs: Sequence[Any] = (),
@@ -285,6 +285,6 @@ def standard_input() -> str:
 
 
 def parameter_names(program: Program) -> list[str]:
-    """As they stand in the program's text."""
+    """The parameter names in the program's text."""
     names = name_variables(program)
     return [names[v] for v in program.invars]

@@ -209,7 +209,7 @@ def _alarm(seconds: float) -> Iterator[Callable[[], None]]:
 
 
 def _package_root(path: Path) -> Path:
-    """The folder from which the file is imported: above the packages that it lies in."""
+    """The folder from which the file is imported: the parent of its outermost package."""
     folder = path.resolve().parent
     while (folder / "__init__.py").exists() and folder.parent != folder:
         folder = folder.parent

@@ -62,7 +62,7 @@ class Bars:
             self._display.start()
 
     def _draw(self, bar: Bar) -> None:
-        """Show a bar, unless it has hardly begun: what is done at once would only flicker."""
+        """Show a bar, unless the work has only just begun: short work would only flicker."""
         if time.monotonic() - bar.begun > BRIEF:
             text = _markup.escape(visible(bar.text))
             bar.task = self._display.add_task(text, total=bar.total, completed=bar.done)
@@ -119,7 +119,7 @@ def _is_terminal() -> bool:
 
 
 def install() -> None:
-    """Show progress from now on."""
+    """Show progress bars for all work that reports progress."""
     if BARS.begin not in progress.SHOWN:
         progress.SHOWN.append(BARS.begin)
 

@@ -25,7 +25,7 @@ class Rules(dict[str, Rule]):
 
 @contextlib.contextmanager
 def traced_at(place: Location | None) -> Iterator[None]:
-    """What is traced in the block stands at this place."""
+    """Equations traced in this block get this location."""
     interpreter: Any = STATE.interpreter
     if not hasattr(interpreter, "location"):
         yield

@@ -116,7 +116,7 @@ def _as_arrays(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def inner(value: Any) -> Any:
-    """The function of ours that a public name stands for; anything else as it is."""
+    """The function behind a public name; anything else as it is."""
     return value.inner_function if type(value) is FunctionType and value in _MADE else value
 
 

@@ -80,7 +80,7 @@ class Sample:
 
 @immutable
 class Evaluator:
-    """What `evaluate` of an op says where there is more to it than the function.
+    """The evaluator of an op that is more than a function.
 
     function: as `evaluate` of `defop`.
     prepare: (lead, shapes, dtypes, params) of the operands -> the function of such arrays alone,
@@ -224,7 +224,7 @@ class Op:
     __call__ = bind
 
     def forget(self) -> None:
-        """Empty what is known of the op's equations."""
+        """Forget what is known of the op's equations."""
         self.infer_cache.clear()
         self.instances.clear()
         self._rule_cache.clear()

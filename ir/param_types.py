@@ -12,7 +12,7 @@ PARAM_TYPES: dict[str, type] = {}
 
 
 def register_param_type(cls: Any) -> Any:
-    """Let values of `cls`, a dataclass, NamedTuple or Enum, stand in params. Works as decorator.
+    """Allow values of `cls`, a dataclass, NamedTuple or Enum, as params. Works as decorator.
 
     Raises ValueError if another class of that name is known, TypeError for any other kind of class.
     """

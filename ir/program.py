@@ -155,7 +155,7 @@ class Equation:
     def replace(self, *, op: Op | None = None, invars: Sequence[Atom] | None = None,
                 outvars: Sequence[Var] | None = None, params: dict[str, Any] | None = None,
                 location: Location | None = None, reason: str | None = None) -> Equation:
-        """An equation that differs in what is given here."""
+        """A copy of the equation with these fields replaced."""
         new = Equation.__new__(Equation)
         new.op = op or self.op
         new.invars = self.invars if invars is None else tuple(invars)
@@ -300,8 +300,8 @@ class Program:
         return memo["effects"]
 
     def replace(self, **changes: Any) -> Program:
-        """A program that differs in what is given here. Of the equations, if these are the same,
-        it remembers what was asked; nothing else (`memo`).
+        """A copy of the program with these fields replaced. With the same equations it keeps what
+        was computed from them, and nothing else of `memo`.
         """
         new = Program.__new__(Program)
         new.name, new.invars, new.eqns, new.outvars = (

@@ -156,7 +156,7 @@ def autoshard_program(program: Program, *, hardware: str | Hardware | None = Non
                       memory_limit: float | None = None,
                       fixed: Mapping[str, PartitionSpec] | None = None,
                       topology: Sequence[int] | Topology | None = None) -> Proposal:
-    """The same for a TRACED program by itself, on its own mesh; there is no function to jit."""
+    """The same for a TRACED program without a function, on its own mesh."""
     asked = given_mesh(program.mesh, ())
     assert not isinstance(asked, int)
     mesh = searched_mesh(asked)
@@ -349,7 +349,7 @@ def _row(name: str, aval: Any, spec: PartitionSpec | None, mesh: Mesh | Abstract
 
 
 def _placed(x: Any, mesh: Mesh | AbstractMesh) -> Any:
-    """What stands for an argument on the mesh, laid out in no way yet."""
+    """A struct for an argument on the mesh, not laid out yet."""
     t = typeof(x)
     return ShapeDtypeStruct(t.shape, t.dtype, sharding=NamedSharding(mesh, PartitionSpec()),
                             weak_type=t.weak_type)

@@ -110,7 +110,7 @@ class Groups:
             (self.within if self._follows(use, info) else self.between).append(use)
 
     def add(self, var: Var) -> Group:
-        """The group of a value, a new one where it has none."""
+        """The group of a value, a new one if it has none."""
         found = self.of.get(var)
         if found is None:
             shape = var.aval.shape

@@ -86,7 +86,7 @@ class Search:
         self.found: list[Trial] = []
 
     def _allowed(self, group: Group, layout: GroupLayout) -> bool:
-        """Does a layout agree with what is given for one of the group's arguments or results?"""
+        """Is a layout compatible with the given spec of the group's arguments or results?"""
         asked = [(v, spec) for v, spec in (*zip(self.program.invars, self.pinned, strict=True),
                                            *zip(self.program.outvars, self.results, strict=True))
                  if spec is not None and isinstance(v, Var) and self.groups.of[v] is group]
@@ -167,8 +167,8 @@ class Search:
         return chosen
 
     def least(self, start: Sequence[int], held: Sequence[Held]) -> tuple[int, ...] | None:
-        """A choice of layouts that holds nearly as little as any, for what is said where no plan
-        keeps to the limit.
+        """A choice of layouts with nearly the least memory, for the message where no plan keeps the
+        limit.
         """
         floor = max((h.total([int(c.argmin()) for c in h.by_layout]) for h in held), default=0.0)
         for above in ABOVE:
@@ -255,7 +255,7 @@ class Search:
             r.trial is None, r.trial.rank if r.trial else (), r.cost)))
 
     def fewer(self, best: Trial) -> Trial:
-        """As good a plan that says less: without what is inside of it, where nothing depends on it.
+        """An equally good plan with fewer specs: without those inside, if they make no difference.
         """
         left = list(dict.fromkeys(i.group for i in best.plan.inside))
         size = len(left)

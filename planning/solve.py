@@ -143,7 +143,7 @@ class _Program:
                 self.row([*[m[n] for m in moved], held], [1.0] * len(moved) + [-1.0], 0, 0)
 
     def hold(self, held: Held, limit: float) -> None:
-        """Bound what is held at once."""
+        """Bound the memory in use at once."""
         columns, values = [], []
         for g, costs in enumerate(held.by_layout):
             for n, c in enumerate(costs):

@@ -94,7 +94,7 @@ def _columns(f: Figures) -> tuple[str, str, str]:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns, aligned; the lines are indented, as what is aligned is not wrapped."""
+    """Aligned columns. Lines are indented so that they are not wrapped."""
     return [f"  {line}" for line in plain_table((head, *rows), 0).splitlines()]
 
 

@@ -78,7 +78,7 @@ def freeze_result(x: Any) -> np.ndarray:
 
 
 def memory_of(x: Any) -> int:
-    """An identifier of the memory in which an array lies; the same for an array and its views."""
+    """An identifier of the memory of an array, shared by its views."""
     while type(x.base) is np.ndarray:
         x = x.base
     return id(x)
@@ -186,7 +186,7 @@ class DeviceBlocks:
                             for c in np.ndindex(*mesh.axis_sizes)]
 
     def scatter(self, x: Stored, t: ArrayType, local: ArrayType) -> Buffers:
-        """For each device a copy of its block of `x`, with zeros for what is beyond the end."""
+        """For each device a copy of its block of `x`, padded with zeros."""
         out = []
         for at in self.coordinates:
             data = x.data[tuple(self.place(a, at) for a in x.lead)]

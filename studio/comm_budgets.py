@@ -21,7 +21,7 @@ Records = list[dict[str, Any]]
 
 
 def size(value: Any) -> Any:
-    """Bytes as a number: of "1 MB", "64 KiB", "1e6"; what is no text is as it is."""
+    """Bytes as a number: of "1 MB", "64 KiB", "1e6"; numbers unchanged."""
     if not isinstance(value, str):
         return value
     match = _SIZE.fullmatch(value)

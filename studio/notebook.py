@@ -102,7 +102,7 @@ def cell_html(explained: list[Explanation], cell: str) -> str:
 
 
 def _noted(data: dict[str, Any]) -> Any:
-    """What there is to say of lines: file, line, text, style."""
+    """The notes on lines: file, line, text, style."""
     told: dict[tuple[int, int], int] = {}
     for v in data["values"]:
         if v["place"] < 0 or not v["name"]:
@@ -120,7 +120,7 @@ def _noted(data: dict[str, Any]) -> Any:
 
 
 def _lines(text: list[str], notes: dict[int, dict[str, str]]) -> str:
-    """Lines with notes behind them, aligned."""
+    """Lines followed by their notes, aligned."""
     while text and not text[-1].strip():
         text = text[:-1]
     width = max((len(line) for n, line in enumerate(text, 1) if n in notes), default=0)

@@ -200,7 +200,7 @@ class Blocks(NamedTuple):
 
 
 class _Call:
-    """One call, as it stands in an equation."""
+    """One call: the callable param of an equation."""
 
     def __init__(self, owner: custom_partitioning, fun: Callable[..., Any],
                  flat: Callable[..., list[Any]], static: tuple, in_tree: Any, out_tree: Any

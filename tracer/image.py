@@ -35,7 +35,7 @@ class ResizeMethod(enum.Enum):
 
     @staticmethod
     def from_string(s: str) -> ResizeMethod:
-        """The method of this name; raises ValueError if there is none."""
+        """The method of this name; raises ValueError for an unknown one."""
         if s not in _NAMES:
             raise ValueError(f'Unknown resize method "{s}"')
         return _NAMES[s]

@@ -143,7 +143,7 @@ class Budget:
 
 
 def defined_names(path: Path) -> set[str]:
-    """The names that a Python file gives to functions and values, wherever they stand in it."""
+    """The names that a Python file defines, at any depth."""
     try:
         tree = ast.parse(path.read_text())
     except (OSError, SyntaxError, ValueError):

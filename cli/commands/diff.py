@@ -162,7 +162,7 @@ def _objectives(options: argparse.Namespace) -> Pairs:
 
 
 def _directories(options: argparse.Namespace) -> Pairs:
-    """Two directories of dumps: the last stage of each program by which both can be told."""
+    """Compare two directories of dumps: the last stage of each program that both have."""
     found = []
     for folder in (Path(options.target), Path(options.other)):
         programs: dict[str, dict[str, Path]] = {}

@@ -54,7 +54,7 @@ def add_options(sub: argparse.ArgumentParser) -> None:
 
 
 def add_telling(sub: argparse.ArgumentParser) -> None:
-    """How much is told of what is explained, and how."""
+    """Add the options for how much of an explanation is printed, and in what form."""
     sub.add_argument("--suggest", type=count, default=3, metavar="N",
                      help="search suggestions for the N dearest collectives (default 3)")
     sub.add_argument("--trials", type=positive, metavar="N",

@@ -72,7 +72,7 @@ def page(options: argparse.Namespace, columns: int) -> str:
 
 
 def op_page(name: str) -> str | None:
-    """What an op is, and its rules for operands of some shapes; None if there is none so called."""
+    """The help page of an op, with its factor rules for some operand shapes; None if unknown."""
     op: Op | None = OPS.get(name)
     if op is None:
         return None
@@ -104,7 +104,7 @@ def error_classes() -> dict[str, type]:
 
 
 def error_page(name: str) -> str | None:
-    """The help page of an error class; None if there is none of this name."""
+    """The help page of an error class; None if there is no class of this name."""
     cls = error_classes().get(name)
     if cls is None:
         return None

@@ -89,7 +89,7 @@ def rounded_alike(compared: bool = True) -> contextlib.AbstractContextManager[An
 
 
 def _loaded(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an archive, by name; Problem for what is none."""
+    """The arrays of an archive, by name. Raises Problem for entries that are not arrays."""
     try:
         with open(path, "rb") as file:
             archive = np.load(file, allow_pickle=False)
@@ -205,7 +205,7 @@ def summary(value: np.ndarray) -> str:
 
 
 def _worst(differences: list[float], allowed: list[float]) -> int | None:
-    """The number of the result that is furthest off for what it may be; None if there is none."""
+    """The index of the result that exceeds its tolerance most; None if all are within it."""
     return max(range(len(differences)), default=None, key=lambda i: (
         differences[i] > allowed[i], differences[i] / (allowed[i] or 1.0)))
 

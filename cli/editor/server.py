@@ -27,8 +27,8 @@ _SOURCE = "shardtrace"
 
 
 class Looked:
-    """What was found in a file, and the lines it then had. running: the file still is; for lines of
-    which nothing is known yet, that is what was found before.
+    """What was found in a file, and the lines that it had then. running: the file is still being
+    executed; until then, lines without a finding show those from before.
     """
 
     def __init__(self, found: dict[str, Any], lines: list[str], before: Looked | None = None
@@ -41,7 +41,7 @@ class Looked:
         self._now: tuple[list[str], dict[int, int]] = (lines, {})
 
     def line_now(self, line: int, lines: list[str]) -> int | None:
-        """Where a line of the file as it was looked at is by now; None where it was changed."""
+        """The current number of a line of the file as it was analysed; None if it was changed."""
         if lines is not self._now[0] and lines != self._now[0]:
             matcher = difflib.SequenceMatcher(None, self.lines, lines, autojunk=False)
             self._now = lines, {a + k: b + k for a, b, n in matcher.get_matching_blocks()
@@ -51,7 +51,7 @@ class Looked:
         return self._now[1].get(line)
 
     def items(self, name: str, lines: list[str]) -> Iterator[tuple[lsp.Range, dict[str, Any]]]:
-        """What was found of a kind, where it is in these lines."""
+        """The findings of a kind, at their positions in these lines."""
         for item in self.advice if name == "advice" else self.found.get(name, ()):
             at = item.get("at") or [item.get("line"), 0]
             now = self.range_now(item.get("range") or [*at, *at], lines)
@@ -65,7 +65,7 @@ class Looked:
 
 
 class Worker:
-    """The process that looks at files, one after the other. seconds: that it may take for one."""
+    """The process that analyses files, one after the other. seconds: its time limit for one."""
 
     def __init__(self, seconds: float, hardware: str | None) -> None:
         self.seconds, self.hardware = seconds, hardware
@@ -74,8 +74,8 @@ class Worker:
         self._number = 0                     # of the last question
 
     async def ask(self, path: str, advise: bool = False) -> AsyncIterator[dict[str, Any]]:
-        """What the worker finds, as it comes. Who asks no longer may leave; what is still answered
-        to him is read over by the next.
+        """Yield what the worker finds, as it comes. A caller may stop iterating early; the next one
+        skips the rest of that answer.
         """
         async with self._turn:
             process = await self._started()
@@ -143,7 +143,7 @@ class Server(LanguageServer):
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def look(self, uri: str) -> None:
-        """Look at a file; what was asked of it before is not waited for."""
+        """Analyse a file; an analysis of it that is still running is cancelled."""
         before = self._tasks.get(uri)
         if before is not None:
             before.cancel()
@@ -180,7 +180,7 @@ class Server(LanguageServer):
                     self.publish(uri)
 
     def _refresh(self) -> None:
-        """Have an editor that can ask again do so."""
+        """Ask the editor to request hints and lenses again, if it supports that."""
         features = self.client_capabilities.workspace
         if features is not None and features.inlay_hint and features.inlay_hint.refresh_support:
             self.workspace_inlay_hint_refresh(None)
@@ -188,7 +188,7 @@ class Server(LanguageServer):
             self.workspace_code_lens_refresh(None)
 
     async def reasons(self, uri: str) -> None:
-        """Wait for the reasons of what was found in a file; not while it is running."""
+        """Wait until the reasons of findings in a file are known, unless it is still running."""
         if uri in self.looked and not self.looked[uri].running:
             await self.looked[uri].reasons.wait()
 
@@ -201,7 +201,7 @@ class Server(LanguageServer):
             for n, p in enumerate(found.get("problems", ()))]))
 
     def at(self, uri: str, name: str) -> list[tuple[lsp.Range, dict[str, Any]]]:
-        """What was found of a kind, where it is now."""
+        """The findings of a kind, at their current positions."""
         looked = self.looked.get(uri)
         if looked is None:
             return []

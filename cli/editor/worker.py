@@ -118,7 +118,7 @@ def serve() -> int:
 
 
 def learn(programs: Sequence[str]) -> None:
-    """Partition programs, for what is known of ops and layouts then."""
+    """Partition programs to fill the caches of ops and layouts."""
     for text in programs:
         with contextlib.suppress(Exception):     # it has what no text can say
             further(parse_program(text))

@@ -90,7 +90,7 @@ def first_divergence(partitioned: Partitioned, values: Sequence[np.ndarray],
 
 
 def refuse(found: Divergence, name: str) -> Exception:
-    """The error that tells of a divergence."""
+    """The error that reports a divergence."""
     return error(AssertionError, f"{name}: {found}", code="divergence", location=found.location,
                  label="it is here", because=tuple(found.notes()))
 

@@ -72,7 +72,7 @@ def explain_program(program: Program, hardware: str | Hardware | None = None, *,
                     in_shardings: Sequence[Any] = (),
                     topology: Sequence[int] | Topology | None = None, slices: int | None = None,
                     trials: int | None = None, suggest_seconds: float = SECONDS) -> Explanation:
-    """The explanation of a program by itself, at any level.
+    """The explanation of a program without a function, at any level.
 
     Suggestions exist for TRACED programs: later ones have their shardings decided.
     """

@@ -102,7 +102,8 @@ class Thawed(Jitted):
         return found[0]
 
     def difference(self, *args: Any, **kwargs: Any) -> PlanDifference:
-        """What of the plan is not kept for these arguments, with why, and what is decided anew."""
+        """Which parts of the plan do not hold for these arguments, why, and what is decided anew.
+        """
         return self.difference_of(self.lower(*args, **kwargs))
 
     def difference_of(self, lowered: Lowered | Compiled) -> PlanDifference:

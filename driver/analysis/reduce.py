@@ -250,7 +250,9 @@ def _specs(search: _Search, case: Case) -> Case:
 
 
 def _sizes(search: _Search, case: Case) -> Case:
-    """Sizes of dimensions, each wherever it occurs: as small as the mesh allows, or halved."""
+    """Shrink dimensions, each wherever its size occurs: to the least that the mesh allows, or by
+    half.
+    """
     if case.program.level is not Level.TRACED:
         return case
     tried: set[tuple[int, int]] = set()

@@ -48,7 +48,8 @@ def leaf_keys(leaves: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def stored_value(x: Any, mesh: Mesh | None = None) -> Any:
-    """The value as executors take it. mesh: that of the computation; it names what is stacked."""
+    """The value in the form that executors take. mesh: of the computation; it names stacked axes.
+    """
     if isinstance(x, ArrayImpl):
         whole = getattr(x, "_whole", None)
         if whole is not None:

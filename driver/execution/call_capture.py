@@ -36,5 +36,5 @@ def watching(watcher: Callable[[Any], None]) -> override:
 
 
 def unwatched() -> override:
-    """Nothing that is traced within the block is told."""
+    """Within this block no trace is reported to the watcher."""
     return override(WATCH, watcher=None)

@@ -83,7 +83,7 @@ def refined_mesh(refined: Refinement, mesh: Mesh | None) -> Mesh | None:
 
 def on_own_mesh(aval: ArrayType, spec: PartitionSpec, refined: Refinement, mesh: Mesh | None,
                 memory_kind: str | None = None) -> NamedSharding | None:
-    """How a result lies on the mesh that its type names, or else on another that can say it.
+    """The sharding of a result on the mesh that its type names, or on another that can express it.
 
     None where no mesh can. spec: on the refinement. mesh: of the devices; None if abstract.
     """

@@ -53,7 +53,7 @@ class Agreement(NamedTuple):
 
 def run_together(executable: BoundProgram, coordinator: Coordinator, leaves: Sequence[Any],
                  stored: Sequence[Storage]) -> Sequence[Storage] | None:
-    """The results as this process holds them; None where it runs the program by itself.
+    """The results that this process holds; None if it runs the program alone.
 
     stored: the values of the arguments `leaves`, as this process holds them.
     """

@@ -44,7 +44,7 @@ class _First:
 
 def partition_cached(program: Program, *, mesh: AbstractMesh, in_shardings: tuple,
                      out_shardings: tuple, options: Options) -> Partitioned:
-    """`partition(...)`, or what it gave for a program that cannot be told from this one."""
+    """`partition(...)`, or the earlier result for an indistinguishable program."""
     def make(key: Any = None) -> Partitioned:
         warned = warnings_given()
         made = partition(program, mesh=mesh, in_shardings=in_shardings,

@@ -49,7 +49,7 @@ class Boundary:
                 resolved(sharding, where, self.api)
 
     def constrained_arguments(self, leaves: list[Any], in_tree: Any) -> list[Any]:
-        """Arguments inside of a trace, each constrained to what in_shardings says of it."""
+        """Arguments inside a trace, each constrained to its sharding in in_shardings."""
         args, kwargs = tree.unflatten(in_tree, leaves)
         self.check_kwargs(kwargs)
         names = self.arguments.leaf_names(args, kwargs)
@@ -173,14 +173,14 @@ class Boundary:
                     help=f"let the {other} have Layout.AUTO too, or do not donate")
 
     def argument_prefix(self, args: Any) -> list[Any]:
-        """What in_shardings says of each leaf of the arguments."""
+        """The entry of in_shardings for each leaf of the arguments."""
         prefix = tuple(self.in_shardings) if type(self.in_shardings) is list else (
             self.in_shardings)
         check_positional(prefix, tuple(args))
         return tree.broadcast_prefix(prefix, tuple(args), is_sharding, "pjit in_shardings")
 
     def _out_prefix(self, results: Sequence[Any], out_tree: Any) -> list[Any]:
-        """What out_shardings says of each leaf of the result."""
+        """The entry of out_shardings for each leaf of the result."""
         example = tree.unflatten(out_tree, list(results))
         try:
             return tree.broadcast_prefix(
@@ -198,7 +198,7 @@ class Boundary:
 
 
 def _check_layout(layout: Any, x: Any, aval: ArrayType) -> None:
-    """Raise unless the argument lies in memory as in_shardings says."""
+    """Raise unless the argument has the memory layout that in_shardings asks for."""
     if isinstance(layout, Layout):
         layout.check_compatible_aval(aval.shape)
     if layout is None or not isinstance(x, ArrayImpl) or not x.committed:

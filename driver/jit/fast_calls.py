@@ -39,7 +39,7 @@ MISS = object()
 
 
 class _Unusual(Exception):
-    """There is an argument without a key: the long way says what is wrong with it."""
+    """An argument has no key; the slow path reports what is wrong with it."""
 
 
 class _Call(NamedTuple):

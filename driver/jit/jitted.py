@@ -99,7 +99,7 @@ class Jitted:
 
     @property
     def _settings(self) -> tuple[Any, ...]:
-        """What `jit` was told of it besides the boundary."""
+        """The arguments of `jit` besides the boundary."""
         return self.inline, self.keep_unused, self._device, self._options, self._partition_options
 
     def _like(self, f: Callable[..., Any], boundary: Boundary) -> Jitted:
@@ -202,7 +202,7 @@ class Jitted:
         return tree.unflatten(out_tree, results)
 
     def _on_device(self, leaves: list[Any]) -> list[Any]:
-        """The arguments on the device that jit was given, wherever they are."""
+        """The arguments, moved to the device that jit was given."""
         if STATE.mesh.axis_names:
             raise ValueError("Mesh context manager should not be used with jit when backend or "
                              "device is also specified as an argument to jit.")

@@ -176,7 +176,7 @@ def with_sharding_constraint(x: Any, shardings: Any = _NOT_GIVEN, *,
 
 
 def xmap(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Gone: raises RuntimeError that says what to write instead.
+    """Removed: raises RuntimeError that says what to write instead.
 
     >>> from shardtrace.experimental.maps import xmap
     >>> xmap(lambda v: v * 2, in_axes={0: "i"}, out_axes={0: "i"})
@@ -202,7 +202,7 @@ def _map(prefix: Any, f: Callable[[Any], Any]) -> Any:
 
 
 def _shardings(resources: Any, name: str) -> Any:
-    """The shardings that old axis resources stand for: None is the same on all devices."""
+    """The shardings for old axis resources; None is replicated."""
     if isinstance(resources, list):
         resources = tuple(resources)
 

@@ -91,7 +91,7 @@ def _check_unique(spec: PartitionSpec, where: str) -> None:
 
 
 def resolved(asked: Any, where: str, api: str) -> Sharding | None:
-    """The sharding that a leaf stands for at this call; None where the choice is open."""
+    """The sharding of a leaf for this call; None where the choice is open."""
     if isinstance(asked, Format):
         asked = asked.sharding
     if asked is None or isinstance(asked, Sharding):

@@ -92,7 +92,9 @@ def _is_running(claim: Claim) -> bool:
 
 
 def _waits(claim: Claim, thread: int) -> bool:
-    """Is a claim the thread's own, or that of one who waits for it, perhaps by way of others?"""
+    """Does the thread hold a claim itself, or does its holder wait for it, directly or through
+    others?
+    """
     for _ in range(len(_WAITING) + 1):
         if claim[0] == thread:
             return True

@@ -41,7 +41,7 @@ class _Heard:
 
 
 class RankStatus:
-    """What this rank tells the others, and hears of them.
+    """What this rank reports to the others, and what it knows of them.
 
     now: where this rank waits. broken: why the ranks cannot go on, and where each of them is.
     speaks: whether it is this rank that says so.
@@ -58,7 +58,7 @@ class RankStatus:
         self._sent: list[Any] = []
 
     def waits(self, standing: Standing) -> None:
-        """This rank waits here, still or from now on."""
+        """Note that this rank waits here."""
         self.token += self.now is None
         self.now = standing
 
@@ -73,7 +73,7 @@ class RankStatus:
                        for r in range(self.size) if r != self.rank]
 
     def hear(self) -> None:
-        """Take what others have told."""
+        """Receive the status of other ranks."""
         status = MPI.Status()
         while self.comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
             data = np.empty(status.Get_count(MPI.BYTE), np.uint8)
@@ -133,7 +133,7 @@ class RankStatus:
         return [self.standing(i, place) for i in range(self.size)]
 
     def give_up(self, place: str, missing: Iterable[int]) -> None:
-        """This rank waits in vain: let the others say where they are, and end all."""
+        """This rank waits in vain: collect where the others are, and end all."""
         assert self.now is not None
         self.tell(self.now, place, missing)
         until = time.monotonic() + 2 * TELL

@@ -85,8 +85,9 @@ class RankRun(PerDeviceRun):
 
 
 class RankWire:
-    """A wire between ranks, for one operand of an equation: what goes from rank to rank in a round
-    is one message of bytes."""
+    """A wire between ranks, for one operand of an equation. All that one rank sends to another in a
+    round is one message of bytes.
+    """
 
     __slots__ = ("comm", "eqn", "itemsize", "members", "place", "received", "rounds", "run", "tag")
 

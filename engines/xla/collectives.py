@@ -182,7 +182,7 @@ WRITERS: dict[str, Writer] = {
 
 
 def exchange(source: Writing, e: Equation, x: str) -> str | None:
-    """The text of a collective of operand `x`; None where there is none."""
+    """The source text of a collective of operand `x`; None if it is not supported."""
     write = WRITERS.get(e.op.name)
     if write is None:
         return None

@@ -121,8 +121,9 @@ class XLAProgram:
             return self.fetch(self.run(self.place(arguments)))
 
     def call(self, arrays: Sequence[Any]) -> list[Any]:
-        """The program on JAX's arrays, which are moved if they lie otherwise; donated ones are
-        given up."""
+        """Run the program on JAX's arrays, which are moved where their sharding differs; donated
+        ones are given up.
+        """
         with self.settings():
             placed = [jax.device_put(x, s) for x, s in zip(arrays, self.sharding, strict=True)]
             return list(self.run(placed, self.namespace["run"]))

@@ -238,7 +238,7 @@ WRITERS_OF_SEVERAL: dict[str, Writer] = {
 
 
 def expression(e: Equation, x: Texts) -> str | None:
-    """The text of an equation with these operands; None where there is none."""
+    """The source text of an equation with these operands; None if it is not supported."""
     name, p = e.op.name, e.params
     if name in WRITERS:
         return WRITERS[name](p, x, e)

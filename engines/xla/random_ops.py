@@ -28,7 +28,7 @@ def _starts(e: Equation, x: Texts) -> str:
 
 
 def random_expression(e: Equation, x: Texts) -> str | None:
-    """The text of an equation that makes keys or bits; None where there is none."""
+    """The source text of an equation that makes keys or bits; None for other equations."""
     p, name = e.params, e.op.name
     if name == "random_seed":
         return f"jax.extend.random.random_seed({x[0]}, impl=jax.extend.random.{_SEEDED[p['impl']]})"

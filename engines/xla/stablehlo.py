@@ -57,7 +57,7 @@ def _lowered(source: Source, program: Program, debug_info: bool) -> str:
 
 
 def _function(source: Source, text: str, program: Program) -> tuple[Any, list[Any]]:
-    """The jitted function, and what stands for its arguments."""
+    """The jitted function, and structs for its arguments."""
     namespace = executed(text, {"constants": source.constants,
                                 "callbacks": [_not_called] * len(source.calls)})
     types = program.global_in or program.in_avals

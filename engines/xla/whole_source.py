@@ -96,6 +96,6 @@ def _names(entry: Any) -> tuple[str, ...]:
 
 
 def _typed(t: ArrayType) -> list[Any]:
-    """What an Explicit type says of each dimension; others are for the partitioner."""
+    """The entries of an Explicit type; other dimensions are left to the partitioner."""
     auto = len(t.mesh.explicit_axes) < len(t.mesh.axis_names)
     return [axes or (UNCONSTRAINED if auto else None) for axes in t.entries]

@@ -65,9 +65,9 @@ class Writing(Protocol):
         ...
 
     def last_call(self) -> str:
-        """What stands for the call of the host before."""
+        """The name of the token of the previous host call."""
         ...
 
     def called(self, token: str) -> None:
-        """Let this stand for the last call of the host."""
+        """Set the token of the last host call."""
         ...

@@ -120,7 +120,7 @@ class _Jaxpr:
 
 
     def hlo(self, structs: Sequence[ShapeDtypeStruct], results: Sequence[Any]) -> str:
-        """XLA's optimised program of it, for arguments and results that lie so."""
+        """The HLO that XLA compiles it to, for the shardings of arguments and results."""
         given = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, sharding=theirs_of(s.sharding))
                  for v, s in zip(self.closed.jaxpr.invars, structs, strict=True)]
         asked = [theirs_of(s) for s in results]
@@ -248,7 +248,7 @@ def _spread(asked: Any, source: Module | _Jaxpr, is_result: bool) -> list[Any]:
 
 
 def _broadcast(prefix: Any, whole: Any) -> list[Any]:
-    """None in a prefix says nothing of the leaves below; where there are none it is a node."""
+    """A None in a prefix leaves the leaves below it open; a None that has none below is a node."""
     def is_spec(x: Any) -> bool:
         return isinstance(x, PartitionSpec | Sharding)
     said = jax.tree.map(lambda s: _NOTHING if s is None else s, prefix,

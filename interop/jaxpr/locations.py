@@ -15,7 +15,7 @@ source_info_util = lazy_import("jax._src.source_info_util")
 
 
 def is_of_jax(function: str) -> bool:
-    """Does JAX itself define a function, told as `name at file:line`?"""
+    """Is a function, written as `name at file:line`, defined by JAX itself?"""
     file = function.rpartition(" at ")[2]
     own = os.path.dirname(os.path.realpath(str(sys.modules["jax"].__file__)))
     return os.path.realpath(file).startswith(own + os.sep)

@@ -159,7 +159,7 @@ def _reduce_window(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
 
 @rule("scatter")
 def _scatter(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
-    """Without a program it writes updates; with one it applies that to what is there."""
+    """Without an update program it overwrites; with one it combines updates with the operand."""
     jaxpr = eqn.params["update_jaxpr"]
     if jaxpr is None or list(jaxpr.outvars) == list(jaxpr.invars[1:]):
         return replay.same(eqn, operands)

@@ -105,7 +105,7 @@ def impl_of(theirs: Any) -> str:
 
 def struct_of(theirs: Any, mesh: Mesh | AbstractMesh | None, sharding: Any = None
               ) -> ShapeDtypeStruct:
-    """What stands for an array, a tracer or a ShapeDtypeStruct of JAX's, or for a numpy value."""
+    """A struct for an array, tracer or ShapeDtypeStruct of JAX's, or for a numpy value."""
     aval = jax.typeof(theirs) if not hasattr(theirs, "dtype") or isinstance(
         theirs, jax.Array) else theirs
     placed = sharding_of(getattr(theirs, "sharding", None) if sharding is None else sharding, mesh)

@@ -77,7 +77,7 @@ def _number(text: str, dtype: np.dtype) -> Any:
 
 
 def python_of(attribute: Any) -> Any:
-    """An attribute as Python's value; its text where there is none."""
+    """An attribute as a Python value; its text if it has none."""
     kind = type(attribute).__name__
     if kind in ("DenseI64ArrayAttr", "DenseI32ArrayAttr", "DenseBoolArrayAttr"):
         return tuple(attribute)

@@ -123,7 +123,7 @@ class Module:
         return Replay(self._functions, self._meshes, self._parts, self._folder)
 
     def hlo(self, structs: Sequence[ShapeDtypeStruct], results: Sequence[Any]) -> str:
-        """XLA's optimised program of the text, with the shardings that stand in it."""
+        """The HLO that XLA compiles the text to, with the shardings in it."""
         count = max([m.size for m in self._meshes.values()], default=1)
         check_devices(count)
         devices = jax.devices()[:count]

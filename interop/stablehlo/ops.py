@@ -134,7 +134,9 @@ def _broadcast(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
 
 @rule("stablehlo.reshape")
 def _reshape(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
-    """What only takes away, or puts in, dimensions of size 1 says so: sharding passes it."""
+    """A reshape that only removes or inserts dimensions of size 1 is written as such: shardings
+    pass through it.
+    """
     (before, _), (after, _) = (shape_and_dtype(v.type) for v in (op.operands[0], op.results[0]))
     if [n for n in before if n != 1] == [n for n in after if n != 1]:
         gone, new = _ones(before, after)

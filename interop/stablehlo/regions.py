@@ -113,7 +113,7 @@ def _constant(value: Any) -> int | None:
 
 @rule("stablehlo.case")
 def _case(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
-    """A number that no branch has stands for the last one."""
+    """An index without a branch selects the last one."""
     branches = [replay.function(r) for r in op.regions]
     index, last = x[0], np.int32(len(branches) - 1)
     if not _is_in_range(op.operands[0]):

@@ -60,7 +60,7 @@ class Replay:
         return []
 
     def operation(self, op: Any, operands: list[Any]) -> Sequence[Any]:
-        """The results of an operation, which stands at its place in the user's source."""
+        """The results of an operation, recorded at its location in the user's source."""
         outer = self.place
         self.place = place = location_of(op.location, self.folder) or outer
         try:

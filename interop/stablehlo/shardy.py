@@ -106,7 +106,7 @@ def _nothing(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
 
 @rule("Sharding")
 def _tiled(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
-    """A constraint of GSPMD; of dimensions that it leaves open the backend's options tell."""
+    """A constraint of GSPMD; the backend's options say which dimensions it leaves open."""
     attributes = op.attributes
     options = str(attributes["backend_config"]) if "backend_config" in attributes else ""
     open_dims = re.findall(r"\d+", options.partition("unspecified_dims=[")[2].partition("]")[0])
@@ -280,7 +280,7 @@ def _all_to_all(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
 
 @rule("stablehlo.collective_permute")
 def _permute(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
-    """Over the fewest manual axes along which all pairs of devices lie alike."""
+    """Over the fewest manual axes along which all pairs of devices agree."""
     pairs = np.array(op.attributes["source_target_pairs"])
     mesh = _mesh(replay)
     places = np.stack(np.unravel_index(pairs, mesh.axis_sizes), -1)         # pair, end, axis

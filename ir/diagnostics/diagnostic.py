@@ -88,7 +88,7 @@ class Fix:
         return "\n".join(lines)
 
     def shown(self, lines: Sequence[str], first: int, last: int) -> str:
-        """The imports, and what stands in place of lines `first` to `last` after the change."""
+        """The imports, and the text that replaces lines `first` to `last`."""
         changed, count = list(lines), len(lines)
         self._replace(changed)
         block = changed[first - 1:last + len(changed) - count]

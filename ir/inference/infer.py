@@ -188,7 +188,7 @@ def _memory_space(op: Op, types: Sequence[ArrayType]) -> MemorySpace:
 
 def _refused_in_full(op: Op, types: tuple[ArrayType, ...], shapes: Sequence[Shape],
                      params: dict[str, Any], context: AbstractMesh) -> list[NamedSharding]:
-    """`result_shardings`; its errors say what became of each dimension."""
+    """`result_shardings`, with errors that say what became of each dimension."""
     try:
         return result_shardings(op, types, shapes, params, context)
     except ShardingTypeError as refused:

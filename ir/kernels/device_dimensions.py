@@ -51,7 +51,7 @@ def is_common(x: np.ndarray, lead: int) -> bool:
 
 
 def empty_like(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """An array with arbitrary content whose dimensions lie in memory in the order of those of `x`.
+    """An uninitialised array whose dimensions are in the memory order of those of `x`.
 
     What a device dimension was split from is then put together again without a copy.
     """
@@ -63,7 +63,7 @@ def empty_like(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def mergeable(t: np.ndarray, start: int, stop: int) -> bool:
-    """Do dimensions start..stop of `t` lie behind each other in memory?"""
+    """Are dimensions start..stop of `t` contiguous in memory?"""
     shape, strides = t.shape, t.strides
     step = None
     for d in range(stop - 1, start - 1, -1):

@@ -167,7 +167,9 @@ def _order_of_short(keys: np.ndarray, k: int, axis: int) -> np.ndarray:
 
 
 def _by_threshold(keys: np.ndarray, k: int) -> np.ndarray | None:
-    """Along the last dimension, by what is not less than the kth; None if that is too much."""
+    """Along the last dimension, by which elements are not less than the kth; None if ties make them
+    more than k.
+    """
     n = keys.shape[-1]
     least = np.partition(keys, n - k, axis=-1)[..., n - k, None]
     places = np.flatnonzero(keys >= least)

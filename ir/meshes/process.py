@@ -74,7 +74,7 @@ def process_index() -> int:
 
 
 def process_scope(index: int, owners: tuple[int, ...] | None = None) -> override:
-    """Within it the calling thread is process `index`: how simulated processes are told apart.
+    """Within it the calling thread is process `index`, for simulated processes.
 
     owners: the process that owns the device of each id; as before if None.
     """

@@ -64,7 +64,7 @@ class Emitting:
                          sharding=None)
 
     def index(self, x: Atom, size: int) -> Atom:
-        """Positions in a dimension of this size as int32; what is beyond its ends stays so."""
+        """Positions in a dimension of this size as int32; out-of-bounds ones stay so."""
         dtype = x.aval.dtype
         if dtype.itemsize > 4 or (dtype.kind == "u" and dtype.itemsize == 4):
             lowest = 0 if dtype.kind == "u" else -1
@@ -120,7 +120,7 @@ class Emitting:
         return self.call("clamp", literal(0, INT32), x, literal(max(highest, 0), INT32))
 
     def inside(self, x: Atom, stop: int) -> Atom:
-        """Whether int32 values lie in 0 .. stop (not included)."""
+        """Whether int32 values are in 0 .. stop (exclusive)."""
         shape = x.aval.shape
         return self.call("and", self.call("ge", x, self.full(0, shape, INT32)),
                          self.call("lt", x, self.full(stop, shape, INT32)))

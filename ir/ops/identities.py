@@ -37,8 +37,9 @@ def identity(operator: str, dtype: np.dtype) -> Any:
 
 
 def last_in_order(dtype: np.dtype) -> Any:
-    """A number behind which none comes in the order of `sort`: NaN, or the largest; None where the
-    dtype has neither."""
+    """The last number in the order of `sort`: NaN, or the largest; None where the dtype has
+    neither.
+    """
     if not issubdtype(dtype, np.inexact):
         return np.asarray(extremum(dtype, True)).astype(dtype)[()]
     value = np.asarray(np.nan).astype(dtype)
@@ -46,7 +47,7 @@ def last_in_order(dtype: np.dtype) -> Any:
 
 
 def last_of_largest(dtype: np.dtype) -> Any:
-    """A number behind which none comes in the order of `top_k`, the total order of floats."""
+    """The last number in the order of `top_k`, the total order of floats."""
     if not issubdtype(dtype, np.floating):
         return np.asarray(extremum(dtype, False)).astype(dtype)[()]
     ones = np.array([-1], f"i{dtype.itemsize}").view(dtype)

@@ -14,7 +14,7 @@ from ..program import Atom, Equation, Literal, Program, Var
 
 def hoist(program: Program, worth: Callable[[Equation], bool],
           reason: Callable[[Equation, Equation], str] | None = None) -> Program:
-    """The program with what is invariant in its own loops, and worth it, in front of them.
+    """The program with invariants of its own loops moved in front of them, where worth it.
 
     reason: why an equation is there, of it and the loop.
     """

@@ -24,7 +24,7 @@ _PARAM = lazy_pattern(r"(\w+)(?:=(.+))?")
 
 
 class Named(NamedTuple):
-    """A name in a pattern. rest: it stands for all operands that are left."""
+    """A name in a pattern. rest: it matches all remaining operands."""
     name: str
     rest: bool = False
 

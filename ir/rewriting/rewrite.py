@@ -186,7 +186,7 @@ class Match:
         return True
 
     def _binds(self, wanted: Any, value: Any) -> bool:
-        """Can what the pattern says stand for this value?"""
+        """Does this value match what the pattern has in its place?"""
         if wanted.__class__ is not Named:
             return _same(wanted, value)
         known = self._named.setdefault(wanted.name, value)

@@ -103,7 +103,7 @@ def _foreign(axes: frozenset, mesh: AbstractMesh) -> frozenset:
 
 
 def axes_without(axes: Iterable[Any], gone: Iterable[Any], mesh: AbstractMesh) -> frozenset:
-    """The names of what is left of axes when others, or parts of them, are taken away."""
+    """The names of what remains of axes when others, or parts of them, are removed."""
     axes, gone = frozenset(axes), frozenset(gone)
     if not mesh.shape or axes <= mesh.shape.keys() and gone <= mesh.shape.keys():
         return axes - gone

@@ -107,7 +107,7 @@ def transfer_guarded() -> bool:
 
 
 def transfer_allowed(direction: str, explicit: bool) -> str:
-    """'allow', 'log' or 'disallow': what the guards say of a transfer.
+    """'allow', 'log' or 'disallow': the verdict of the guards on a transfer.
 
     direction: "host_to_device" or "device_to_device". explicit: asked for by `device_put`.
     """

@@ -234,7 +234,7 @@ class Location:
         return linecache.getline(self.file, self.line if line is None else line).rstrip("\n")
 
     def text(self) -> str:
-        """The source text of the span itself, if it lies on one line."""
+        """The source text of the span, if it is on one line."""
         if self.line != self.end_line:
             return ""
         return self.source_line()[self.column:self.end_column]

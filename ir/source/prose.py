@@ -76,7 +76,7 @@ def _command(line: str, width: int) -> list[str]:
 
 
 def _clipped(source: str, carets: str, start: int, caret: int, width: int) -> list[str]:
-    """A line of source and the line of its caret, without what there is no room for."""
+    """A line of source and the line of its caret, cut to the width."""
     room = width - start - 1
     skip = max(0, min(caret - start - room // 3, len(source) - start - room))
     shown = source[start + skip:]

@@ -44,8 +44,8 @@ class _Pauses:
                     self.switched = None
 
     def may_age(self) -> bool:
-        """Are no objects frozen? They would come back; and to count them takes as long as they are
-        many, so who has frozen some is not asked again.
+        """Are no objects frozen? They would be unfrozen, too. Counting them takes time in
+        proportion to their number, so a process that has frozen some is not asked again.
         """
         self.frozen = self.frozen or gc.get_freeze_count() > 0
         return not self.frozen

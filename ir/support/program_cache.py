@@ -24,7 +24,7 @@ class ProgramCache:
         self.equations = 0
 
     def get(self, key: Hashable) -> Any:
-        """The value under a key, which counts as a use; None if there is none."""
+        """The value of a key, marked as used; None if there is none."""
         with self._lock:
             found = self.things.get(key)
             if found is None:
@@ -33,7 +33,7 @@ class ProgramCache:
             return found[0]
 
     def look(self, key: Hashable) -> Any:
-        """The value under a key, which does not count as a use; None if there is none."""
+        """The value of a key, not marked as used; None if there is none."""
         found = self.things.get(key)
         return None if found is None else found[0]
 

@@ -37,7 +37,7 @@ SHOWN: list[Callable[[str, int | None], Work | None]] = []
 
 @contextlib.contextmanager
 def steps(text: str, total: int | None = None) -> Iterator[Work]:
-    """A piece of work of `total` steps; `advance()` what is given after each."""
+    """A task of `total` steps; call the result after each."""
     work = SHOWN[-1](text, total) if SHOWN else None
     if work is None:
         yield SILENT

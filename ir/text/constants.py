@@ -37,7 +37,7 @@ _ELEMENT = lazy_pattern(r"[^\[\],\s]+")
 
 
 class SeededArray:
-    """Normal numbers given by a seed, within [-8, 8] or so: what `seed 7` stands for.
+    """Normal numbers made from a seed, within about [-8, 8]: `seed 7` in a program's text.
 
     The same on every machine, and made when they are first read.
     """

@@ -104,7 +104,7 @@ class _Printer:
         return _rendered([*docs, self.program(program)], WIDTH)
 
     def _shared(self, program: Program) -> list[Program]:
-        """Functions that stand in front, callers first; they are given their names."""
+        """Functions that are written in front, callers first; they are given their names."""
         same: dict[Any, list[Program]] = {}      # those that do the same, each once
         todo, seen = [program], set()
         while todo:

@@ -332,5 +332,5 @@ def equation_excerpt(program: Program, index: int) -> list[str]:
 
 
 def type_texts(avals: Sequence[ArrayType], mesh: AbstractMesh) -> str:
-    """Types as they stand in a program on `mesh`, for messages."""
+    """Types as a program on `mesh` writes them, for messages."""
     return ", ".join(map(Notation(mesh).type, avals)) or "nothing"

@@ -76,7 +76,7 @@ def _word(text: str, plain: re.Pattern) -> str:
 
 
 def file_word(label: str) -> str:
-    """A file's label as it stands in a comment."""
+    """A file's label as a comment writes it."""
     return _word(label, _PLAIN_FILE)
 
 
@@ -110,7 +110,7 @@ def brief_place(eqn: Equation, files: Files) -> str:
 
 
 def reason_text(eqn: Equation) -> str:
-    """Why an equation exists, as it stands after `because`."""
+    """Why an equation exists, as a comment writes it after `because`."""
     reason = eqn.reason
     if reason and (reason != reason.strip() or not reason.isprintable() or reason[0] == '"'):
         reason = quote(reason)

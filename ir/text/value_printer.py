@@ -44,7 +44,7 @@ RESERVED = frozenset(("const", "devices", "file", "level", "mesh", "on", "progra
 
 
 def is_name(text: str) -> bool:
-    """Can `text` stand in a program as the name of a variable?"""
+    """Can `text` be the name of a variable in a program?"""
     return _NAME.fullmatch(text) is not None and text.isascii() and text not in RESERVED
 
 
@@ -276,7 +276,7 @@ _WRITERS: dict[type, Callable[[Any, Notation], str]] = {
 
 
 def exact(value: Any) -> Any:
-    """What tells equal values of different text apart: 1, True and 1.0; 0.0 and -0.0."""
+    """A key that distinguishes equal values of different text: 1, True and 1.0; 0.0 and -0.0."""
     kind = type(value)
     if isinstance(value, (tuple, frozenset)):
         return kind, *map(exact, value)

@@ -38,7 +38,7 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None
 
 
 def refuse_deep(error: RecursionError) -> NoReturn:
-    """Raise again optree's error about depth, in words that say what is deep."""
+    """Re-raise optree's error about depth with a message that says what is deep."""
     if "the tree" not in str(error):
         raise error
     fail(RecursionError, "a pytree is nested more than "

@@ -24,7 +24,7 @@ def prefix_leaves(prefix: Any) -> tuple[list[Any], optree.PyTreeSpec]:
 
 @cached(4096)
 def prefix_counts(prefix: optree.PyTreeSpec, full: optree.PyTreeSpec) -> tuple[int, ...]:
-    """How many leaves of the structure `full` each leaf of its prefix stands for.
+    """For each leaf of a prefix of the structure `full`, how many leaves of `full` it covers.
 
     Raises ValueError where it is no prefix; `broadcast_prefix` says where the two differ.
     """

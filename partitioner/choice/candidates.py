@@ -190,7 +190,7 @@ class CandidateTable:
         return pairs, overflow
 
     def rebuild(self) -> _KnownAxes:
-        """Work out what is known for the axes that exist now."""
+        """What is known of the current axes, computed anew."""
         order, mesh = self.layouts.order(), self.layouts.mesh
         every, factors = 0, (1 << self.width - 1) - 1
         for _, place in order:

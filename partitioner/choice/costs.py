@@ -131,7 +131,7 @@ def can_split_into(info: RuleInfo, shapes: Sequence[Shape], f: int, devices: int
 
 
 def halo_plan(info: RuleInfo, shapes: Sequence[Shape], f: int, devices: int) -> Exchange | None:
-    """The exchange of edge rows for halo factor f in so many parts; None if there is none."""
+    """The exchange of edge rows for halo factor f in so many parts; None if it needs none."""
     other = 1 if info.factors[f].kind == REDUCE else info.operands     # who reads the rows
     sizes = [shapes[t][d] for t in (0, other) for g, d, _ in info.places[t] if g == f]
     return plan_of(info.factors[f], devices, sizes[0], sizes[-1])

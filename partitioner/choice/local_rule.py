@@ -178,8 +178,8 @@ def _may_regroup(part: AxesOf, lost: Sequence[str], mesh: BaseMesh) -> bool:
 
 
 def _use_idle_axes(info: RuleInfo, axes_of: AxesOf, parts: list[AxesOf], mesh: BaseMesh) -> None:
-    """Let what is summed over, and was split along an axis that another factor has now, be split
-    along one that no array has, or a part of it.
+    """Split a summed factor whose axis went to another factor along an axis, or part of one, that
+    no array uses.
     """
     used = {a for part in parts for axes in part.values() for a in axes}.union(mesh.manual_axes)
     taken = {a for axes in axes_of.values() for a in axes}

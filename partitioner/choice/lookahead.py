@@ -351,7 +351,8 @@ class LookaheadSearch:
             stack += zip(at.merged, after.parents[i])  # noqa: B905 (speed)
 
     def _finish(self) -> None:
-        """Decide what is left, by the cost of bringing results to where they must be."""
+        """Decide the remaining equations by the cost of bringing results to their required layouts.
+        """
         results: dict[Var, int] = {}
         for k, v in enumerate(self.program.outvars):
             if isinstance(v, Var) and k not in self.free:

@@ -184,7 +184,7 @@ def reads_as_stored(eqn: Equation, n: int, order: Sequence[int]) -> bool:
 
 
 def is_copied(eqn: Equation, n: int) -> bool:
-    """Does it need a copy of operand n, in another order than it lies in?"""
+    """Does it need a copy of operand n in another memory order?"""
     return not reads_as_stored(eqn, n, range(len(eqn.invars[n].aval.shape)))
 
 

@@ -103,7 +103,7 @@ class Objective(NamedTuple):
 
     @property
     def said(self) -> tuple[str, str, int] | None:
-        """What the text of a program says of the objective, leaving out what is usual."""
+        """The objective as the text of a program states it; None for the default."""
         name = self.name + f"_weight_{self.weight}" * (self.weight > 1)
         name += "_no_repeats" * self.no_repeats + "_wide" * self.wide
         name += f"_for_{self.tried_for}" * bool(self.tried_for)

@@ -27,7 +27,7 @@ _WARM_UP = 3        # steps of a loop that are simulated one by one
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of one run: `step` with overlap; `compute` and `communication` each by itself."""
+    """Seconds of one run: `step` with overlap; `compute` and `communication` each on their own."""
     step: float
     compute: float
     communication: float

@@ -188,7 +188,7 @@ class Topology:
         return text + (f", {self.slices} nodes" if self.slices > 1 else "")
 
     def describe(self, axis: str) -> str:
-        """Where an axis lies: "dimension 0 (ring of 16)"."""
+        """The links of an axis: "dimension 0 (ring of 16)"."""
         parts = []
         for s in self.spans((axis,)):
             if s.dim == NETWORK:

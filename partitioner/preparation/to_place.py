@@ -119,8 +119,8 @@ def _constant(m: Match, atom: Atom) -> Literal | None:
 
 
 def _largest(m: Match) -> int:
-    """The piece that makes up most of a whole whose size divides where the pieces' do not; -1 if
-    there is none.
+    """The piece that makes up more than half of a whole, where the size of the whole divides and
+    those of pieces do not; -1 if there is none.
     """
     d, aval = m.dimension, m.eqn.outvars[0].aval
     counts, total = [a.aval.shape[d] for a in m.operands], aval.shape[d]
@@ -174,7 +174,7 @@ def _placed(m: Match, largest: int = -1) -> Atom:
 
 
 def _edged(m: Match, largest: int, fill: Literal) -> Atom:
-    """The padding that puts a piece in its position; what is around it does not matter."""
+    """The padding that puts a piece in its position, with arbitrary values around it."""
     d = m.dimension
     x, start, limit = _source(m, m.operands[largest])
 

@@ -61,7 +61,7 @@ def typed_literals(program: Program) -> list[Literal]:
 
 
 def without_sharding(instance: OpInstance) -> OpInstance:
-    """The instance without its sharding param: the result's type says it."""
+    """The instance without its sharding param, which the result's type states."""
     known = instance.table(without_sharding)
     if not known:
         known[()] = instance_of(instance.op, {**instance.params, instance.op.sharding_param: None})  # type: ignore

@@ -68,7 +68,7 @@ def cuts_given(graph: Graph) -> Cuts:
 
 
 def _borders(axes: Axes, sizes: list[int], mesh: AbstractMesh) -> list[tuple[str, int]]:
-    """Where to cut an axis that does not fit what is left of a factor."""
+    """Where to cut an axis that does not fit the rest of a factor."""
     i, rest = 0, sizes[0]
     for axis in axes:
         base, pre, n, _ = axis_factor(axis, mesh.shape)

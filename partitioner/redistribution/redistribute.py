@@ -122,7 +122,7 @@ def _in_one_move(mesh: AbstractMesh, source: Entries, target: Entries, source_pe
 
 def _rows(mesh: AbstractMesh, source: Entries, target: Entries, source_pending: Pending,
           target_pending: Pending) -> tuple[tuple[str, ...], ...]:
-    """Rows of axes that need not be told apart."""
+    """Rows of axes that are interchangeable."""
     lists = {axes for axes in (*source, *target) if axes}
     sums = [source_pending - target_pending, target_pending - source_pending]
     lists.update([mesh.sort_axes(away) for pending in sums

@@ -80,8 +80,8 @@ def steps(mesh: AbstractMesh, source: Entries, target: Entries, permutes: bool =
 
 def _cut_into_as_many(mesh: AbstractMesh, now: Entries, end: Entries, free: Axes
                       ) -> list[Axes] | None:
-    """The layout with as many tiles in each dimension as in the end, cut by axes that are free;
-    None if there is no such.
+    """The layout with as many tiles in each dimension as the target, cut by free axes; None if
+    there is none.
     """
     found = []
     for have, want in zip(now, end, strict=True):
@@ -115,8 +115,8 @@ def _with_gathered_last(mesh: AbstractMesh, now: Entries, end: Entries) -> Seque
 
 
 def _moved(mesh: AbstractMesh, source: Entries, target: Entries) -> list[Axes] | None:
-    """The layout after dimensions with too many tiles have passed them to those that lack as many;
-    None if there is no such pair.
+    """The layout after dimensions with too many tiles have passed axes to dimensions that lack as
+    many; None if no two match.
     """
     now = [*source]
     counts = [tile_count(mesh, axes) for axes in now]

@@ -169,8 +169,8 @@ class _Chooser:
 
     def bring(self, v: Var, need: Form, location: Location, reason: str,
               name: str | None = None, source: Var | None = None) -> Var:
-        """The variable that holds `v` in this form, by a new reshard if there is none. source: as
-        from `source`, if that is known.
+        """The variable that holds `v` in this form, made by a new reshard if necessary. source: the
+        result of `source`, if known.
         """
         source = source or self.source(v, need)
         if form(source.aval) == need:

@@ -58,7 +58,7 @@ class HostView(Array):
 
     @property
     def __numpy_dtype__(self) -> Any:
-        """What `np.dtype(x)` gives, with a warning: `x.dtype` says it."""
+        """The result of `np.dtype(x)`, with a warning that recommends `x.dtype`."""
         warn("Implicit conversion of an array to a dtype is deprecated; rather than "
              "dtype=arr use dtype=arr.dtype.", DeprecationWarning)
         return self.aval.dtype
@@ -93,7 +93,7 @@ class HostView(Array):
         return memoryview(self._exported(flags))  # type: ignore[arg-type]
 
     def _exported(self, flags: int) -> np.ndarray:
-        """What a buffer shows. Raises BufferError where there is no one piece of memory."""
+        """The memory that a buffer exposes. Raises BufferError if it is not in one piece."""
         if self.is_deleted():
             raise BufferError("INVALID_ARGUMENT: Array is null")
         if self.sharding.num_devices > 1:

@@ -74,7 +74,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
 
 
 def targets_of(device: Any, x: Any, count: int) -> list[Any]:
-    """The target of each of the `count` leaves of `x`. Raises ValueError for what is no target."""
+    """The target of each of the `count` leaves of `x`. Raises ValueError for invalid targets."""
     targets = each_leaf(device, x, count, "device")
     for target in targets:
         if not is_target(target):
@@ -141,7 +141,7 @@ def _formatted(x: Any, target: Format, may_alias: bool | None) -> ArrayImpl:
 
 def concrete_sharding(target: Device | Sharding | PartitionSpec,
                       asked_by: str = "device_put") -> Sharding:
-    """The sharding that a device, a sharding, or a spec on the context mesh stands for."""
+    """The sharding for a device, a sharding, or a spec on the context mesh."""
     if isinstance(target, Device):
         return SingleDeviceSharding(target)
     if isinstance(target, PartitionSpec):

@@ -145,7 +145,7 @@ def _print(rows: list[list[_Cell]], max_width: int, color_map: ColorMap | None) 
 
 
 def _hues(x: float) -> tuple[float, float, float]:
-    """Hues in [0, 1) that lie far apart for neighbouring numbers."""
+    """Hues in [0, 1), far apart for neighbouring numbers."""
     return colorsys.hsv_to_rgb((x * 7.618) % 1.0, 0.45, 0.95)
 
 
@@ -194,7 +194,7 @@ def sharding_svg(shape: Sequence[int], sharding: Sharding,
 
 
 def array_html(x: Any) -> str:
-    """An array for a notebook: its type, its values in short, and where its blocks lie."""
+    """An array for a notebook: its type, abbreviated values, and the devices of its blocks."""
     text = looks.code(html.escape(repr(x)).split("\n"))
     kind = html.escape(str(x.aval))
     try:

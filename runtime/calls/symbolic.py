@@ -185,7 +185,7 @@ class _Weak(NamedTuple):
 
 
 def constant(operand: Any) -> Any:
-    """The constant that an operand which is not a value stands for."""
+    """The constant for an operand that is not a value."""
     return operand.value if type(operand) is _Weak else operand
 
 

@@ -58,7 +58,7 @@ def read_index(path: str) -> Index | None:
 
 
 def require_index(path: str) -> Index:
-    """`read_index`; raises FileNotFoundError, saying what is there, if there is none."""
+    """`read_index`, or FileNotFoundError that says what the folder holds instead."""
     index = read_index(path)
     if index is not None:
         return index

@@ -92,7 +92,7 @@ def _overwriting(call: Call) -> tuple[Any, Sequence[int], tuple[int, ...]] | Non
 
 
 class _Memory:
-    """The memory in which the values of some calls lie, and whether it may be overwritten.
+    """The memory of the values of some calls, and whether it may be overwritten.
 
     writable: parameters of a loop's body, whose memory belongs to the plan as long as their next
     value is a new array that nothing else returns.

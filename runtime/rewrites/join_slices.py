@@ -65,8 +65,8 @@ def join_slices(program: Program) -> Program:
 
 
 class _Joining:
-    """One walk over a program. made: by value, the equation that computes it. held: what is not
-    written down. written: what becomes of each equation.
+    """One walk over a program. made: by value, the equation that computes it. held: pending
+    updates, not yet written. written: the replacement of each equation.
     """
 
     def __init__(self, program: Program) -> None:
@@ -188,7 +188,7 @@ class _Joining:
     # -- what is written down ----------------------------------------------------------------------
 
     def write(self, x: Atom) -> None:
-        """Write down what is held of an array, as a concatenation."""
+        """Write the pending updates of an array as a concatenation."""
         held = self.held.pop(x, None)
         if held is None:
             return

@@ -95,7 +95,7 @@ def _peak(size: Mapping[Var, int], born: Mapping[Var, int], last: Mapping[Var, i
 
 def _without(eqns: Sequence[Equation], recomputed: set[Var], outvars: Sequence[Any] = ()
              ) -> list[Equation]:
-    """The equations without those that only compute what is recomputed.
+    """The equations without those that compute only recomputed values.
 
     outvars: what is read at the end.
     """

@@ -250,7 +250,8 @@ def _suffix_within(order: Atoms, allowed: frozenset[str]) -> Atoms:
 
 
 def without_conflicts(rule: FactorRule, operands: Sequence[Value], orders: Orders) -> Orders:
-    """The orders without axes that some operand has elsewhere, and what is major to them."""
+    """The orders without axes that some operand has elsewhere, and without what is major to them.
+    """
     out: Orders = {}
     for f, order in orders.items():
         start = 0

@@ -70,8 +70,9 @@ class Remedies(Rewrites):
 
     def _works(self, fix: Fix, node: ast.AST, text: str, function: tuple[str, Any] | None,
                places: bool) -> bool:
-        """Does the code run with the change? places: it says where arrays go, which shows only
-        when they do."""
+        """Does the code run with the change? places: the change says where arrays are placed, which
+        shows only in a run.
+        """
         place = self.place
         last = place.region()[1] + text.count("\n") - place.text(node).count("\n")
         ran = self.again.runs(fix, last)
@@ -186,7 +187,7 @@ class Remedies(Rewrites):
         return bound.arguments.get(parameter)
 
     def _body(self, node: ast.expr) -> tuple[Any, tuple[str, Any] | None]:
-        """What the function that an expression stands for returns, and its name and value."""
+        """What the function that an expression names returns, and its name and value."""
         if isinstance(node, ast.Lambda):
             return node.body, None
         function = self.place.lookup(node.id) if isinstance(node, ast.Name) else None

@@ -78,7 +78,7 @@ class Place:
 
     # -- changes -------------------------------------------------------------------------------
     def fix(self, node: Any, text: str, imports: tuple[str, ...]) -> Fix:
-        """The change of the file in which `text` stands in place of a part of it."""
+        """The change of the file that replaces a part of it by `text`."""
         start = self._column(node.lineno, node.col_offset)
         end = self._column(node.end_lineno, node.end_col_offset)
         return Fix(self.file, node.lineno, start, node.end_lineno, end, text, imports)
@@ -278,8 +278,9 @@ def _resolve(node: ast.AST, place: Place) -> Any:
 
 
 def _field(node: ast.AST, place: Place) -> Any:
-    """The value of a name, or of a field of what it stands for, where reading that runs no code of
-    the user's; else `_MISSING`."""
+    """The value of a name, or of a field of its value, where reading it runs no user code; else
+    `_MISSING`.
+    """
     if isinstance(node, ast.Name):
         return place.lookup(node.id)
     if not isinstance(node, ast.Attribute):

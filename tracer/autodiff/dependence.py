@@ -81,7 +81,7 @@ def _given(eqn: Equation, found: set[Var]) -> Mask:
 
 
 def _held(eqn: Equation, given: Mask, told: Callable[[Program, Mask], Mask]) -> Mask:
-    """What is told of an equation by the programs that it holds."""
+    """What the programs that an equation holds say of it."""
     name, params = eqn.op.name, eqn.params
     if name in CALLS:
         inner = params[eqn.op.subprograms[0]]
@@ -109,7 +109,7 @@ def _nothing(eqn: Equation) -> Mask:
 
 def iterated(body: Program, given: Mask, first: int, carries: int,
              told: Callable[[Program, Mask], Mask]) -> Mask:
-    """What is told of a loop over a body: for its carries, what holds in every iteration.
+    """The same for a loop over a body: of its carries, what holds in every iteration.
 
     The carries are the operands from `first` on, and the first results of the body.
     """

@@ -132,7 +132,7 @@ class named_meshes:
 # -- values at the border --------------------------------------------------------------------------
 
 def flat_operands(values: Sequence[Any]) -> list[Any]:
-    """Arguments as rules take them; raises TypeError for what is no array."""
+    """Arguments as rules take them; raises TypeError for values that are not arrays."""
     for x in values:
         typeof(x)
     return [as_operand(x) for x in values]

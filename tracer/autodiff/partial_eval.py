@@ -48,7 +48,7 @@ def split_program(program: Program, unknown: Mask, force: Mask = (), *, forward:
 
 
 def unknown_results(program: Program, unknown: Mask) -> Mask:
-    """Which results of the cut are unknown, without cutting where that can be told by looking."""
+    """Which results of the cut are unknown, without cutting where inspection suffices."""
     parts = _parts(program, unknown)
     if parts is None:
         return split_program(program, unknown).out_unknown

@@ -63,7 +63,7 @@ class Recording(Builder):
         return self.values
 
     def value(self, var: Atom) -> Any:
-        """The value of a variable, computed if need be; None where it has none."""
+        """The value of a variable, computed on demand; None where it has none."""
         if not self.concrete:
             return None
         if isinstance(var, Literal):

@@ -94,7 +94,7 @@ def as_operand(x: Any) -> Any:
 
 
 def operand(atom: Atom, env: Mapping[Var, Any]) -> Any:
-    """What stands for a variable or literal."""
+    """The value that a variable or literal has in this replay."""
     return Scalar(atom) if isinstance(atom, Literal) else env[atom]
 
 

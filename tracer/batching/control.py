@@ -64,7 +64,7 @@ def _types(values: Sequence[Any]) -> list[ArrayType]:
 
 def _grown(axis: MappedAxis, body: Program, consts: Mapped, carries: Mapped, items: Mapped
            ) -> Mapped:
-    """The carries that are mapped in some iteration, as far as that can be told by looking."""
+    """The carries that are mapped in some iteration, as far as inspection can tell."""
     while True:
         found = mapped_results(axis, body, [d is not None for d in (*consts, *carries, *items)])
         grown: Mapped = [0 if mapped else d for d, mapped in zip(carries, found, strict=False)]

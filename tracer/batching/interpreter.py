@@ -115,7 +115,7 @@ class VmapBuilder(Builder):
                 parent.location = saved
 
     def _names_meshes(self) -> bool:
-        """Whether ops that run at once must be told of a mesh that is named in the body."""
+        """Do ops that run at once need to know a mesh that the body names?"""
         return self.outer is None and any(m is not STATE.mesh for m in self.meshes)
 
     @property

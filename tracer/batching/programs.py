@@ -88,7 +88,7 @@ def cached_trace(program: Program, key: tuple[Any, ...], f: Callable[..., list[A
 
 
 def mapped_results(axis: MappedAxis, program: Program, mapped: Sequence[bool]) -> list[bool]:
-    """Results that are mapped for sure where these operands are, told without a trace.
+    """Results that are certainly mapped where these operands are, found without a trace.
 
     Nothing is told of what equations that hold programs give, nor where the axis is named: then a
     result may be the same for all though an operand is not.

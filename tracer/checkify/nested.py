@@ -214,7 +214,7 @@ def _scan(error: Error, enabled: Enabled, operands: Sequence[Any], eqn: Equation
 
 @rule("while")
 def _while(error: Error, enabled: Enabled, operands: Sequence[Any], eqn: Equation) -> Result:
-    """The test is looked at before the loop, and behind each run of the body."""
+    """The condition is checked before the loop and after each run of the body."""
     params = eqn.params
     going, body = params["cond_jaxpr"], params["body_jaxpr"]
     if ANY_INDEX in going.memo:

@@ -136,7 +136,7 @@ def _in_context(spec: PartitionSpec | None, context: AbstractMesh) -> NamedShard
 
 
 def _refuse_spmd(sharding: Sharding) -> None:
-    """Raise where a vmap wants to split a value that shall lie on one device."""
+    """Raise where a vmap would split a value that must stay on one device."""
     axis = getattr(current_builder(), "axis", None)
     if axis is not None and axis.spmd:
         fail(ValueError, "If you are using spmd_axis_name parameter of jax.vmap, please make sure "

@@ -35,7 +35,7 @@ from ..staging.memoized import memoized
 
 
 def _greatest(x: Any, axis: Any, where: Any) -> Any:
-    """The maximum, least value where there is none: what is subtracted before exponentials."""
+    """The maximum, which is subtracted before exponentials; the least value where there is none."""
     dtype = dtype_name(x)
     low = extreme(dtype, False) if LEVEL[dtype] < 3 else -np.inf
     return reductions.max(x, axis=axis, where=where, initial=low, keepdims=True)

@@ -73,8 +73,8 @@ def is_all(idx: Any) -> bool:
 
 
 def fitting(value: Any, part: Any, whole: tuple[int, ...], broadcast: bool) -> Any:
-    """`value` as what may stand where `part` stands, of a reference of shape `whole`. broadcast: it
-    may have another shape. Raises ValueError for other types.
+    """`value` as a replacement for `part` of a reference of shape `whole`. broadcast: other shapes
+    are broadcast. Raises ValueError for other types.
     """
     have, t = typeof(value), typeof(part)
     if have.dtype != t.dtype:

@@ -29,7 +29,7 @@ _MODE = _Mode()
 
 
 def runs_in_python() -> bool:
-    """Whether what is else traced is called as it is: a derivative is taken a second time."""
+    """Whether a function is called instead of traced: a derivative is taken a second time."""
     return _MODE.in_python
 
 

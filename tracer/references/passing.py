@@ -50,8 +50,9 @@ def named_references(f: Callable[..., Any], what: str, args: Sequence[Any],
 
 
 def refuse_carried(f: Callable[..., Any], what: str, init: Any, xs: Any = None) -> None:
-    """Raise what is wrong with `f(carry, ...)` where a carry holds references: at the least that it
-    does, since no result can be one."""
+    """Raise the most specific error for `f(carry, ...)` where a carry holds references, which
+    cannot be results.
+    """
     leaves, treedef = tree.flatten(init)
     places = references(leaves)
     if not places:

@@ -270,7 +270,7 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Ref:
 
 
 def freeze(ref: Ref) -> Any:
-    """The value of a reference, which has none afterwards.
+    """The value of a reference, which becomes invalid.
 
     >>> st.freeze(st.new_ref(jnp.arange(3)))
     Array([0, 1, 2], dtype=int32)

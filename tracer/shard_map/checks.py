@@ -163,7 +163,7 @@ def check_replication(function: str, types: Types, specs: Specs, paths: Sequence
 
 
 def check_concrete(values: Sequence[Any], mesh: AbstractMesh) -> None:
-    """Raise unless an array among the arguments tells which devices an abstract mesh means."""
+    """Raise unless some argument determines the devices of an abstract mesh."""
     found = False
     for x in values:
         sharding = getattr(x, "sharding", None)

@@ -14,7 +14,7 @@ from .shard_map import shard_map as current_shard_map
 
 def shard_map(f: Callable[..., Any], mesh: Mesh | AbstractMesh, in_specs: Any, out_specs: Any,
               check_rep: bool = True, auto: frozenset[str] = frozenset()) -> Callable[..., Any]:
-    """`f` applied on each device to its blocks; `shard_map` says what the arguments mean.
+    """`f` applied on each device to its blocks; see `shard_map` for the arguments.
 
     auto: the mesh axes that do not become Manual. check_rep: the older name of `check_vma`.
     """

@@ -97,7 +97,8 @@ def in_specs_of(prefix: Any, args: tuple[Any, ...], leaves: list[Any], structure
 
 def _spread(prefix: Any, structure: tree.PyTreeDef, what: str, mesh: AbstractMesh, axes: Axes
             ) -> Specs | None:
-    """The spec of each leaf of a structure; None where a spec has a fault, to be told in words."""
+    """The spec of each leaf of a structure; None where a spec is faulty, for the caller to report.
+    """
     flat, prefix_structure = tree.prefix_leaves(prefix)
     try:
         return _spread_specs(tuple(flat), prefix_structure, structure, what, mesh, axes)
@@ -204,7 +205,7 @@ def _entry(types: Types, specs: Specs, mesh: AbstractMesh, axes: Axes, check_vma
 
 def entered(function: str, values: list[Any], specs: Specs, names: Sequence[str],
             mesh: AbstractMesh, axes: Axes, check_vma: bool) -> tuple[list[Any], Types]:
-    """Arguments, brought to what the specs say where needed, and the types of their blocks."""
+    """Arguments, resharded where the specs require it, and the types of their blocks."""
     types = tuple([typeof(v) for v in values])
     entry = _entry(types, specs, mesh, axes, check_vma)
     if entry is None:

@@ -188,6 +188,6 @@ ASSIGNMENTS = module_table("tracer.staging.assignments.ASSIGNMENTS",
 
 
 def assignments_of(code: CodeType) -> Assignments:
-    """The assignments of a code object, from now on in the table."""
+    """The assignments of a code object, entered in the table."""
     found = ASSIGNMENTS[id(code)] = Assignments(code)
     return found

@@ -13,7 +13,9 @@ from ...ir.source.location import Location, capture
 
 @contextlib.contextmanager
 def placed(find: Callable[[], Location] = capture) -> Iterator[None]:
-    """Equations made here stand where `find` says, by default at the user's innermost frame."""
+    """Equations made here get the location that `find` returns, by default the user's innermost
+    frame.
+    """
     interpreter: Any = STATE.interpreter
     if getattr(interpreter, "location", _NONE) is not None:
         yield                               # eager, or a transformation that has its own place

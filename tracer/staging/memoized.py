@@ -90,8 +90,9 @@ def memoized(f: F) -> F:
 
 
 def enter(values: Iterable[Any], parts: list[Any], given: list[Tracer]) -> bool:
-    """Append to a key what tells arguments apart, traced ones also to `given`; False for what
-    cannot be told by that."""
+    """Append to a key what distinguishes arguments, traced ones also to `given`; False if nothing
+    hashable does.
+    """
     for x in values:
         kind = type(x)
         if kind is Tracer:
@@ -128,6 +129,6 @@ def _is_narrow(dtype: Any) -> bool:
 
 
 def may_warn(types: Sequence[ArrayType]) -> bool:
-    """May what is done with values of these types be warned of, each time it is done?"""
+    """May operations on values of these types warn, each time that they are done?"""
     return config.read("jax_numpy_rank_promotion") != "allow" or any(
         [issubdtype(t.dtype, np.complexfloating) for t in types])

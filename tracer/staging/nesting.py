@@ -24,7 +24,7 @@ def make_room() -> None:
 
 
 def refuse(error: RecursionError, builder: Any) -> NoReturn:
-    """Raise the error again where a trace sees it; the outermost one says what nests.
+    """Re-raise the error where a trace sees it; the outermost one says what nests.
 
     A function that recurses without end by itself, with few traces around it, has Python's error.
     """

@@ -29,8 +29,9 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 class _Static(tuple):
-    """Static arguments as part of a key: (number or name, value) of each. What their `__eq__`
-    raises is told as JAX tells it."""
+    """Static arguments as part of a key: (number or name, value) of each. Exceptions from their
+    `__eq__` are reported as JAX does.
+    """
 
     __slots__ = ()
     __hash__ = tuple.__hash__
@@ -166,7 +167,7 @@ class Arguments:
 
     @functools.cached_property
     def signature(self) -> inspect.Signature | None:
-        """Of the function; None where it has none that can be told."""
+        """The signature of the function; None if it has none that can be found."""
         try:
             return inspect.signature(self._f)
         except (ValueError, TypeError):
@@ -274,8 +275,9 @@ def function_name(f: Any) -> str:
 
 
 def plain_function(f: Any) -> types.FunctionType | None:
-    """The function whose code tells the parameters of `f`, so that no signature need be made: the
-    innermost that `f` is wrapped around. None where there is no such function."""
+    """The function whose code object says the parameters of `f`, so that no signature has to be
+    made: the innermost one that `f` wraps. None if there is no such function.
+    """
     while type(f) is types.FunctionType:
         more = f.__dict__
         if not more:

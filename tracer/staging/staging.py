@@ -176,7 +176,7 @@ class Builder:
 
     # -- operands ----------------------------------------------------------------------------
     def atom(self, x: Any) -> Atom:
-        """The variable or literal that stands for `x` in this program."""
+        """The variable or literal for `x` in this program."""
         kind = type(x)
         aval = NUMPY_SCALARS.get(kind)
         if aval is not None:
@@ -212,7 +212,9 @@ class Builder:
         return self._constant(x, aval, value)
 
     def result(self, x: Any) -> Atom:
-        """`atom` of a result of the function. What is never one may say so, `refuse_result`."""
+        """The `atom` of a result of the function. Values that can never be results refuse it
+        (`refuse_result`).
+        """
         refuse_result = None if isinstance(x, Array) else getattr(x, "refuse_result", None)
         if refuse_result is not None:
             refuse_result(self.name)
@@ -227,7 +229,7 @@ class Builder:
         return False
 
     def _capture(self, x: Any) -> Var:
-        """The parameter that stands for a value of the enclosing trace, or for an array."""
+        """The parameter for a captured array, or a captured value of the enclosing trace."""
         var = self.const_vars.get(id(x))
         if var is None:
             outer = x
@@ -244,7 +246,8 @@ class Builder:
         return var
 
     def stands_for(self, var: Var) -> Atom | None:
-        """The variable of the enclosing trace that a parameter stands for; None for others."""
+        """The variable of the enclosing trace that was captured as this parameter; None for others.
+        """
         if var not in self.captured_vars:
             return None
         outer = self.captured[self.captured_vars.index(var)]
@@ -262,7 +265,7 @@ class Builder:
         return var
 
     def outside(self, x: Tracer) -> Any:
-        """What stands for a value of this trace where that is not around: mostly an error."""
+        """A value of this trace used outside it: an error in most cases."""
         known = STATE.stand_ins.get(x.variable)
         if known is not None:
             return known

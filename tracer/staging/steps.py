@@ -23,7 +23,9 @@ MISS = object()          # what was not met before
 
 
 def value_of(literal: Literal) -> Any:
-    """The value of a literal for who looks at it; who only passes it on, passes on the literal."""
+    """The value of a literal, for code that depends on it; code that only passes it on uses the
+    literal.
+    """
     read = STATE.numbers_read
     if read is not None:
         read.append(literal)
@@ -31,7 +33,8 @@ def value_of(literal: Literal) -> Any:
 
 
 class reads:
-    """Within the block, whose target it is, a list of the literals that are looked at."""
+    """Collects the literals whose values are read within the block, in the list that is its target.
+    """
 
     __slots__ = ("outer",)
 
@@ -46,7 +49,9 @@ class reads:
 
 
 class _Owner:
-    """All that rules look at besides what they are given: steps are kept in uses under it."""
+    """The context that rules depend on besides their arguments: steps are stored in op instances
+    under it.
+    """
 
     __slots__ = ("what",)
 
@@ -65,7 +70,7 @@ def owner_of(kind: Hashable) -> _Owner:
 
 
 class Part:
-    """What one builder records.
+    """The equations of one builder.
 
     used: numbers of the values that it takes from elsewhere, in the order of their first use.
     equations: (op, what picks the operands, params, types of operands and results, use, number of
@@ -83,7 +88,7 @@ class Part:
 
 
 class Steps:
-    """Equations that a function records, and its results: numbers of values, or constants.
+    """Equations that a function recorded, and its results: numbers of values, or constants.
 
     Values are numbered: what the function was given, then the results of equations in their order,
     then literals. atoms: what stands for them, as far as that is known before.
@@ -132,7 +137,7 @@ def picker(numbers: Sequence[int]) -> Callable[[Any], Any]:
 
 
 def marks(builders: Sequence[Builder]) -> list[tuple[int, ...]]:
-    """How far builders are."""
+    """How much each builder has recorded."""
     return [(len(b.eqns), len(b.consts), len(b.captured), len(b.meshes)) for b in builders]
 
 

@@ -102,7 +102,7 @@ def triangular_solve(a: np.ndarray, b: np.ndarray, lower: bool, unit_diagonal: b
 
 
 def cholesky(a: np.ndarray) -> np.ndarray:
-    """Lower factors, of which the lower triangles of `a` are read; NaN where there is none."""
+    """Lower factors, reading the lower triangles of `a`; NaN where the matrix has none."""
     out = np.empty_like(a, order="C")
     for part in _batches(a):
         x = _stack_last(a[part])

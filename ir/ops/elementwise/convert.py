@@ -126,8 +126,9 @@ def cast(x: np.ndarray, dtype: Any) -> np.ndarray:
 
 @cached(1024)
 def _tells(source: np.dtype, target: np.dtype) -> bool:
-    """Does the processor tell of floats that such an integer cannot hold? To look for them takes
-    longer than to convert them."""
+    """Does the processor flag floats that such an integer cannot hold? Looking for them takes
+    longer than converting them.
+    """
     beyond = -2.0 * np.iinfo(target).min
     for bad in (np.nan, np.inf, -np.inf, beyond, -beyond):
         for at in (0, 30, 34):                  # alone, and where many are converted at once

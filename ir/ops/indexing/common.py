@@ -57,7 +57,7 @@ class ScatterDimensionNumbers(NamedTuple):
 
 @register_param_type
 class GatherScatterMode(enum.Enum):
-    """What happens to windows that do not lie inside the operand.
+    """What happens to windows that are not inside the operand.
 
     CLIP: they are moved inside. FILL_OR_DROP: a gather gives the fill value for the whole window, a
     scatter drops it. PROMISE_IN_BOUNDS: there are none (a gather clips, a scatter drops). ONE_HOT:

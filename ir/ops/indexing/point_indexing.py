@@ -43,7 +43,7 @@ class Places(NamedTuple):
 
     def found(self, indices: np.ndarray, base: np.ndarray | None
               ) -> tuple[np.ndarray, np.ndarray | None]:
-        """The rows of all windows, and which queries lie inside (None if all do)."""
+        """The rows of all windows, and which queries are in bounds (None if all are)."""
         rows: Any = None
         inside: Any = None
         for k, (last, step) in enumerate(self.columns):

@@ -39,7 +39,7 @@ def slice_sizes_of(operand: Shape, updates: Shape, n: ScatterDimensionNumbers) -
 
 
 def _gathered(x: Any, indices: Any, updates: ArrayType, params: Params, fill: Any = 0) -> Any:
-    """What lies in `x` where a scatter with these params writes."""
+    """The values of `x` at the places where a scatter with these params writes."""
     n = params["dimension_numbers"]
     return gather_p.bind(
         x, indices, dimension_numbers=n.as_gather(), fill_value=fill, mode=params["mode"],

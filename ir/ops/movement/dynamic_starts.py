@@ -63,7 +63,7 @@ def common_part(lead: int, starts: Sequence[np.ndarray], sizes: Sequence[int],
 
 @cached(256)
 def device_places(devices: tuple[int, ...], held: tuple[int, ...]) -> tuple[tuple, ...]:
-    """Where each device's part lies in an array whose device dimensions have the sizes `held`."""
+    """The place of each device's part in an array whose device dimensions have the sizes `held`."""
     return tuple([tuple([i if n > 1 else 0 for i, n in zip(at, held, strict=True)])
                   for at in np.ndindex(devices)])
 

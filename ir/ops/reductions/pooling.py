@@ -70,7 +70,7 @@ def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **params: Any
 
 
 def _tiles(d: int, n: int, params: Params) -> bool:
-    """Do the windows along dimension d lie side by side and cover all of its n elements?"""
+    """Do the windows along dimension d tile all of its n elements, side by side?"""
     w, ones = params["window_dimensions"][d], (1,) * (d + 1)
     return (w > 1 and params["window_strides"][d] == w and n > 0 and n % w == 0
             and tuple(params["padding"][d]) == (0, 0)

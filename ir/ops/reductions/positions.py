@@ -70,7 +70,7 @@ class _Data:
 
 
 def _writable(x: np.ndarray) -> np.ndarray:
-    """x itself, also where it is read-only, for who does not write to it."""
+    """x itself, marked writable even if it is read-only, for callers that do not write to it."""
     if x.flags.writeable:
         return x
     interface = x.__array_interface__

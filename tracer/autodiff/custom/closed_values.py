@@ -78,7 +78,7 @@ def with_unused(program: Program, captured: int, values: Sequence[Tracer]) -> Pr
 
 
 class standing_for:
-    """Within the block, tracers stand for these values; None: for nothing."""
+    """Within the block, tracers stand in for these values; None: for nothing."""
 
     __slots__ = ("saved", "stand_ins")
 
@@ -96,7 +96,7 @@ class standing_for:
 
 
 def stood_for(values: Sequence[Any]) -> list[Any]:
-    """What values that a rule returned stand for."""
+    """The values that stand-ins returned by a rule were made for."""
     stand_ins = STATE.stand_ins
     if not stand_ins:
         return list(values)

@@ -24,7 +24,7 @@ ONE = tree.structure(0)          # of an array that is all
 
 
 def named_as(rule: Any, f: Any) -> None:
-    """Let a callable object be called in texts what the function f that it stands for is."""
+    """Give a callable object the names of the function f that it wraps, for messages."""
     rule.__name__ = function_name(f)
     rule.__qualname__ = getattr(f, "__qualname__", rule.__name__)
     rule.__module__ = getattr(f, "__module__", rule.__module__)

@@ -146,7 +146,7 @@ class custom_vjp:
 
 
 def _records(interpreter: Any) -> bool:
-    """Whether what is traced now is recorded for a derivative, maybe one example of several."""
+    """Whether the current trace is recorded for a derivative, perhaps one example of several."""
     while interpreter is not None and not isinstance(interpreter, Recording):
         interpreter = getattr(interpreter, "outer", None)
     return interpreter is not None
