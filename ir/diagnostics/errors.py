@@ -24,7 +24,9 @@ from .tracer_errors import (
 )
 
 __all__ = [
+    "AxisError",
     "ConcretizationTypeError",
+    "DeletedArrayError",
     "DumpError",
     "DuplicateSpecError",
     "IndivisibleError",
