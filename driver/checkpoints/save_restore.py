@@ -30,11 +30,11 @@ from ...runtime.arrays.host import PYTHON_NUMBERS
 from ...runtime.arrays.transfer import check_fits, concrete_sharding
 from ...runtime.checkpoint import folder
 from ...runtime.checkpoint.blocks import BlockReader, host_block, own_blocks
+from ...runtime.checkpoint.reading import covers
 from ...runtime.checkpoint.record import (
     NUMBERS,
     Index,
     LeafRecord,
-    covers,
     describe_sharding,
     leaf_from_json,
     number_from_text,

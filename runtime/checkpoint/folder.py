@@ -22,7 +22,8 @@ import numpy as np
 
 from ...ir.diagnostics.diagnostic import clipped, error, fail
 from ...ir.support.lazy import lazy_import
-from .record import Damage, Index, block_file, expect, generation_folder, index_from_json
+from .reading import Damage, expect, index_from_json
+from .record import Index, block_file, generation_folder
 
 safetensors_numpy = lazy_import("safetensors.numpy")
 
