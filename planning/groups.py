@@ -121,8 +121,8 @@ class Groups:
         return found
 
     def join(self, one: Var, other: Var, pairs: Sequence[tuple[int, int]]) -> bool:
-        """Put two values into one group, these dimensions of theirs being the same; whether they
-        are then.
+        """Put two values into one group, these dimensions being the same; returns whether they are
+        now.
         """
         first, second = self.add(one), self.add(other)
         own, theirs = self.dims[one], self.dims[other]

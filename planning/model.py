@@ -184,7 +184,7 @@ class Model:
         return math.prod([self.mesh.axis_size(a) for axes in entries for a in axes])
 
     def _local(self, table: StrategyTable, strategy: Strategy) -> int:
-        """The price of local work that a strategy counts, where it is no product."""
+        """The price of the local work of a strategy, where it is not a product."""
         shapes, numbers = self.table.shapes, (*strategy.needs, *strategy.results)
         sizes = [math.prod(shapes[k][0]) * shapes[k][1] // self._blocks(self.table.table[n][0])
                  for k, n in zip(table.kinds, numbers, strict=True)]

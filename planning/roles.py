@@ -7,11 +7,13 @@ come the plans that have names (named.py).
 """
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..ir.program import Var
 from ..partitioner.cost.work import equation_flops
+from ..partitioner.factors import RuleInfo
 from .groups import Group, Groups, Use
 
 COVERED = 0.5              # share of all operations that a batch takes part in
@@ -27,50 +29,16 @@ class Roles:
     def __init__(self, groups: Groups) -> None:
         self.groups = groups
         every = list(dict.fromkeys(groups.of.values()))
-        start: dict[Group, int] = {}
-        count = 0
-        for g in every:
-            start[g] = count
-            count += len(g.sizes)
-        leader = list(range(count))
-
-        def find(i: int) -> int:
-            while leader[i] != i:
-                leader[i] = i = leader[leader[i]]
-            return i
-
-        factors: list[tuple[Use, list[set[int]]]] = []
-        for use in groups.between:
-            info = use.info
-            if info is None:
-                continue
-            atoms = (*use.equation.invars, *use.equation.outvars)
-            dims: list[set[int]] = [set() for _ in info.factors]
-            for t, place in enumerate(info.places):
-                a = atoms[t]
-                if isinstance(a, Var):
-                    for f, d, _ in place:
-                        own = groups.dims[a][d]
-                        # of a dimension of several factors, the first is what splits it
-                        if own >= 0 and info.maps[t][d][0] == f:
-                            dims[f].add(start[groups.of[a]] + own)
-            for f, own in enumerate(dims):
-                if info.flows[f] and own:
-                    first, *rest = sorted(own)
-                    for i in rest:
-                        leader[find(i)] = find(first)
-            factors.append((use, dims))
+        ends = [0, *itertools.accumulate([len(g.sizes) for g in every])]
+        self.start: dict[Group, int] = dict(zip(every, ends, strict=False))
+        factors = [(use, self._dims(use, use.info)) for use in groups.between
+                   if use.info is not None]
+        leaders = _joined(ends[-1], [own for use, dims in factors for own, flows in zip(
+            dims, use.info.flows, strict=True) if flows and own])       # type: ignore[union-attr]
         self.of: dict[Group, tuple[int, ...]] = {
-            g: tuple([find(start[g] + d) for d in range(len(g.sizes))]) for g in every}
-        self.covered: dict[int, float] = {}
-        total = 0.0
-        for use, dims in factors:
-            if use.info is not None and use.info.is_product:
-                flops = equation_flops(use.equation) * use.runs
-                total += flops
-                for c in {find(i) for own in dims for i in own}:
-                    self.covered[c] = self.covered.get(c, 0.0) + flops
-        self.covered = {c: n / max(total, 1.0) for c, n in self.covered.items()}
+            g: tuple(leaders[self.start[g]:self.start[g] + len(g.sizes)]) for g in every}
+        self.covered = _covered([(use, {leaders[i] for own in dims for i in own})
+                                 for use, dims in factors])
         self.arguments: dict[int, set[int]] = {}
         for i, v in enumerate(groups.program.invars):
             for c in {*self.classes(v)}:
@@ -80,6 +48,20 @@ class Roles:
         parameters = [g for g in every if g.holds_argument and not self.is_data(g)
                       and len(g.sizes) - len(g.closed) > 1]
         self.inner_classes = {self.of[g][d] for g in parameters for d in self.inner(g, ())[:1]}
+
+    def _dims(self, use: Use, info: RuleInfo) -> list[set[int]]:
+        """For each factor of an equation the dimensions of groups that it splits, numbered."""
+        groups, atoms = self.groups, (*use.equation.invars, *use.equation.outvars)
+        dims: list[set[int]] = [set() for _ in info.factors]
+        for t, place in enumerate(info.places):
+            a = atoms[t]
+            if isinstance(a, Var):
+                for f, d, _ in place:
+                    own = groups.dims[a][d]
+                    # of a dimension of several factors, the first is what splits it
+                    if own >= 0 and info.maps[t][d][0] == f:
+                        dims[f].add(self.start[groups.of[a]] + own)
+        return dims
 
     def _batches(self) -> tuple[int | None, int | None]:
         places: dict[int, list[int]] = {}
@@ -120,3 +102,32 @@ class Roles:
         return sorted(found, key=lambda d: (
             self.of[group][d] in self.outer,
             round(self.covered.get(self.of[group][d], 0.0), 6), d))
+
+
+def _joined(count: int, sets: Iterable[set[int]]) -> list[int]:
+    """For each number below `count` the leader of its class, where each set is in one class."""
+    leader = list(range(count))
+
+    def find(i: int) -> int:
+        while leader[i] != i:
+            leader[i] = i = leader[leader[i]]
+        return i
+
+    for own in sets:
+        first, *rest = sorted(own)
+        for i in rest:
+            leader[find(i)] = find(first)
+    return list(map(find, range(count)))
+
+
+def _covered(uses: Iterable[tuple[Use, set[int]]]) -> dict[int, float]:
+    """Per class the share of the operations of products that it takes part in."""
+    found: dict[int, float] = {}
+    total = 0.0
+    for use, classes in uses:
+        if use.info is not None and use.info.is_product:
+            flops = equation_flops(use.equation) * use.runs
+            total += flops
+            for c in classes:
+                found[c] = found.get(c, 0.0) + flops
+    return {c: n / max(total, 1.0) for c, n in found.items()}

@@ -153,7 +153,7 @@ class _Program:
         self.row(columns, values, -math.inf, 1 - held.fixed / limit)
 
     def solved(self) -> tuple[list[int], float] | None:
-        """The layouts chosen, and the bound; None where there is no choice."""
+        """The layouts chosen, and the bound; None if the problem is infeasible."""
         starts = np.cumsum([0, *(len(r[0]) for r in self.rows)])
         matrix = sparse.csr_array((np.concatenate([r[1] for r in self.rows]),
                                    np.concatenate([r[0] for r in self.rows]), starts),
