@@ -141,8 +141,9 @@ def name_of(fun: Any) -> str:
 
 
 def identity(fun: Any, depth: int = 4) -> Any:
-    """What tells the functions of a file apart, however often it is run: their code, and what of
-    theirs can be compared of what they close over."""
+    """A key for the functions of a file that is stable over runs: their code, and the comparable
+    values in their closures.
+    """
     if isinstance(fun, Jitted):
         return identity(fun.origin, depth)
     if isinstance(fun, functools.partial):
@@ -199,7 +200,7 @@ def _called(value: Any, what: str) -> Any:
 
 
 def _fitting(fun: Any, value: Any) -> Given | None:
-    """The value as arguments of a function, positional and by name; None where it is no such."""
+    """The value as positional and keyword arguments of a function; None if it cannot be."""
     signature = inspect.signature(fun)
     tries: list[Given] = []
     if isinstance(value, dict):

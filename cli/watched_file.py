@@ -160,7 +160,7 @@ class WatchedFile:
             self._ran.append(item)
 
     def met(self, function: FoundFunction) -> None:
-        """A function is called for the first time with such arguments; it has not run yet."""
+        """Called before the first run of a function on arguments of this kind."""
 
     def operations(self) -> list[Found]:
         """What communicated outside of any jitted function."""

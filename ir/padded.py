@@ -53,7 +53,7 @@ class Padded:
 
 
 def same_number(a: Any, b: Any) -> bool:
-    """Are two numbers the same to the bit? None is no number."""
+    """Are two numbers equal bit by bit? None is not a number."""
     if a is None or b is None:
         return False
     a, b = np.asarray(a), np.asarray(b)

@@ -42,7 +42,7 @@ class Pass(NamedTuple):
 def run_passes(passes: Iterable[Pass], program: Program, *context: Any,
                skip: Container[str] = (), run: Callable[..., Program] | None = None,
                changed: Callable[[int, Pass, Program, Program], Program] | None = None) -> Program:
-    """The program after these passes, but for those to skip. context: further arguments of theirs.
+    """The program after these passes, except those to skip. context: their further arguments.
 
     run: what runs a pass on a program and the context, if it is to do more. changed: is given the
     number of each pass that changed the program, the pass, what it was and what it is now, and

@@ -137,7 +137,7 @@ class _Plans:
         return staged(source, self.request._replace(objective=objective, draft=draft), steps, dump)
 
     def of(self, objective: Objective) -> _Plan:
-        """The plan for an objective; the usual one where it comes to the same."""
+        """The plan for an objective; the usual plan if both are the same."""
         found = self._known.get(objective)
         if found is None:
             found = self._known[objective] = self._plan(self._drafted(objective), objective)

@@ -254,7 +254,7 @@ class _Call:
         return rule
 
     def _check_kinds(self, said: dict[str, str], body: str, text: str) -> None:
-        """Raise RuleError for kinds of factors that there are not, or that a function has not."""
+        """Raise RuleError for unknown kinds of factors, or factors that the rule does not have."""
         unknown = sorted({name.rstrip("!") for name in said} - {*_NAME.findall(body)})
         if unknown:
             raise RuleError(f"rule {text!r} has no factor {', '.join(map(repr, unknown))}")

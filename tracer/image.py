@@ -141,7 +141,7 @@ def _nearest(image: Array, shape: Sequence[int], dims: Sequence[int]) -> Array:
 def scale_and_translate(image: Any, shape: Sequence[int], spatial_dims: Sequence[int], scale: Any,
                         translation: Any, method: str | ResizeMethod, antialias: bool = True,
                         precision: Any = lax.Precision.HIGHEST) -> Array:
-    """An image of another shape: pixel x of the input comes to scale * x + translation.
+    """An image of another shape: pixel x of the input is moved to scale * x + translation.
 
     spatial_dims: the dimensions to resample; scale, translation: arrays with an entry for each,
     in pixels. What would come from outside of the image is 0. Raises ValueError for the method

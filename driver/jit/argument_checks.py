@@ -55,7 +55,7 @@ def refuse_metadata(raised: ValueError) -> NoReturn:
 
 
 def _static_help(x: Any, name: str) -> Help:
-    """What to do about an argument, or a part of one, that is no array."""
+    """What to do about an argument, or a part of one, that is not an array."""
     try:
         hash(x)
         hashable = True
@@ -91,8 +91,9 @@ def check_values(arguments: Arguments, leaves: Sequence[Any], args: Any, kwargs:
 
 
 def check_results(f: Any, results: Sequence[Any], structure: Any) -> None:
-    """Raise TypeError for a result of the traced function `f` that is no array. structure: the
-    pytree of the results."""
+    """Raise TypeError for a result of the traced function `f` that is not an array. structure: the
+    pytree of the results.
+    """
     for i, x in enumerate(results):
         if type(x) is Tracer:
             continue

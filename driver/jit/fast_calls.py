@@ -43,7 +43,7 @@ class _Unusual(Exception):
 
 
 class _Call(NamedTuple):
-    """What a call comes to.
+    """What the fast path knows of one kind of call.
 
     order: of the leaves, from that in which they were found; None: the same. to_data: for each
     leaf what gives its data; None where all are arrays. gone: which are donated.

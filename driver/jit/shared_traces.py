@@ -76,7 +76,7 @@ def done_by_another(table: dict[Any, Any], key: Any, mark: Any, mine: Claim) -> 
 
 
 def wake(claim: Claim) -> None:
-    """Let those go on who wait for a claim, which is no more."""
+    """Wake the threads that wait for a claim that has been released."""
     for lock in claim[2]:
         if lock.locked():
             lock.release()

@@ -62,7 +62,7 @@ def _scatter(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
 
 
 def _block(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
-    """Of a reduction that is no sum. XLA makes one exchange of a maximum and its own block."""
+    """Reductions other than sums. XLA makes one exchange of a maximum and its own block."""
     name, where = e.op.name.removesuffix("_scatter"), f"{p['axis_size']}, {p['scatter_dimension']}"
     if e.invars[0].aval.dtype == np.bool_:
         name = {"pand": "pmin", "por": "pmax"}.get(name, name)

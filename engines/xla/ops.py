@@ -254,7 +254,7 @@ def expression(e: Equation, x: Texts) -> str | None:
 
 
 def unsupported_dtype(e: Equation) -> np.dtype | None:
-    """A dtype of the equation that XLA has not."""
+    """A dtype of the equation that XLA does not support."""
     for a in (*e.invars, *e.outvars):
         dtype = a.aval.dtype
         if isinstance(dtype, np.dtype) and dtype.name.startswith("float6_"):

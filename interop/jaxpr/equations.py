@@ -81,8 +81,7 @@ class Replay:
         return (found if isinstance(found, list | tuple) else [found]), place
 
     def same(self, eqn: Any, operands: Sequence[Any], **params: Any) -> Any:
-        """The op of the primitive's name; of its params those that the op has. params: instead of
-        theirs.
+        """The op of the primitive's name, with the params that both have. params: instead of those.
         """
         name = eqn.primitive.name
         op = OPS.get(name)

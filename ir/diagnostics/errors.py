@@ -128,7 +128,7 @@ class IndivisibleError(ShardtraceError, ValueError):
 
 
 class InvalidInputException(ShardtraceError, TypeError):
-    """An object that is no array, such as a string, where an array is to be placed on a device.
+    """An object that is not an array, such as a string, where an array is to be placed on a device.
 
     Fails:
 

@@ -96,7 +96,7 @@ def axis_set(axes: Iterable[Any], mesh: AbstractMesh) -> frozenset:
 
 
 def _foreign(axes: frozenset, mesh: AbstractMesh) -> frozenset:
-    """Names that are no axes of the mesh, nor parts of such: those of vmapped dimensions."""
+    """Names that are neither axes of the mesh nor parts of such: those of vmapped dimensions."""
     return frozenset(a for a in axes
                      if a not in mesh.shape and (
                          not isinstance(a, str) or parse_axis(a)[0] not in mesh.shape))

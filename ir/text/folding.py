@@ -28,7 +28,9 @@ _BECAUSE = "because "
 
 
 class _Part(NamedTuple):
-    """A part of a line: before its text a break may be made, behind which `ending` stands."""
+    """A part of a line. The line may be broken before its text; the broken line then ends in
+    `ending`.
+    """
 
     text: str
     depth: int           # of brackets around the break

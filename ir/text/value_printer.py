@@ -63,7 +63,7 @@ register_param_type(Level)
 # -- meshes and types ------------------------------------------------------------------------------
 
 def axis_text(axis: Any) -> str:
-    """The name of a mesh axis, in quotes where it is no identifier."""
+    """The name of a mesh axis, in quotes unless it is an identifier."""
     if isinstance(axis, str):
         return axis if _AXIS.fullmatch(axis) and axis.isascii() else quote(axis)
     if isinstance(axis, int):

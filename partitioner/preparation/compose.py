@@ -20,7 +20,8 @@ _MOST_OPERANDS = 3
 
 
 def _takes_all_between(m: Match) -> bool:
-    """Does a slice take every element between two positions, of a value that is no partial sum?"""
+    """Does a slice take every element between two positions, of a value that is not a partial sum?
+    """
     return (may_be_split(m) and not m.mesh.explicit_axes      # types in between are checked there
             and all([s == 1 for s in m.strides or ()])
             and not _pending(m.eqn.outvars[0].aval) and not _pending(m.whole.aval))

@@ -35,7 +35,7 @@ def warnings_given() -> int:
 
 def warn_indivisible(eqn: Equation, aval: ArrayType, dim: int, axes: Axes, divides: Axes,
                      size: Any) -> None:
-    """Warn of a constraint that does not divide, which is no error over Auto axes."""
+    """Warn of a constraint that does not divide, which is allowed over Auto axes."""
     _given[0] += 1
     parts = math.prod(map(size, axes))
     n = aval.shape[dim]

@@ -129,7 +129,7 @@ def _type_as(aval: ArrayType, spec: PartitionSpec, mesh: AbstractMesh) -> ArrayT
 
 
 class _Writer:
-    """now: atom to its replacement. gone: those of them that are no variables any more. plain:
+    """now: atom to its replacement. gone: replaced atoms that are not variables any more. plain:
     whether every value so far only moved to the frozen mesh, keeping its type otherwise.
     """
 

@@ -189,7 +189,7 @@ class _JoinedSums:
         self.together: dict[tuple, int] = {}
 
     def add(self, source: ArrayType, target: ArrayType, after: int = 0) -> bool:
-        """Add a reshard; returns False if it is no such sum. after: how many later sums wait for
+        """Add a reshard; returns False if it is not such a sum. after: how many later sums wait for
         it.
         """
         summed = source.sharding.spec.unreduced - target.sharding.spec.unreduced

@@ -192,7 +192,7 @@ def _move(x: ArrayImpl, sharding: Sharding, may_alias: bool | None,
 
 
 def device_get(x: Any) -> Any:
-    """A pytree with its arrays as numpy arrays; leaves that are no arrays stay as they are.
+    """A pytree with its arrays as numpy arrays; other leaves stay as they are.
 
     Raises RuntimeError for an array of which other processes hold a part, or that was deleted.
 

@@ -61,7 +61,7 @@ def whole_numbers(found: Iterable[Any], what: str, least: int = 0) -> None:
 
 
 def _check_version(d: Any, path: str) -> None:
-    """Raise ValueError for JSON that is no index, or of a later version."""
+    """Raise ValueError for JSON that is not an index, or one of a later version."""
     if not isinstance(d, dict) or d.get("format") != FORMAT or type(d.get("version")) is not int:
         fail(ValueError, f"{path} is no index of a checkpoint", code="checkpoint-index",
              help="give the folder that `save` was called with")

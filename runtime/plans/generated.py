@@ -189,7 +189,7 @@ def generate(plan: Any) -> Run:
 
 
 def _makes_new(call: Call) -> bool:
-    """Is the result a new array, which nobody else has? (A numpy scalar is no array.)"""
+    """Is the result a new array that nothing else refers to? (A numpy scalar is not an array.)"""
     recording = call.recording
     return recording is not None and bool(recording.values[recording.result][0]) and bool(
         recording.steps) and recording.steps[-1].kind not in VIEWS

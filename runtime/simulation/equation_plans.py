@@ -172,7 +172,7 @@ def _common_layout(operands: Sequence[Value], rank: int) -> Layout | None:
 
 def _in_equal_layouts(op: Op, params: dict[str, Any], operands: Sequence[Value], aval: ArrayType,
                       atoms: MeshAtoms, layout: Layout) -> Decision:
-    """What `decide` comes to when every operand is a scalar or has the layout of the result."""
+    """The decision where every operand is a scalar or has the layout of the result."""
     whole = array_shape(layout, aval.shape, atoms.size)
     rank = len(aval.shape)
     given: list[Shape] = [whole if len(x.layout.split) == rank else () for x in operands]

@@ -165,7 +165,7 @@ def _masked(scores: Array, mask: Array | None, causal: bool, lengths: list[Any],
 
 
 def _inside(lengths: Any, t: int, ndim: int) -> Array:
-    """Which query positions are no padding, as (batch, T, 1, ...)."""
+    """Which query positions are not padding, as (batch, T, 1, ...)."""
     places = lax.broadcasted_iota(np.int32, (1, t, *[1] * (ndim - 2)), 1)
     limit = lax.broadcast_in_dim(lengths, (lengths.shape[0], *[1] * (ndim - 1)), (0,))
     return lax.lt(places, limit)

@@ -91,7 +91,7 @@ def dtype_name(x: Any) -> Any:
 
 
 def check_arraylike(function: str, *args: Any) -> None:
-    """Raise JAX's TypeError for lists, None and other objects that are no operands."""
+    """Raise JAX's TypeError for lists, None and other objects that cannot be operands."""
     for position, arg in enumerate(args):
         if isinstance(arg, Array):
             continue

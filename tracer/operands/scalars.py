@@ -40,7 +40,7 @@ PYTHON_OF_LEVEL = (bool, int, float, complex)
 
 
 def _plain_numbers(dtype: np.dtype) -> tuple[float, float]:
-    """Bounds of the numbers that a dtype holds for sure, and that are no long Python integers."""
+    """Bounds of the numbers that a dtype certainly holds, and that fit a machine integer."""
     if LEVEL[dtype] == 1:
         info = iinfo(dtype)
         return int(info.min), int(info.max)

@@ -337,8 +337,7 @@ def leave(name: str, outs: list[Any], specs: Specs, mesh: AbstractMesh, axes: Ax
 
 def _leaving_casts(t: ArrayType, s: PartitionSpec, mesh: AbstractMesh
                    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The axes over which a result comes to be a pending sum, and those that it comes to vary over.
-    """
+    """The axes over which a result becomes a pending sum, and those that it begins to vary over."""
     pending = s.unreduced - t.manual.unreduced
     missing = frozenset(s.axes()) - (t.varying - pending)
     order = mesh.axis_names

@@ -37,9 +37,9 @@ _COMPUTES = frozenset(i for i, name in enumerate(_OPS) if name.startswith(
 
 
 class Place:
-    """Where a value is stored that is no variable: the variable `base`, and the steps from it, each
-    an attribute (True, name), an item (False, key), or one whose key is the value of a variable
-    (None, name) or unknown (None, "").
+    """An attribute or item that a value is stored in: the variable `base`, and the steps from it,
+    each an attribute (True, name), an item (False, key), or one whose key is the value of a
+    variable (None, name) or unknown (None, "").
     """
 
     __slots__ = ("base", "steps")

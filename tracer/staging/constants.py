@@ -50,7 +50,7 @@ def as_array(x: Any) -> Array:
 
 
 def unwrapped(x: Any) -> Any:
-    """What `__jax_array__` gives, if `x` has that protocol and is no array itself."""
+    """The result of `__jax_array__`, if `x` has that protocol and is not an array itself."""
     if isinstance(x, (Array, np.ndarray, np.generic)):
         return x
     convert = getattr(x, "__jax_array__", None)

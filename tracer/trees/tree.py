@@ -39,7 +39,7 @@ PyTreeDef = optree.PyTreeSpec
 
 
 def leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
-    """The leaves of a pytree in order, as a list; None is no leaf, unless is_leaf says so.
+    """The leaves of a pytree in order, as a list; None is not a leaf, unless is_leaf says so.
 
     >>> st.tree.leaves({"b": 3, "a": [1, 2]})
     [1, 2, 3]

@@ -84,7 +84,7 @@ def in_float64_if_few(ufunc: np.ufunc) -> Any:
 
 
 def in_float32(form: Any, otherwise: Any) -> Any:
-    """The function that is `form` of float32, and another one of what is not."""
+    """The function that is `form` on float32, and `otherwise` on all else."""
     def function(x: Any) -> Any:
         return form(x) if x.dtype == F32 else otherwise(x)
     return function

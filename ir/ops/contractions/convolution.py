@@ -321,8 +321,9 @@ def _padded(context: PaddedContext) -> list[Padded]:
 
 
 def _localize(context: LocalizeContext) -> list[Any]:
-    """Where a spatial dimension is split: the block with the rows of its neighbours. What is no
-    row at all is zero, as the padding is."""
+    """Where a spatial dimension is split: the block with its neighbours' rows. Beyond the edges
+    rows are zero, as padding is.
+    """
     (lhs, rhs), params = context.operands, context.params
     params = _resize(params, context.local_operand_shapes, context.local_result_shapes)
     n, padding = params["dimension_numbers"], list(params["padding"])

@@ -203,7 +203,7 @@ def _padded_with(start: Callable[[np.dtype], Any]) -> Callable[[PaddedContext], 
 
 def _localize(name: str, start: Callable[[np.dtype], Any]
               ) -> Callable[[LocalizeContext], list[Any]]:
-    """Windows of blocks with the rows of their neighbours; what is no row at all is neutral."""
+    """Windows of blocks extended by their neighbours' rows; beyond the edges rows are neutral."""
     def localize(context: LocalizeContext) -> list[Any]:
         (x,), params = context.operands, dict(context.params)
         dtype = context.operand_types[0].dtype

@@ -76,7 +76,7 @@ def forward_rules(self: Any, name: str) -> Any:
 
 def fixed_positions(f: Callable[..., Any], nums: Sequence[int], names: Sequence[str]
                     ) -> tuple[int, ...]:
-    """The arguments, of a function with rules, that are no arrays: by position and by name."""
+    """The arguments of a function with rules that are not arrays: by position and by name."""
     if not names:
         return tuple(nums)
     order = list(inspect.signature(f).parameters)

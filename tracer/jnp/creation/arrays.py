@@ -250,7 +250,7 @@ def array_str(a, max_line_width=None, precision=None, suppress_small=None):
 
 
 def fromfile(*args, **kwargs):
-    """Not offered: reading a file is no pure function. Raises NotImplementedError."""
+    """Not offered: reading a file is not a pure function. Raises NotImplementedError."""
     raise NotImplementedError(
         "jnp.fromfile() is not implemented because it may be non-pure and thus unsafe for use with "
         "JIT and other JAX transformations. Consider using jnp.asarray(np.fromfile(...)) instead, "
@@ -259,7 +259,7 @@ def fromfile(*args, **kwargs):
 
 
 def fromiter(*args, **kwargs):
-    """Not offered: using up an iterator is no pure function. Raises NotImplementedError."""
+    """Not offered: using up an iterator is not a pure function. Raises NotImplementedError."""
     raise NotImplementedError(
         "jnp.fromiter() is not implemented because it may be non-pure and thus unsafe for use with "
         "JIT and other JAX transformations. Consider using jnp.asarray(np.fromiter(...)) instead, "

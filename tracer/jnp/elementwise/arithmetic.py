@@ -241,7 +241,7 @@ def fabs(x, /):
 
 @sharding_notes.elementwise
 def positive(x, /):
-    """x itself, elementwise: what `+x` means. Raises TypeError for what is no number."""
+    """x itself, elementwise: what `+x` means. Raises TypeError for values that are not numbers."""
     (x,) = promote_args("positive", x)
     return as_array(x)
 

@@ -138,7 +138,7 @@ class ufunc:
         left = tuple([shape[d] for d in others])
 
         def rows(x: Any) -> Any:
-            """What is combined in dimension 0, the rest behind it."""
+            """The combined dimensions as dimension 0, followed by the others."""
             x = lax.transpose(x, (*axes, *others))
             return x if len(axes) == 1 else lax.reshape(x, (
                 math.prod([shape[d] for d in axes]), *left))

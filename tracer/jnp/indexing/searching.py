@@ -220,7 +220,7 @@ def nonzero(a, *, size=None, fill_value=None):
 
 
 def true_positions(mask: Array, size: int) -> Array:
-    """The first `size` positions where a vector is true, its length where there are no more."""
+    """The first `size` positions where a vector is true, its length if there are not as many."""
     n = mask.shape[0]
     places = iota_p.bind(dtype=np.dtype("int32"), shape=(n,), dimension=0, sharding=None)
     places = choose_where(mask, places, np.int32(n))

@@ -165,7 +165,7 @@ def column_stack(tup):
 
 
 def append(arr, values, axis=None):
-    """`arr` with `values` behind it along `axis`; both are flattened where `axis` is None."""
+    """`values` appended to `arr` along `axis`; both are flattened where `axis` is None."""
     check_arraylike("append", arr, values)
     if axis is None:
         return concatenate([ravel(arr), ravel(values)], 0)

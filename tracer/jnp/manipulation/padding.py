@@ -35,7 +35,7 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
 @sharding_notes.moved
 @memoized
 def pad(array, pad_width, mode="constant", **kwargs):
-    """`array` with elements set before and behind it along each dimension.
+    """`array` with elements added before and after it along each dimension.
 
     pad_width: a number, a pair (before, behind) for all dimensions, or a pair for each.
     mode: "constant" (with `constant_values`, 0 by default), "edge", "reflect", "symmetric", "wrap",

@@ -91,8 +91,9 @@ def _planned(call: Sequence[Any], kind: Any) -> list[Any]:
 
 
 def _only_contraction(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> Any:
-    """The contraction of one or two operands, of which there is no order to choose. None where the
-    subscripts hold more than plain names, or do not fit: opt_einsum reads or refuses them."""
+    """The contraction of one or two operands, which needs no choice of order. None where the
+    subscripts are not plain names, or do not fit: opt_einsum reads or refuses them.
+    """
     inputs, arrow, result = subscripts.replace(" ", "").partition("->")
     terms = inputs.split(",")
     found = "".join(terms)
