@@ -1,6 +1,6 @@
 """What the language server answers: one function for each request and notification of the protocol.
 
-Each has the server as its first argument, and is entered in a table under the name of the protocol.
+Each takes the server as its first argument; the table below them has their names in the protocol.
 """
 from __future__ import annotations
 
@@ -13,30 +13,11 @@ from lsprotocol import types as lsp
 
 from .server import Server, Worker, range_of
 
-_FEATURES: list[tuple[str, Any, Callable[..., Any]]] = []      # name, options, function
 
-
-def make_server() -> Server:
-    """The server, with all that it answers."""
-    server = Server()
-    for name, options, answer in _FEATURES:
-        server.feature(name, options)(answer)
-    return server
-
-
-def _feature(name: str, options: Any = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def enter(answer: Callable[..., Any]) -> Callable[..., Any]:
-        _FEATURES.append((name, options, answer))
-        return answer
-    return enter
-
-
-@_feature(lsp.INITIALIZED)
 def initialized(ls: Server, params: lsp.InitializedParams) -> None:
     asyncio.ensure_future(ls.worker.warm())
 
 
-@_feature(lsp.INITIALIZE)
 def initialize(ls: Server, params: lsp.InitializeParams) -> None:
     options = params.initialization_options or {}
     given = options.get if isinstance(options, dict) else lambda name, other=None: getattr(
@@ -45,42 +26,35 @@ def initialize(ls: Server, params: lsp.InitializeParams) -> None:
         Worker(float(given("seconds") or 10.0), given("hardware")) for _ in range(2))
 
 
-@_feature(lsp.SHUTDOWN)
 async def shutdown(ls: Server, params: Any) -> None:
     await ls.worker.end()
     await ls.adviser.end()
 
 
-@_feature(lsp.TEXT_DOCUMENT_DID_OPEN)
 def opened(ls: Server, params: lsp.DidOpenTextDocumentParams) -> None:
     ls.look(params.text_document.uri)
 
 
-@_feature(lsp.TEXT_DOCUMENT_DID_SAVE)
 def saved(ls: Server, params: lsp.DidSaveTextDocumentParams) -> None:
     ls.look(params.text_document.uri)
 
 
-@_feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
 def closed(ls: Server, params: lsp.DidCloseTextDocumentParams) -> None:
     ls.looked.pop(params.text_document.uri, None)
 
 
-@_feature(lsp.TEXT_DOCUMENT_INLAY_HINT)
 def hints(ls: Server, params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
     return [lsp.InlayHint(now.start, item["label"], lsp.InlayHintKind.Type)
             for now, item in ls.at(params.text_document.uri, "hints")
             if params.range.start.line <= now.start.line <= params.range.end.line]
 
 
-@_feature(lsp.TEXT_DOCUMENT_CODE_LENS)
 def lenses(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
     return [lsp.CodeLens(now, lsp.Command(title, ""))
             for now, item in ls.at(params.text_document.uri, "lenses")
             for title in item["titles"]]
 
 
-@_feature(lsp.TEXT_DOCUMENT_HOVER)
 async def hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
     uri = params.text_document.uri
     await ls.reasons(uri)
@@ -97,7 +71,6 @@ async def hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
                      around[0][0])
 
 
-@_feature(lsp.TEXT_DOCUMENT_DEFINITION)
 async def definition(ls: Server, params: lsp.DefinitionParams) -> list[lsp.Location]:
     await ls.reasons(params.text_document.uri)
     around = _around(ls.at(params.text_document.uri, "causes"), params.position)
@@ -105,8 +78,6 @@ async def definition(ls: Server, params: lsp.DefinitionParams) -> list[lsp.Locat
             for _, item in around[:1] for t in item["targets"]]
 
 
-@_feature(lsp.TEXT_DOCUMENT_CODE_ACTION, lsp.CodeActionOptions(
-    [lsp.CodeActionKind.QuickFix, lsp.CodeActionKind.RefactorRewrite]))
 def actions(ls: Server, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
     uri, lines = params.text_document.uri, (params.range.start.line, params.range.end.line)
     found = []
@@ -134,3 +105,28 @@ def _around(found: list[tuple[lsp.Range, dict[str, Any]]], at: lsp.Position
               if (now.start.line, now.start.character) <= here <= (now.end.line, now.end.character)]
     return sorted(around, key=lambda f: (f[0].end.line - f[0].start.line,
                                          f[0].end.character - f[0].start.character))
+
+
+# Name in the protocol, function, options.
+_FEATURES: tuple[tuple[str, Callable[..., Any], Any], ...] = (
+    (lsp.INITIALIZED, initialized, None),
+    (lsp.INITIALIZE, initialize, None),
+    (lsp.SHUTDOWN, shutdown, None),
+    (lsp.TEXT_DOCUMENT_DID_OPEN, opened, None),
+    (lsp.TEXT_DOCUMENT_DID_SAVE, saved, None),
+    (lsp.TEXT_DOCUMENT_DID_CLOSE, closed, None),
+    (lsp.TEXT_DOCUMENT_INLAY_HINT, hints, None),
+    (lsp.TEXT_DOCUMENT_CODE_LENS, lenses, None),
+    (lsp.TEXT_DOCUMENT_HOVER, hover, None),
+    (lsp.TEXT_DOCUMENT_DEFINITION, definition, None),
+    (lsp.TEXT_DOCUMENT_CODE_ACTION, actions, lsp.CodeActionOptions(
+        [lsp.CodeActionKind.QuickFix, lsp.CodeActionKind.RefactorRewrite])),
+)
+
+
+def make_server() -> Server:
+    """The server, with all that it answers."""
+    server = Server()
+    for name, answer, options in _FEATURES:
+        server.feature(name, options)(answer)
+    return server
