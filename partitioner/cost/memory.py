@@ -1,12 +1,10 @@
-"""Peak memory of one device: a sweep over the program with the live range of every buffer.
+"""Peak memory of one device, from the live ranges of all buffers (live_ranges.py).
 
 What is held while each equation runs is what is live then; the peak is what is allocated for the
-whole run, in which results have memory of their own from the start (assignment.py). Arguments and
-constants are live throughout, unless donated; results from where they are made. A fused value has
-no buffer, an elementwise one takes the buffer of an operand that ends there, and a collective holds
-operand and result at once, an all-to-all its blocks packed besides. A loop holds what its body
-holds besides its operands and results; of branches the largest counts. Rematerialisation is counted
-as it stands in the program: values computed twice have two short live ranges.
+whole run, in which results have memory of their own from the start (assignment.py). A collective
+holds operand and result at once, an all-to-all its blocks packed besides. A loop holds what its
+body holds besides its operands and results; of branches the largest counts. Rematerialisation is
+counted as it stands in the program: values computed twice have two short live ranges.
 """
 from __future__ import annotations
 
@@ -15,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ...ir.facts import BRANCHES
-from ...ir.program import Equation, Literal, Program, Var
+from ...ir.program import Equation, Program, Var
 from ...ir.source.location import UNKNOWN, Location
 from .assignment import Span, block_of_temporaries
-from .buffers import WRITTEN, Buffers, buffers, in_place, is_copied, operand_bytes
+from .live_ranges import GIVEN, LiveRanges
 from .work import bodies
 
 
@@ -73,122 +71,42 @@ def memory(program: Program, donated: Sequence[bool] = ()) -> Memory:
 def _memory(program: Program, donated: Sequence[bool]) -> Memory:
     given = dict(zip(program.invars, donated, strict=False))
     timeline: list[Moment] = []
-    spans: list[Span] = []
-    sweep = _sweep(program, {v for v, d in given.items() if d}, timeline, spans)
+    ranges = LiveRanges(program, {v for v, d in given.items() if d})
+    most, spans = _peak(ranges, timeline), [b for b in ranges.buffers if not b.given]
+    for i, (moment, live) in enumerate(zip(timeline, ranges.live(), strict=True)):
+        if moment.nbytes > live:
+            spans.append(Span(moment.nbytes - live, i, i))
     results = {id(v): v.aval.local_nbytes for v in program.outvars}
     donations = Counter([v.aval.local_nbytes for v, d in given.items() if d])
     own = Counter(results.values()) - donations          # results with memory of their own
     allocated = sum([v.aval.local_nbytes for v in (*program.invars, *program.constvars)])
     allocated += sum([n * count for n, count in own.items()])
-    peak = max(sweep.peak, allocated + block_of_temporaries(spans, len(program.eqns)))
+    peak = max(most.nbytes, allocated + block_of_temporaries(spans, len(program.eqns)))
     return Memory(peak, sum(v.aval.local_nbytes for v in program.invars),
-                  sum(results.values()), sweep.location, tuple(sweep.held), tuple(timeline))
+                  sum(results.values()), most.location, tuple(most.held), tuple(timeline))
 
 
 @dataclass
-class _Sweep:
-    peak: int
+class _Peak:
+    nbytes: int
     location: Location
     held: list[Held]
 
 
-def _sweep(program: Program, free: set[Var], timeline: list[Moment] | None = None,
-           spans: list[Span] | None = None) -> _Sweep:
-    """The peak of a program. free: parameters whose buffers end with their last use. timeline: gets
-    a moment for each equation. spans: gets the buffers that are not parameters.
-    """
-    held = buffers(program, WRITTEN)
-    last, moved = _last_uses(program, held)
-    alive: dict[Var, tuple[int, Equation | None]] = {}        # bytes, and what made it
-    span_of: dict[Var, Span | None] = {}
-    for v in (*program.invars, *program.constvars):
-        alive[v] = (v.aval.local_nbytes, None)
-    pinned = {v for v in alive if v not in free}
-    live = sum(n for n, _ in alive.values())
-    best = _Sweep(live, UNKNOWN, [])
-    at_peak = dict(alive)
-    ends: dict[int, list[Var]] = {}
-    for v, i in last.items():
-        ends.setdefault(i, []).append(v)
-    for v in free:
-        if v not in last:
-            ends.setdefault(0, []).append(v)
-    for i, eqn in enumerate(program.eqns):
-        ending = [v for v in ends.get(i, ()) if v in alive and v not in pinned]
-        made = [v for v in eqn.outvars if v not in held.fused and v not in held.root]
+def _peak(ranges: LiveRanges, timeline: list[Moment] | None = None) -> _Peak:
+    """The most that is held at once. timeline: gets a moment for each equation."""
+    best, at = _Peak(sum([b.nbytes for b in ranges.buffers if b.given]), UNKNOWN, []), GIVEN
+    for i, (eqn, live) in enumerate(zip(ranges.program.eqns, ranges.live(), strict=True)):
         inside = _inside(eqn)
-        copied = [held.of(a) for n, a in enumerate(eqn.invars) if is_copied(eqn, n)]
-        copies = sum(v.aval.local_nbytes for v in copied if v in alive and v not in ending)
-        if eqn.op.cost.scratch is not None:
-            copies += eqn.op.cost.scratch(*operand_bytes(eqn), eqn.types[0], eqn.params)
-        if eqn.op.subprograms or in_place(eqn, held.kinds[i].elementwise):
-            # a loop writes its carry in place
-            for v in made:
-                taken = next((u for u in ending if alive[u][0] == v.aval.local_nbytes
-                              and (u, i) not in moved), None)
-                if taken is not None:
-                    live -= alive.pop(taken)[0]
-                    ending.remove(taken)
-                    span_of[v] = span_of.pop(taken, None)         # None: a parameter's buffer
-        for v in made:
-            alive[v] = (v.aval.local_nbytes, eqn)
-            live += v.aval.local_nbytes
-            if spans is not None and v not in span_of:
-                spans.append(span := Span(v.aval.local_nbytes, i, len(program.eqns)))
-                span_of[v] = span
-        if spans is not None and copies + inside.peak:
-            spans.append(Span(copies + inside.peak, i, i))
-        most = live + copies + inside.peak
+        most = live + ranges.scratch[i] + inside.nbytes
         if timeline is not None:
             timeline.append(Moment(eqn.op.name, eqn.location, most))
-        if most > best.peak:
-            best = _Sweep(most, eqn.location, inside.held)
-            at_peak = dict(alive)
-        for v in (*ending, *(v for v in made if v not in last)):
-            if v in alive:
-                live -= alive.pop(v)[0]
-                ended = span_of.pop(v, None)
-                if ended is not None:
-                    ended.end = i
-    for a in program.outvars:
-        made_for = span_of.get(held.of(a))           # type: ignore[arg-type]
-        if made_for is not None:
-            made_for.result = True
-    own = [Held(_label(v, eqn), v.aval.str_short(True), n, eqn.location if eqn else UNKNOWN)
-           for v, (n, eqn) in at_peak.items()]
+        if most > best.nbytes:
+            best, at = _Peak(most, eqn.location, inside.held), i
+    own = [Held(_label(v, eqn), v.aval.str_short(True), v.aval.local_nbytes,
+                eqn.location if eqn else UNKNOWN) for v, eqn in ranges.held_at(at)]
     best.held = sorted((*own, *best.held), key=lambda h: -h.nbytes)
     return best
-
-
-def _last_uses(program: Program, held: Buffers) -> tuple[dict[Var, int], set[tuple[Var, int]]]:
-    """(last equation that reads each buffer, directly or in a fusion; the pairs (buffer, equation)
-    in which elements go to other positions).
-    """
-    end, root, fused = len(program.eqns), held.root, held.fused
-    last: dict[Var, int] = {}
-    moved: set[tuple[Var, int]] = set()
-    for a in program.outvars:
-        source = held.of(a)
-        if source is not None:
-            last[source] = end
-    for i in reversed(range(end)):
-        eqn, at, moves = program.eqns[i], i, held.kinds[i].rearranged
-        if eqn.outvars:
-            v = eqn.outvars[0]
-            if v in root:
-                continue
-            if v in fused and len(eqn.outvars) == 1:
-                at = last.get(v, i)
-                moves = moves or (v, at) in moved
-        for a in eqn.invars:
-            if type(a) is Literal:
-                continue
-            source = root.get(a, a)          # type: ignore[call-overload]
-            if moves:
-                moved.add((source, at))
-            if last.get(source, -1) < at:
-                last[source] = at
-    return last, moved
 
 
 def _label(v: Var, eqn: Equation | None) -> str:
@@ -206,9 +124,9 @@ def _made_in_place(eqn: Equation, branch: Program) -> set[Var]:
     return {v for k, v in enumerate(branch.outvars) if isinstance(v, Var) and k not in handed}
 
 
-def _inside(eqn) -> _Sweep:
-    """The sweep of what the programs of an equation hold beyond its operands."""
-    best = _Sweep(0, UNKNOWN, [])
+def _inside(eqn: Equation) -> _Peak:
+    """The most that the programs of an equation hold beyond its operands."""
+    best = _Peak(0, UNKNOWN, [])
     slots = eqn.op.region(eqn).slots if eqn.op.region is not None else None
     for p, body in enumerate(bodies(eqn)):
         given, carried = set(body.invars), set[Var]()
@@ -218,12 +136,12 @@ def _inside(eqn) -> _Sweep:
             given = {body.invars[i] for s in slots if not s.stacked for q, i in s.inputs if q == p}
             carried = {body.invars[i] for s in slots for q, i in s.inputs
                        if q == p and p in [r for r, _ in s.outputs]}
-        found = _sweep(body, carried)
+        found = _peak(LiveRanges(body, carried))
         own = sum(v.aval.local_nbytes for v in given)
         if BRANCHES in eqn.op.facts:
             own += sum(v.aval.local_nbytes for v in _made_in_place(eqn, body) - given)
-        peak = max(0, found.peak - own)
-        if peak > best.peak:
+        peak = max(0, found.nbytes - own)
+        if peak > best.nbytes:
             names = {v.name for v in given if v.name}
-            best = _Sweep(peak, found.location, [h for h in found.held if h.name not in names])
+            best = _Peak(peak, found.location, [h for h in found.held if h.name not in names])
     return best
