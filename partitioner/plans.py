@@ -11,7 +11,8 @@ each complete, and one is taken:
     large exchanges       if a device receives much, if blocks go to other dimensions or to
                           neighbours, or if a sum waits alone that used to be much larger: also
                           XLA's plan, one with more weight on memory, and one that is searched more
-                          widely; if the plan needs much more memory than XLA's, another of these
+                          widely and repeats less; if the plan needs much more memory than XLA's,
+                          another of these
 
 The plan with the shorter step wins; its memory may be larger by as large a factor as its step is
 shorter, plus a tenth.

@@ -128,8 +128,8 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
                 if strategy not in endings:
                     endings[strategy] = self._ending(strategy)
                 more, results, rest, repeats_work = endings[strategy]
-                if repeats_work:
-                    cost *= margin
+                if repeats_work and cost:
+                    cost = (cost + strategy.cost) * margin // 100 - strategy.cost
                 cost += strategy.cost + more
                 if taken is not sums:
                     cost += DEFERRAL_COST

@@ -40,7 +40,8 @@ TRAFFIC = 4000
 EXCHANGE = 1e-3
 # How the text of a program names the objective of a trial plan: "time_weight_4_no_repeats".
 _NAME = lazy_pattern(r"([a-z]+)(?:_weight_([1-9]\d*))?(_no_repeats)?(_wide)?(?:_for_([a-z]+))?")
-NEVER = 10 ** 6                # a margin that nothing is worth
+# `Prices.margin` by time, in a search that is wide, and of plans that repeat nothing.
+MARGIN, WIDE_MARGIN, NEVER = 125, 200, 10 ** 8
 _LARGE, _SMALL = 10 ** 9, 16    # bytes with which the slope of an exchange is measured
 _DTYPES = {1: "int8", 2: "bfloat16", 4: "float32", 8: "float64", 16: "complex128"}
 
@@ -73,8 +74,8 @@ class Objective(NamedTuple):
     name: of OBJECTIVES. memory_limit: bytes that a device may hold at once; 0: no limit.
 
     For trial plans (see plans.py): weight: how much more the bytes of blocks count. no_repeats:
-    never repeat computation. wide: search longer programs as widely as short ones. tried_for: the
-    objective by which XLA's plan is judged, and its exchanges are combined.
+    never repeat computation. wide: search longer programs as widely as short ones, and repeat less.
+    tried_for: the objective by which XLA's plan is judged, and its exchanges are combined.
     """
     name: str
     hardware: Hardware
@@ -112,42 +113,41 @@ class Objective(NamedTuple):
 
     def prices(self, mesh: AbstractMesh) -> Prices:
         """The prices of a mesh."""
-        return _prices(mesh, self.name, self.hardware if self.name in ("time", "xla") else None,
-                       self.weight, self.no_repeats)
+        device = self.hardware if self.name in ("time", "xla") else None
+        margin = 100 if device is None else WIDE_MARGIN if self.wide else MARGIN
+        return _prices(mesh, self.name, device, self.weight, NEVER if self.no_repeats else margin)
 
 
 class Prices:
     """The prices of one mesh for an objective.
 
     unit: of prices in texts, "ns" or "B". scale: prices in one unit. traffic: of a byte through
-    memory. flops: of an operation, by the size of an element. margin: the factor by which exchanges
-    count that make devices compute the same; by time computation is repeated, and blocks grow, only
-    where this halves the cost of exchanges. received: of a byte received, where time does not
-    count.
+    memory. flops: of an operation, by the size of an element. margin: what an equation and
+    exchanges of its operands count, in percent, where devices compute the same for these; by time
+    computation is repeated, and blocks grow, where that takes a fifth less. received: of a byte
+    received, where time does not count.
     """
 
     __slots__ = ("_exchanges", "flops", "made_of", "margin", "mesh", "received", "scale",
                  "topology", "traffic", "unit")
 
     def __init__(self, mesh: AbstractMesh, name: str, device: Hardware | None, weight: int,
-                 no_repeats: bool) -> None:
-        self.mesh, self.made_of = mesh, (name, device, weight, no_repeats)
+                 margin: int) -> None:
+        self.mesh, self.made_of, self.margin = mesh, (name, device, weight, margin), margin
         self._exchanges: dict[tuple[str, tuple[str, ...]], Price] = {}
         self.topology = None if device is None else Topology.of(device, mesh.shape)
         self.received = BYTE
         if device is None:
-            self.unit, self.scale, self.margin = "B", BYTE, 1
+            self.unit, self.scale = "B", BYTE
             self.traffic = weight * BYTE / TRAFFIC
             self.flops = dict.fromkeys(_DTYPES, BYTE / FLOPS_PER_BYTE)
             if name == "memory":
                 self.traffic, self.received = BYTE, BYTE // TRAFFIC
                 self.flops = dict.fromkeys(_DTYPES, 1.0)
         else:
-            self.unit, self.scale, self.margin = "ns", SECOND // 10 ** 9, 2
+            self.unit, self.scale = "ns", SECOND // 10 ** 9
             self.traffic = weight * SECOND / device.hbm
             self.flops = {n: SECOND / device.peak_of(dtype) for n, dtype in _DTYPES.items()}
-        if no_repeats:
-            self.margin = NEVER
 
     def on(self, mesh: AbstractMesh) -> Prices:
         """The prices for another mesh of the same devices."""

@@ -132,8 +132,8 @@ def test_what_is_proposed_does_not_hang_on_the_call():
 def test_the_limit_of_memory_holds():
     case = SMALL["mlp"]()
     free = st.autoshard(case.fun, *case.args, mesh=MESH)
-    tight = st.autoshard(case.fun, *case.args, mesh=MESH, memory_limit=0.8 * free.peak_bytes)
-    assert tight.peak_bytes <= 0.8 * free.peak_bytes
+    tight = st.autoshard(case.fun, *case.args, mesh=MESH, memory_limit=0.9 * free.peak_bytes)
+    assert tight.peak_bytes <= 0.9 * free.peak_bytes
     assert tight.time >= free.time
     assert tight.explanation.peak_bytes == tight.peak_bytes
 
