@@ -19,6 +19,7 @@ from .cost.prices import Objective, Prices
 from .lowering.localize import localize
 from .optimization.combine import COMBINED, combine, combine_as_xla
 from .optimization.hoist import hoist_invariants
+from .optimization.multiplications import MULTIPLICATIONS
 from .optimization.optimize import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS, dedupe, merge_equal
 from .optimization.shared_rows import share_rows
 from .preparation.broadcasts import broadcast_operands
@@ -135,6 +136,9 @@ SIMPLIFY: tuple[Pass, ...] = (
     Pass("hoist", "optimized", lambda p, r: hoist_invariants(p),
          "what a loop repeats on the same values, exchanges above all, is done once, before it",
          frozenset({"scan", "while"})),
+    Pass("multiply", "optimized", lambda p, r: MULTIPLICATIONS(p),
+         "products that add nothing up are multiplications, which are fused",
+         frozenset({"dot_general"})),
     Pass("dedupe", "optimized",
          lambda p, r: dedupe(p, _REPEATED if r.objective.name == "xla" else frozenset()),
          "equal equations are computed once, and so their collectives done once"),

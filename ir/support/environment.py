@@ -16,8 +16,8 @@ from .spelling import close_match, none_such
 _YES, _NO = ("1", "true", "on", "yes"), ("0", "", "false", "off", "no")
 
 
-OPTIMIZE = ("move-sums", "route-reshards", "inside-loops", "hoist", "dedupe", "fold-gathers",
-            "form-scatters", "drop-dead", "share-rows", "combine")
+OPTIMIZE = ("move-sums", "route-reshards", "inside-loops", "hoist", "multiply", "dedupe",
+            "fold-gathers", "form-scatters", "drop-dead", "share-rows", "combine")
 """The passes that `optimize` stands for."""
 
 ENGINES = ("simulated", "per_device", "jax", "mpi")
