@@ -72,7 +72,8 @@ def _memory(program: Program, donated: Sequence[bool]) -> Memory:
     given = dict(zip(program.invars, donated, strict=False))
     timeline: list[Moment] = []
     ranges = LiveRanges(program, {v for v, d in given.items() if d})
-    most, spans = _peak(ranges, timeline), [b for b in ranges.buffers if not b.given]
+    most = _peak(ranges, timeline)
+    spans: list[Span] = [b for b in ranges.buffers if not b.given]
     for i, (moment, live) in enumerate(zip(timeline, ranges.live(), strict=True)):
         if moment.nbytes > live:
             spans.append(Span(moment.nbytes - live, i, i))
