@@ -121,7 +121,7 @@ class _Plans:
         self.objective = objective = request.objective
         self.is_least_wanted = bool(objective.memory_limit) or objective.name == "memory"
         self.usual = self._plan(first, objective)
-        self._known = {objective: self.usual}
+        self._known: dict[Objective, _Plan] = {}
 
     def _plan(self, stages: dict[str, Program], objective: Objective) -> _Plan:
         *_, local = stages.values()
@@ -139,6 +139,8 @@ class _Plans:
 
     def of(self, objective: Objective) -> _Plan:
         """The plan for an objective; the usual plan if both are the same."""
+        if objective == self.objective:
+            return self.usual
         found = self._known.get(objective)
         if found is None:
             found = self._known[objective] = self._plan(self._drafted(objective), objective)
