@@ -53,7 +53,7 @@ class _Writer:
             if link in ENDS:
                 break
         out: tuple[Spec, ...] = (self._spec(self.shape),)
-        rng, names = self.rng, self._names()
+        rng, names = self.rng, [f"a{k}" for k in range(len(self.args))]
         derived = rng.sample(self.weights, min(len(self.weights), rng.randint(1, 3)))
         lines = [f"def f({', '.join(names)}):", *(f"    {line}" for line in self.lines)]
         if derived and rng.random() < 0.4:
@@ -72,9 +72,6 @@ class _Writer:
         return Case(name, self.mesh, make, tuple(self.args), out, text=text)
 
     # -- arguments --------------------------------------------------------------------------------
-    def _names(self) -> list[str]:
-        return [f"a{k}" for k in range(len(self.args))]
-
     def _spec(self, shape: Sequence[int], weight: bool = False) -> Spec:
         """A layout: each axis on a dimension that it divides, or on none."""
         parts: list[list[str]] = [[] for _ in shape]
@@ -88,21 +85,22 @@ class _Writer:
                 parts[self.rng.choice(fits)].append(axis)
         return tuple(p[0] if len(p) == 1 else tuple(p) or None for p in parts)
 
+    def _named(self, argument: Argument) -> str:
+        self.args.append(argument)
+        return f"a{len(self.args) - 1}"
+
     def array(self, *shape: int) -> str:
         """A new argument of floats."""
-        self.args.append((shape, self._spec(shape)))
-        return f"a{len(self.args) - 1}"
+        return self._named((shape, self._spec(shape)))
 
     def weight(self, *shape: int) -> str:
         """A new argument that gradients may be taken of."""
-        self.args.append((shape, self._spec(shape, weight=True)))
-        self.weights.append(f"a{len(self.args) - 1}")
+        self.weights.append(self._named((shape, self._spec(shape, weight=True))))
         return self.weights[-1]
 
     def indices(self, bound: int, *shape: int) -> str:
         """A new argument of integers below a bound."""
-        self.args.append((shape, self._spec(shape), "int32", bound))
-        return f"a{len(self.args) - 1}"
+        return self._named((shape, self._spec(shape), "int32", bound))
 
     # -- statements -------------------------------------------------------------------------------
     def add(self, *lines: str) -> None:

@@ -6,7 +6,7 @@ there, as does what a loop carries.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from itertools import accumulate
 
 from ...ir.program import Equation, Literal, Program, Var
@@ -35,8 +35,9 @@ class Buffer(Span):
 class LiveRanges:
     """The buffers of a program, in the order in which they are made.
 
-    free: parameters whose buffers end with their last use. scratch: for each equation, bytes that
-    it needs while it runs, besides buffers and the programs that it holds.
+    free: parameters whose buffers end with their last use. For each equation, live: the bytes of
+    all buffers that are held while it runs; scratch: bytes that it needs then, besides these and
+    the programs that it holds.
     """
 
     def __init__(self, program: Program, free: Set[Var] = frozenset()) -> None:
@@ -76,15 +77,11 @@ class LiveRanges:
             made_for = of.get(held.of(a))           # type: ignore[arg-type]
             if made_for is not None:
                 made_for.result = True
-
-    def live(self) -> Iterator[int]:
-        """For each equation, the bytes of all buffers that are held while it runs."""
-        count = len(self.program.eqns)
         change = [0] * (count + 2)
         for b in self.buffers:
             change[b.start] += b.nbytes
             change[b.end + 1] -= b.nbytes
-        return accumulate(change[:count])
+        self.live = list(accumulate(change[:count]))
 
     def held_at(self, i: int) -> list[tuple[Var, Equation | None]]:
         """The values that are held while equation i runs, in the order in which they are made, each

@@ -74,7 +74,7 @@ def _memory(program: Program, donated: Sequence[bool]) -> Memory:
     ranges = LiveRanges(program, {v for v, d in given.items() if d})
     most = _peak(ranges, timeline)
     spans: list[Span] = [b for b in ranges.buffers if not b.given]
-    for i, (moment, live) in enumerate(zip(timeline, ranges.live(), strict=True)):
+    for i, (moment, live) in enumerate(zip(timeline, ranges.live, strict=True)):
         if moment.nbytes > live:
             spans.append(Span(moment.nbytes - live, i, i))
     results = {id(v): v.aval.local_nbytes for v in program.outvars}
@@ -97,7 +97,7 @@ class _Peak:
 def _peak(ranges: LiveRanges, timeline: list[Moment] | None = None) -> _Peak:
     """The most that is held at once. timeline: gets a moment for each equation."""
     best, at = _Peak(sum([b.nbytes for b in ranges.buffers if b.given]), UNKNOWN, []), GIVEN
-    for i, (eqn, live) in enumerate(zip(ranges.program.eqns, ranges.live(), strict=True)):
+    for i, (eqn, live) in enumerate(zip(ranges.program.eqns, ranges.live, strict=True)):
         inside = _inside(eqn)
         most = live + ranges.scratch[i] + inside.nbytes
         if timeline is not None:

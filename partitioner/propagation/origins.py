@@ -78,9 +78,9 @@ def origins_of(program: Program) -> Origins | None:
 class Veto:
     """An axis that an equation would have brought to a dimension of a value, and what forbade it.
 
-    wanted: the tensor that has the axis, as a step. held: what forbade it, such
-    as "dimension 1 of it is over x". location: where the user said that. source: the tensor that
-    has the axis, and its dimension. equation: where the two meet.
+    wanted: the tensor that has the axis, as a step. held: what forbade it, such as "dimension 1 of
+    it is over x". location: where the user said that. source: the tensor that has the axis, and its
+    dimension. equation: where the two meet.
     """
     dim: int
     axis: str

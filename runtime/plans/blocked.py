@@ -24,10 +24,9 @@ from .registers import Body, written_out
 from .tiling import Form, Forms, cuts, total_of
 
 BLOCK = 1 << 16                 # elements of the largest value in a block
-WIDER = 2                       # times larger are blocks of which each thread has four:
-FEW = 2                         # each of so many threads, where there are totals
+WIDER = 2                       # how much larger blocks are where each thread has four of them
+FEW = 2                         # threads that this is asked for where there are totals
 LOOP = 1 << 9                   # elements of a row that numpy should not copy into its buffer
-
 
 # A plan that updates a hundred equal leaves has a hundred equal groups.
 _BODIES = module_table("runtime.plans.blocked._BODIES",
@@ -176,8 +175,7 @@ class Blocked:
         return (*blocks, *kernel.shapes[-1]), kernel.dtypes[-1]
 
     def _by_rows(self, s: int, x: Any) -> Any:
-        form = self._forms[s - len(self._operands)]
-        recording = self._kernels[s - len(self._operands)].recording
+        form, recording = self._forms[s - len(self._operands)], self._made(s).recording
         return x.reshape(form[recording.result].of(self._rows))         # type: ignore[union-attr]
 
     def _body(self, rows: int) -> Body:

@@ -71,8 +71,7 @@ def _of_columns(m: Match, d: int, start: int, end: int, result: int = 0) -> Atom
     made = m.emit(product.op, m.x, part, like=product, **product.params)
     added = m.maker(m.eqn.invars[0])
     if added is not None and added is not product:
-        others_of = [a if a is not m.product else None for a in added.invars]
-        operands = [made if a is None else _cut(m, a, d, start, end) for a in others_of]
+        operands = [made if a is m.product else _cut(m, a, d, start, end) for a in added.invars]
         made = m.emit(added.op, *operands, like=added, **added.params)
     return fit(m, made, result)
 
