@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from ..ir.program import Var
+from ..ir.support.disjoint_sets import DisjointSets
 from ..partitioner.cost.work import equation_flops
 from ..partitioner.factors import RuleInfo
 from .groups import Group, Groups, Use
@@ -106,18 +107,10 @@ class Roles:
 
 def _joined(count: int, sets: Iterable[set[int]]) -> list[int]:
     """For each number below `count` the leader of its class, where each set is in one class."""
-    leader = list(range(count))
-
-    def find(i: int) -> int:
-        while leader[i] != i:
-            leader[i] = i = leader[leader[i]]
-        return i
-
+    classes = DisjointSets[int]()
     for own in sets:
-        first, *rest = sorted(own)
-        for i in rest:
-            leader[find(i)] = find(first)
-    return list(map(find, range(count)))
+        classes.join(*sorted(own))
+    return list(map(classes.of, range(count)))
 
 
 def _covered(uses: Iterable[tuple[Use, set[int]]]) -> dict[int, float]:

@@ -14,6 +14,7 @@ from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Var
 from ...ir.rules.factor import PASS, REDUCE
 from ...ir.rules.rule import FactorRule
+from ...ir.support.disjoint_sets import DisjointSets
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..factors import Axes, RuleInfo, rule_info
@@ -346,22 +347,13 @@ def _groups(rule: FactorRule) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     whole = [(tuple(range(count)), tuple(range(len(rule.results))))]
     if any([f.kind != PASS for f in rule.factors]):
         return whole
-    leader = list(range(len(maps)))
-    first: dict[int, int] = {}
-
-    def find(i: int) -> int:
-        while leader[i] != i:
-            leader[i] = i = leader[leader[i]]
-        return i
-
+    classes, first = DisjointSets[int](), dict[int, int]()
     for i, dims in enumerate(maps):
         for f in {f for d in dims for f in d}:
-            leader[find(i)] = find(first.setdefault(f, i))
-    groups: dict[int, tuple[list[int], list[int]]] = {}
-    for i in range(len(maps)):
-        group = groups.setdefault(find(i), ([], []))
-        group[i >= count].append(i - count if i >= count else i)
-    return [(tuple(a), tuple(b)) for a, b in groups.values()]
+            classes.join(first.setdefault(f, i), i)
+    return [(tuple([i for i in group if i < count]),
+             tuple([i - count for i in group if i >= count]))
+            for group in classes.groups(range(len(maps)))]
 
 
 def part_of(rule: FactorRule, operands: tuple[int, ...], results: tuple[int, ...]) -> FactorRule:

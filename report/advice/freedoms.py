@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from ...ir.meshes.mesh import AbstractMesh
+from ...ir.support.disjoint_sets import DisjointSets
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import Entries
 from ...partitioner.pipeline import Partitioned
@@ -147,15 +148,9 @@ def together(graph: Graph) -> list[list[tuple[int, int]]]:
     """The dimensions of tensors that share a factor along which sharding flows, without those of
     size 1. For a dimension of several factors the first one counts, which is what splits it.
     """
-    leader: dict[tuple[int, int], tuple[int, int]] = {
-        (t, d): (t, d) for t, layout in enumerate(graph.layouts) if t not in graph.repeats
-        for d, n in enumerate(layout.shape) if n > 1}
-
-    def find(x: tuple[int, int]) -> tuple[int, int]:
-        while leader[x] != x:
-            leader[x] = x = leader[leader[x]]
-        return x
-
+    dims = [(t, d) for t, layout in enumerate(graph.layouts) if t not in graph.repeats
+            for d, n in enumerate(layout.shape) if n > 1]
+    known, classes = set(dims), DisjointSets[tuple[int, int]]()
     for node in graph.nodes:
         own = [graph.repeats.get(t, t) for t in node.tensors]
         groups: list[list[tuple[int, int]]] = []
@@ -167,10 +162,7 @@ def together(graph: Graph) -> list[list[tuple[int, int]]]:
                 groups.append([(own[t], d) for t, d, _ in node.info.positions[f]
                                if own[t] >= 0 and node.info.maps[t][d][0] == f])
         for group in groups:
-            known = [x for x in group if x in leader]
-            for x in known[1:]:
-                leader[find(x)] = find(known[0])
-    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for x in leader:
-        found.setdefault(find(x), []).append(x)
-    return list(found.values())
+            inside = [x for x in group if x in known]
+            if inside:
+                classes.join(*inside)
+    return classes.groups(dims)
