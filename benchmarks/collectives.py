@@ -166,7 +166,7 @@ def plans(case: Case, xla: dict[str, Any], hardware: str = "v5p", compiled: Any 
     moved, words = own_bytes(compiled)
     device = found.topology.hardware
     _, rest, operations = _computation(found.partitioned.local, device)
-    theirs = sum(times * max(flops / device.peak_of("float32"), size / device.hbm)
+    theirs = sum(times * (max(flops / device.peak_of("float32"), size / device.hbm) + device.kernel)
                  for times, flops, size in xla["products"])
     flops = compiled.cost_analysis()["flops"]
     less = (xla["flops"] - sum(n * f for n, f, _ in xla["products"])) / max(1, flops - operations)
@@ -175,8 +175,9 @@ def plans(case: Case, xla: dict[str, Any], hardware: str = "v5p", compiled: Any 
     moved_there = received(xla["exchanges"])
     if own_bytes(as_xla)[0] == moved_there:
         rest = _computation(as_xla.explain(hardware).partitioned.local, device)[1]
-    elif moved != moved_there and 0.9 / DEVICES < less < REPEATED:
-        rest *= less
+    elif moved != moved_there and 0.9 / DEVICES < less < REPEATED:     # as many kernels, smaller
+        smaller = _computation(found.partitioned.local, device.replace(kernel=0.0))[1]
+        rest -= (1 - less) * smaller
     computed = theirs + rest
     own = Plan(found.times.communication + found.times.compute, moved, flops,
                compiled.memory_analysis().peak_memory_in_bytes, xla["arguments"], tuple(words))
@@ -191,15 +192,16 @@ def _computation(program: Any, device: Any) -> tuple[float, float, float]:
     operations of its products.
     """
     work = importlib.import_module("shardtrace.partitioner.cost.work")
-    moved, found = work.moved_bytes(program, device.keeps_rows), (0.0, 0.0, 0.0)
+    kernels = importlib.import_module("shardtrace.partitioner.cost.kernels").kernels
+    grouped, found = kernels(program, device.keeps_rows), (0.0, 0.0, 0.0)
     for eqn in program.eqns:
         inner = [_computation(p, device) for p in work.bodies(eqn)]
         more = (0.0, 0.0, 0.0)
         if inner:
             more = tuple(work.trips(eqn) * (max if eqn.op.name == "cond" else sum)(part)
                          for part in zip(*inner, strict=True))
-        elif eqn.op.collective is None:
-            seconds = work.equation_seconds(eqn, moved[eqn], device)
+        else:
+            seconds = work.equation_seconds(eqn, grouped, device)
             product = eqn.op.arithmetic and work.info_of(eqn).is_product
             more = (seconds, 0.0, work.equation_flops(eqn)) if product else (0.0, seconds, 0.0)
         found = tuple(a + b for a, b in zip(found, more, strict=True))

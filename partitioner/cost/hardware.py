@@ -36,6 +36,7 @@ class Hardware(NamedTuple):
       "int8". memory: bytes. hbm: bytes/s of memory. link: bytes/s one way, per link of a torus, per
       device of a switch. network: bytes/s one way per device between slices or nodes.
     link_latency, network_latency: seconds a hop; start_latency: before the first.
+    kernel: seconds that starting a kernel takes; 0 where it is not known.
     """
     key: str
     name: str
@@ -49,6 +50,7 @@ class Hardware(NamedTuple):
     network: float
     network_latency: float
     start_latency: float = 0.0
+    kernel: float = 0.0
     dims: int = 0
     longest: int = 1
     wrap: int = 0

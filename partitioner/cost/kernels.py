@@ -1,4 +1,4 @@
-"""Memory traffic of equations grouped into kernels, as a compiler would fuse them.
+"""Equations grouped into kernels, as a compiler would fuse them: their memory traffic and number.
 
 Elementwise equations and reductions with the same dependencies run in one kernel: intermediate
 values are not read back, and an operand of several is read once. A value is written if something
@@ -12,25 +12,55 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ...ir.facts import PERMUTED
+from ...ir.ops.communication.collective_kinds import equation_kind
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rules.factor import REDUCE
+from ...ir.support.disjoint_sets import DisjointSets
+from ...ir.support.named_tuple import NamedTuple
 from .buffers import Kind, buffers, by_types, info_of, operand_bytes
 
+_SCALAR = 16                     # bytes of one element at most
 _LONGEST_ROW = 1 << 16           # elements that a kernel keeps at hand
+
+
+class Kernels(NamedTuple):
+    """Of each equation of a program, without nested ones. moved: the bytes that it reads and writes
+    in memory. first: is it the first of its kernel that writes something?
+    """
+    moved: dict[Equation, int]
+    first: set[Equation]
 
 
 def moved_bytes(program: Program, keeps_rows: bool = False) -> Mapping[Equation, int]:
     """The bytes that each equation of a program (without nested ones) reads and writes in memory.
     keeps_rows: as on devices behind a switch (`Hardware.keeps_rows`).
     """
-    key = ("moved bytes", keeps_rows)
+    return kernels(program, keeps_rows).moved
+
+
+def kernels(program: Program, keeps_rows: bool = False) -> Kernels:
+    """The kernels of a program. keeps_rows: as for `moved_bytes`."""
+    key = ("kernels", keeps_rows)
     found = program.memo.get(key)
     if found is None:
-        found = program.memo[key] = _moved_bytes(program, keeps_rows)
+        found = program.memo[key] = _kernels(program, keeps_rows)
     return found
 
 
-def _moved_bytes(program: Program, keeps_rows: bool) -> dict[Equation, int]:
+class _Groups(NamedTuple):
+    """Which equations share kernels. root: as of buffers. fused: values that are never written.
+    runs: of each equation how many kernels run before its own. joins: can it share one? made: of
+    each value that others in its kernel may read, `runs` of its equation. readers: of each value.
+    """
+    root: dict[Var, Var]
+    fused: set[Var]
+    runs: list[int]
+    joins: list[bool]
+    made: dict[Var, int]
+    readers: dict[Atom, list[int]]
+
+
+def _groups(program: Program, keeps_rows: bool) -> _Groups:
     held = buffers(program)
     eqns, root, kinds, fused = program.eqns, held.root, held.kinds, set(held.fused)
     readers: dict[Atom, list[int]] = {}
@@ -40,7 +70,7 @@ def _moved_bytes(program: Program, keeps_rows: bool) -> dict[Equation, int]:
                 readers.setdefault(root.get(a, a), []).append(i)     # type: ignore[call-overload]
     runs = _levels(program, root, kinds, readers, keeps_rows)
     joins = [_joins(eqn, kind) for eqn, kind in zip(eqns, kinds, strict=True)]
-    made: dict[Var, int] = {}          # value made in a kernel: the level of the kernel
+    made: dict[Var, int] = {}
     results = {held.of(a) for a in program.outvars}
     for i in reversed(range(len(eqns))):
         if not joins[i]:
@@ -50,38 +80,57 @@ def _moved_bytes(program: Program, keeps_rows: bool) -> dict[Equation, int]:
         if v in fused:
             runs[i] = max([runs[j] for j in uses], default=runs[i])
         elif kinds[i].elementwise:
+            if v not in results and v.aval.local_nbytes <= _SCALAR:
+                fused.add(v)               # computed wherever it is read
+                continue
             made[v] = runs[i]
             if v not in results and all([joins[j] and runs[j] == runs[i] for j in uses]):
                 fused.add(v)
+    return _Groups(root, fused, runs, joins, made, readers)
+
+
+def _kernels(program: Program, keeps_rows: bool) -> Kernels:
+    eqns = program.eqns
+    root, fused, runs, joins, made, readers = _groups(program, keeps_rows)
+    results = {root.get(a, a) for a in program.outvars}              # type: ignore[call-overload]
     moved: dict[Equation, int] = {}
     unread: dict[tuple[Var, int], int] = {}       # bytes not yet read by the kernels of a level
+    met: dict[tuple[Var, int], int] = {}          # which equation first met a value at a level
+    shared, writing = DisjointSets[int](), list[int]()
     for i, eqn in enumerate(eqns):
         if eqn.outvars and eqn.outvars[0] in root:
             moved[eqn] = 0
             continue
         read, written = _traffic(eqn)
         total, at, invars = 0, runs[i], eqn.invars
+        largest = max(read, default=0)
         distinct = len(invars) < 2 or len({*invars}) == len(invars)
         for n, a in enumerate(invars):
             if type(a) is Literal or not distinct and a in invars[:n]:
                 continue
             source = root.get(a, a)                                  # type: ignore[call-overload]
+            if joins[i] and read[n] == largest:
+                shared.join(met.setdefault((source, at), i), i)
             if source in fused:
                 continue
-            if joins[i]:
-                if source in made and made[source] == at:
-                    continue
+            if not joins[i]:
+                total += read[n]
+            elif source not in made or made[source] != at:
                 rest = unread.setdefault((source, at), source.aval.local_nbytes)
                 part = min(rest, read[n])
                 unread[source, at] = rest - part
                 total += part
-            else:
-                total += read[n]
         for n, v in enumerate(eqn.outvars):
+            if joins[i]:
+                met[v, at] = i
             if v not in fused:
                 total += written[n]
         moved[eqn] = total
-    return moved
+        if not all([v in fused for v in eqn.outvars]) and not (_moves(eqn) and all(
+                [v not in results and len(readers.get(v, ())) == 1
+                 and (joins[(j := readers[v][0])] or _moves(eqns[j])) for v in eqn.outvars])):
+            writing.append(i)
+    return Kernels(moved, {eqns[group[0]] for group in shared.groups(writing)})
 
 
 def _levels(program: Program, root: Mapping[Var, Var], kinds: Sequence[Kind],
@@ -116,6 +165,12 @@ def _levels(program: Program, root: Mapping[Var, Var], kinds: Sequence[Kind],
             for v in eqn.outvars:
                 level[v] = at
     return runs
+
+
+def _moves(eqn: Equation) -> bool:
+    """Does it move elements, by indices too? A kernel that reads them does that where it can."""
+    op = eqn.op
+    return not (op.arithmetic or op.subprograms or op.effect) and equation_kind(eqn) is None
 
 
 def _joins(eqn: Equation, kind: Kind) -> bool:

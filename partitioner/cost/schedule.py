@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...ir.facts import BRANCHES
-from ...ir.ops.communication.collective_kinds import collective_of
+from ...ir.ops.communication.collective_kinds import collective_of, equation_kind
 from ...ir.program import Atom, Equation, Literal, Program
 from ...ir.support.named_tuple import NamedTuple
-from .kernels import moved_bytes
+from .kernels import kernels
 from .links import collective_seconds
 from .topology import NETWORK, Topology
 from .work import bodies, equation_seconds, trips
@@ -55,11 +55,15 @@ class Exchange(Protocol):
 
 
 def exchange_seconds(topology: Topology, exchange: Exchange) -> float:
-    """Seconds of one run of a collective."""
+    """Seconds of one run of a collective. Where parts of blocks go to several devices, one kernel
+    packs them and another puts them in place.
+    """
     eqn = exchange.equation
-    return collective_seconds(topology, exchange.kind, exchange.mesh_axes, exchange.group_size,
-                              exchange.operand_bytes, exchange.received_bytes,
-                              eqn.params.get("perm"))
+    collective = eqn.op.collective
+    packing = 2 if collective is not None and collective.sent is not None else 0
+    return packing * topology.hardware.kernel + collective_seconds(
+        topology, exchange.kind, exchange.mesh_axes, exchange.group_size, exchange.operand_bytes,
+        exchange.received_bytes, eqn.params.get("perm"))
 
 
 def times(program: Program, topology: Topology) -> Times:
@@ -90,7 +94,7 @@ def _totals(program: Program, topology: Topology) -> tuple[float, float]:
             a, b = map(max, each) if BRANCHES in eqn.op.facts else (
                 sum(one) * trips(eqn) for one in each)
             computation, communication = computation + a, communication + b
-        elif eqn.op.collective is not None:
+        elif equation_kind(eqn) is not None:
             communication += seconds
         else:
             computation += seconds
@@ -110,18 +114,17 @@ def _costs(program: Program, topology: Topology) -> _Costs:
     found = program.memo.get(key)
     if found is None:
         device = topology.hardware
-        moved = moved_bytes(program, device.keeps_rows)
+        grouped = kernels(program, device.keeps_rows)
         found = program.memo[key] = _Costs([], {})
         for n, eqn in enumerate(program.eqns):
-            if eqn.op.collective is None:
-                found.seconds.append(equation_seconds(eqn, moved[eqn], device))
+            exchange = None if eqn.op.collective is None else collective_of(eqn)
+            if exchange is None:
+                found.seconds.append(equation_seconds(eqn, grouped, device))
                 continue
-            exchange = collective_of(eqn)
-            found.seconds.append(0.0 if exchange is None else exchange_seconds(topology, exchange))
-            if exchange is not None:
-                spans = topology.spans(exchange.mesh_axes)
-                found.links[n] = ["network" if s.dim == NETWORK else f"links {s.dim}"
-                                  for s in spans] or ["links 0"]
+            found.seconds.append(exchange_seconds(topology, exchange))
+            spans = topology.spans(exchange.mesh_axes)
+            found.links[n] = ["network" if s.dim == NETWORK else f"links {s.dim}"
+                              for s in spans] or ["links 0"]
     return found
 
 

@@ -2,7 +2,7 @@
 
 An equation takes the longer of its operations (operations.py) at the peak of the device (products
 alone: elementwise work is bound by memory) and its bytes through memory; values that a compiler
-would not write do not count (kernels.py).
+would not write do not count (kernels.py). The first of a kernel takes what starting it takes, too.
 """
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.facts import BRANCHES, TRANSCENDENTAL
-from ...ir.ops.communication.collective_kinds import trips
+from ...ir.ops.communication.collective_kinds import equation_kind, trips
 from ...ir.program import Equation, Level, Program
 from ...ir.types import ArrayType
 from .buffers import by_types, info_of
 from .hardware import Hardware
-from .kernels import moved_bytes
+from .kernels import Kernels, moved_bytes
 from .operations import equation_flops
 
 
@@ -51,14 +51,19 @@ def bodies(eqn: Equation) -> list[Program]:
     return [program for _, program in eqn.subprograms()] if eqn.op.subprograms else []
 
 
-def equation_seconds(eqn: Equation, moved: float, device: Hardware) -> float:
-    """Seconds on one device by the roofline; 0 for collectives and loops. moved: bytes through
-    memory.
+def equation_seconds(eqn: Equation, grouped: Kernels, device: Hardware) -> float:
+    """Seconds on one device by the roofline, and those of starting a kernel; 0 for exchanges and
+    loops. grouped: the kernels of the program.
     """
-    if eqn.op.collective is not None or eqn.op.subprograms:
+    if eqn.op.subprograms or equation_kind(eqn) is not None:
         return 0.0
-    seconds, flops = moved / device.hbm, _matrix_flops(eqn)
-    return max(seconds, flops / device.peak_of(eqn.invars[0].aval.dtype)) if flops else seconds
+    start = device.kernel if eqn in grouped.first else 0.0
+    if eqn.op.collective is not None:               # the own block is read by what reads it
+        return start
+    seconds, flops = grouped.moved[eqn] / device.hbm, _matrix_flops(eqn)
+    if flops:
+        seconds = max(seconds, flops / device.peak_of(eqn.invars[0].aval.dtype))
+    return seconds + start
 
 
 @by_types

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...ir.source.location import Location
 from ...partitioner.collectives import CollectiveRecord
-from ...partitioner.cost.kernels import moved_bytes
+from ...partitioner.cost.kernels import kernels
 from ...partitioner.cost.schedule import COMPUTATION
 from ...partitioner.cost.work import equation_seconds
 from ..advice.code.changes import Rewritten
@@ -89,9 +89,9 @@ def line_seconds(e: Analysis, tables: Tables) -> list[list[Any]]:
     found: dict[int, float] = {}
     for program, count in programs(e.partitioned.local):
         device = e.topology.hardware
-        moved = moved_bytes(program, device.keeps_rows)
+        grouped = kernels(program, device.keeps_rows)
         for eqn in program.eqns:
-            seconds = equation_seconds(eqn, moved[eqn], device) * count
+            seconds = equation_seconds(eqn, grouped, device) * count
             if seconds:
                 place = tables.place(eqn.location)
                 found[place] = found.get(place, 0.0) + seconds

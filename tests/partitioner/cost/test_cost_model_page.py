@@ -12,7 +12,8 @@ from ...paths import DOCS
 
 PAGE = DOCS / "cost-model.md"
 COLUMNS = (("peak.bf16", 1e12), ("memory", 1e9), ("hbm", 1e9), ("link", 1e9),
-           ("link_latency", 1e-6), ("network", 1e9), ("network_latency", 1e-6), ("slice", 1))
+           ("link_latency", 1e-6), ("network", 1e9), ("network_latency", 1e-6), ("kernel", 1e-6),
+           ("slice", 1))
 
 
 def value(device: Hardware, name: str) -> float:
@@ -23,13 +24,15 @@ def tables() -> str:
     sources: dict[str, str] = {}
 
     def cell(device: Hardware, name: str, scale: float) -> str:
-        source = device.sources[name]
+        source = device.sources.get(name)
+        if source is None:
+            return "-"
         title = f"[{source.title}]({source.url})" if source.url else source.title
         number = sources.setdefault(f"{title}, {source.date}", str(len(sources) + 1))
         return f"{value(device, name) / scale:,.6g} ({number})"
 
     rows = ["| name | device | bf16 TFLOP/s | memory GB | memory GB/s | link GB/s | us a hop | "
-            "network GB/s | us a hop | slice or node |", "|---" * 10 + "|"]
+            "network GB/s | us a hop | us a kernel | slice or node |", "|---" * 11 + "|"]
     for key in hardware_names():
         device = hardware(key)
         cells = [f"`{key}`", device.name, *(cell(device, n, s) for n, s in COLUMNS)]

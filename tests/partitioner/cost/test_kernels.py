@@ -15,7 +15,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import nn
-from shardtrace.partitioner.cost.kernels import moved_bytes
+from shardtrace.partitioner.cost.kernels import kernels, moved_bytes
 
 from ...paths import GOLDEN, ROOT
 
@@ -69,9 +69,34 @@ def test_moved_elements_are_read_with_the_others() -> None:
     assert passes(lambda x: x.T + 1, ROWS) == 2
 
 
+def count(f, *args, keeps_rows=False):
+    """How many kernels a program takes."""
+    return len(kernels(st.jit(f).lower(*args).compile().program, keeps_rows).first)
+
+
+def test_kernels_are_counted() -> None:
+    def adam(p, g, m, v):
+        m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
+        return p - 1e-3 * m / (jnp.sqrt(v) + 1e-8), m, v
+    assert count(lambda x: jnp.tanh(jnp.sin(x) + 1) * 2, ROWS) == 1
+    assert count(adam, ROWS, ROWS, ROWS, ROWS) == 1
+    assert count(lambda a, b: (adam(*a), adam(*b)), [ROWS] * 4, [ROWS] * 4) == 2
+    assert count(lambda x, w: nn.relu(x @ w + 1), ROWS, ROWS.update(shape=(1024, 64))) == 2
+    assert count(nn.softmax, ROWS) == 3 and count(nn.softmax, ROWS, keeps_rows=True) == 1
+    assert count(lambda x: x.reshape(-1), ROWS) == 0
+
+
+def test_a_kernel_takes_what_starting_it_takes_on_gpus() -> None:
+    def steps(x):
+        return st.lax.fori_loop(0, 1000, lambda i, x: x * 0.5 + 1, x)
+    few = st.ShapeDtypeStruct((64,), np.float32)
+    assert st.explain(steps, "h200")(few).time == pytest.approx(1000 * 1.4e-6, rel=0.01)
+    assert st.explain(steps, "v5p")(few).time < 1e-6
+
+
 @pytest.mark.parametrize("name", RECORDED["h100"])
 def test_times_are_those_of_an_h100_and_an_h200(name) -> None:
-    """The model knows peak rates; programs reach 0.58 to 1.34 of what it says. What is bound by
+    """The model knows peak rates; it says 0.58 to 1.39 of what programs take. What is bound by
     arithmetic or by the order of accesses takes longer than that."""
     models = {kind: device_times.modelled(name, kind) for kind in RECORDED}
     parts = {kind: model / RECORDED[kind][name] for kind, model in models.items()}
@@ -80,4 +105,4 @@ def test_times_are_those_of_an_h100_and_an_h200(name) -> None:
     if name in device_times.OTHERWISE:
         assert max(parts.values()) < 0.62
     else:
-        assert 0.57 < min(parts.values()) and max(parts.values()) < 1.35
+        assert 0.57 < min(parts.values()) and max(parts.values()) < 1.4
