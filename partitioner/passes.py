@@ -160,8 +160,9 @@ SIMPLIFY: tuple[Pass, ...] = (
 PIPELINE: tuple[Pass, ...] = (
     *PREPARE,
     Pass("propagate", "resolved",
-         lambda p, r: (decide if is_decided(p, r.mesh) else propagate)(
-             p, r.mesh, r.in_shardings, r.out_shardings),
+         lambda p, r: decide(p, r.mesh, r.in_shardings, r.out_shardings) if (
+             is_decided(p, r.mesh)) else propagate(
+                 p, r.mesh, r.in_shardings, r.out_shardings, r.objective.carried_rows),
          "open dimensions get the axes that their factors have elsewhere"),
     Pass("insert-reshards", "resharded",
          lambda p, r: insert_reshards(p, r.prices(p), r.draft, r.objective.wide),

@@ -13,6 +13,8 @@ each complete, and one is taken:
                           XLA's plan, one with more weight on memory, and one that is searched more
                           widely and repeats less; if the plan needs much more memory than XLA's,
                           another of these
+    exchanges in loops    if starting them takes much of the step: also a plan that splits what
+                          loops carry along dimensions that iterations keep apart
 
 The plan with the shorter step wins; its memory may be larger by as large a factor as its step is
 shorter, plus a tenth.
@@ -34,7 +36,7 @@ from ..ir.program import Program
 from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
 from .choice.lookahead import BUDGETS
-from .cost.prices import Objective
+from .cost.prices import SECOND, Objective
 from .cost.topology import Topology
 from .dumps import Dump
 from .optimization.hoist import exchanges
@@ -53,6 +55,7 @@ MAX_PEAK_RATIO = 1.1            # how much more a plan may hold at the same step
 MIN_GAIN = 1.03                 # ratio of step times from which blocks may be split in another way
 MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which XLA's plan is worth making
 MOST_FOR_WIDE_SEARCH = 200      # equations
+WAITS = 0.25            # part of a step that starting the exchanges in loops takes, to try more
 MUCH_LARGER = 16        # ratio of two sums over the same axes that a plan has come to keep apart
 _USUAL = frozenset(("all-reduce", "all-gather", "reduce-scatter"))
 LARGEST = 3                     # values named in a MemoryLimitError
@@ -130,12 +133,15 @@ class _Plans:
     def stages(self, objective: Objective, dump: Dump | None = None, draft: bool = False
                ) -> Iterator[tuple[str, Program]]:
         """The stages of the plan for an objective, made anew."""
-        source, steps = self.program, self.passes[self.at:]
-        if objective.name == "xla":
+        source, steps, request = self.program, self.passes[self.at:], self.request
+        if objective.name == "xla" or objective.carried_rows:
             source, steps = self.given, self.passes         # which it prepares in its own way
+        if objective.carried_rows:                          # results as in the usual plan
+            request = request._replace(out_shardings=tuple([
+                t.sharding.spec for t in self.usual.local.global_out]))
         if objective != self.objective:                     # for later stages its text names it
             source = with_attribute(source, OBJECTIVE, objective.said)
-        return staged(source, self.request._replace(objective=objective, draft=draft), steps, dump)
+        return staged(source, request._replace(objective=objective, draft=draft), steps, dump)
 
     def of(self, objective: Objective) -> _Plan:
         """The plan for an objective; the usual plan if both are the same."""
@@ -173,8 +179,8 @@ def _best_stages(plans: _Plans, dump: Dump | None) -> dict[str, Program]:
 def _best_plan(plans: _Plans) -> _Plan:
     """The plan that is taken where memory has no limit."""
     usual, objective, request = plans.usual, plans.objective, plans.request
-    repeats, large, grows = _plans_to_make(usual.local, objective)
-    if request.keeps or not request.compared or not (repeats or large) or (
+    repeats, large, grows, waits = _plans_to_make(usual.local, objective)
+    if request.keeps or not request.compared or not (repeats or large or waits) or (
             not math.isinf(request.compared)
             and step_of(usual.local, objective) > request.compared):
         return usual
@@ -189,6 +195,8 @@ def _best_plan(plans: _Plans) -> _Plan:
     if large and not repeats:       # with more weight on blocks, computation is seldom repeated
         trials.append((itertools.takewhile(lambda p: p.local is not usual.local,
                                            map(plans.of, lighter)), _much_shorter))
+    if waits:
+        trials.append((map(plans.of, (objective._replace(carried_rows=True),)), _much_shorter))
     if large and _is_searched_narrowly(plans.program):
         trials.append((map(plans.of, (objective._replace(wide=True),)), no_larger))
     taken = usual
@@ -214,21 +222,29 @@ def _with_least_memory(plans: _Plans, taken: _Plan) -> _Plan:
     return taken
 
 
-def _plans_to_make(local: Program, objective: Objective) -> tuple[bool, bool, bool]:
-    """(make a plan without repeated computation, make XLA's plan, may its blocks be larger than
-    XLA's).
+class _ToMake(NamedTuple):
+    """Which plans to make. repeats: one without repeated computation. large: XLA's. grows: may its
+    blocks be larger than XLA's? waits: one that splits what loops carry.
     """
+    repeats: bool
+    large: bool = False
+    grows: bool = False
+    waits: bool = False
+
+
+def _plans_to_make(local: Program, objective: Objective) -> _ToMake:
     if objective.name != "time":
-        return False, False, False
-    repeats = local.memo.get(RECOMPUTES, False)
+        return _ToMake(False)
+    found = _ToMake(local.memo.get(RECOMPUTES, False))
     if not (local.holds_programs or any(map(exchanges, local.ops))):
-        return repeats, False, False
+        return found
+    found = found._replace(waits=_waits_in_loops(local, objective))
     total = moved = 0
     sums: dict[tuple[str, ...], int] = {}
     joins = False
     for use in each_collective(local):
         if use.kind not in _USUAL:
-            return repeats, True, True
+            return found._replace(large=True, grows=True)
         received = use.received_bytes
         total += received * use.count
         if use.kind != "all-reduce":
@@ -238,7 +254,18 @@ def _plans_to_make(local: Program, objective: Objective) -> tuple[bool, bool, bo
         joins = joins or max(other, received) > MUCH_LARGER * min(other, received)
     grows = moved > 0 and moved >= sum(
         [t.local_nbytes for t in (*local.in_avals, *local.out_avals)])
-    return repeats, grows or joins or total >= MIN_BYTES_FOR_XLA_PLAN, grows
+    return found._replace(large=grows or joins or total >= MIN_BYTES_FOR_XLA_PLAN, grows=grows)
+
+
+def _waits_in_loops(local: Program, objective: Objective) -> bool:
+    """Does starting the exchanges in loops take a large part of a step?"""
+    if not local.holds_programs:
+        return False
+    prices = objective.prices(local.mesh)
+    starts = sum([use.count * prices.exchange_of(use.equation).fixed
+                  for use in each_collective(local) if use.count > 1])
+    topology = Topology.of(objective.hardware, local.mesh.shape)
+    return starts > WAITS * SECOND * sum(_schedule.totals(local, topology))
 
 
 def _is_searched_narrowly(program: Program) -> bool:
@@ -254,8 +281,9 @@ def step_of(local: Program, objective: Objective) -> float:
 
 def plans_made(local: Program, objective: Objective) -> int:
     """How many plans were made for a program, of which this one was taken."""
-    repeats, large, _ = _plans_to_make(local, objective)
-    return 1 + 2 * repeats + large * ((1 if repeats else 2) + _is_searched_narrowly(local))
+    repeats, large, _, waits = _plans_to_make(local, objective)
+    return 1 + 2 * repeats + waits + large * (
+        (1 if repeats else 2) + _is_searched_narrowly(local))
 
 
 Judge = Callable[[_Plan, _Plan], _Plan]

@@ -39,7 +39,8 @@ FLOPS_PER_BYTE = 1000
 TRAFFIC = 4000
 EXCHANGE = 1e-3
 # How the text of a program names the objective of a trial plan: "time_weight_4_no_repeats".
-_NAME = lazy_pattern(r"([a-z]+)(?:_weight_([1-9]\d*))?(_no_repeats)?(_wide)?(?:_for_([a-z]+))?")
+_NAME = lazy_pattern(r"([a-z]+)(?:_weight_([1-9]\d*))?(_no_repeats)?(_wide)?(_carried_rows)?"
+                     r"(?:_for_([a-z]+))?")
 # `Prices.margin` by time, in a search that is wide, and of plans that repeat nothing.
 MARGIN, WIDE_MARGIN, NEVER = 125, 200, 10 ** 8
 _LARGE, _SMALL = 10 ** 9, 16    # bytes with which the slope of an exchange is measured
@@ -75,7 +76,8 @@ class Objective(NamedTuple):
 
     For trial plans (see plans.py): weight: how much more the bytes of blocks count. no_repeats:
     never repeat computation. wide: search longer programs as widely as short ones, and repeat less.
-    tried_for: the objective by which XLA's plan is judged, and its exchanges are combined.
+    carried_rows: split what loops carry along dimensions that iterations keep apart. tried_for: the
+    objective by which XLA's plan is judged, and its exchanges are combined.
     """
     name: str
     hardware: Hardware
@@ -83,6 +85,7 @@ class Objective(NamedTuple):
     weight: int = 1
     no_repeats: bool = False
     wide: bool = False
+    carried_rows: bool = False
     tried_for: str = ""
 
     @staticmethod
@@ -93,20 +96,21 @@ class Objective(NamedTuple):
         bytes.
         """
         parts = _NAME.fullmatch(name)
-        if not parts or parts[1] not in OBJECTIVES or parts[5] not in (None, *OBJECTIVES):
+        if not parts or parts[1] not in OBJECTIVES or parts[6] not in (None, *OBJECTIVES):
             raise ValueError(f"objective must be one of {', '.join(map(repr, OBJECTIVES))}, got "
                              f"{name!r}")
         if not (isinstance(memory_limit, (int, float)) and 0 <= memory_limit < math.inf):
             raise ValueError("memory_limit must be the number of bytes that a device may hold, "
                              f"such as 80e9, got {memory_limit!r}")
         return Objective(parts[1], hardware(device), int(memory_limit), int(parts[2] or 1),
-                         bool(parts[3]), bool(parts[4]), parts[5] or "")
+                         bool(parts[3]), bool(parts[4]), bool(parts[5]), parts[6] or "")
 
     @property
     def said(self) -> tuple[str, str, int] | None:
         """The objective as the text of a program states it; None for the default."""
         name = self.name + f"_weight_{self.weight}" * (self.weight > 1)
         name += "_no_repeats" * self.no_repeats + "_wide" * self.wide
+        name += "_carried_rows" * self.carried_rows
         name += f"_for_{self.tried_for}" * bool(self.tried_for)
         said = name, self.hardware.key, self.memory_limit
         return None if said == ("time", DEFAULT_HARDWARE, 0) else said

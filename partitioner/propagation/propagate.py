@@ -21,6 +21,7 @@ from ...ir.program import Program, Var
 from ...ir.source.location import UNKNOWN
 from ...ir.spec import PartitionSpec
 from ...ir.support.caches import cached
+from .carried_rows import split_carried_rows
 from .fixed_point import Solution, run
 from .graph import Graph, Root
 from .step import Layout
@@ -30,10 +31,12 @@ _MOST_CUTS = 4         # rounds of cutting axes further
 
 
 def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[PartitionSpec | None],
-          out_shardings: Sequence[PartitionSpec | None], uneven: bool = False) -> Solution:
+          out_shardings: Sequence[PartitionSpec | None], uneven: bool = False,
+          carried_rows: bool = False) -> Solution:
     """Build the graph of a program, constrain its ends and run it to the fixed point.
 
     uneven: axes also go where they do not divide a dimension, if there is a row for each device.
+    carried_rows: rows that loops carry start split (carried_rows.py).
     """
     check_ends(program, mesh, in_shardings, out_shardings)
     graph = Graph(mesh, uneven)
@@ -60,6 +63,8 @@ def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partition
         graph.uses[source] += 1
         graph.edge((source, t), None)
         results.append(t)
+    if carried_rows:
+        split_carried_rows(program, graph)
     graph.move_constraints()
     solution = Solution(graph, results)
     layouts = set(graph.layouts)
