@@ -13,9 +13,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import math
 import pathlib
 import re
-import sys
+import statistics
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ from shardtrace.engines.xla.source import Source
 
 OBJECTIVES = ("time", "xla")
 RUNS, CALLS = 5, 20
+BETWEEN = 0.4e-6         # seconds between two kernels of a program, as measured on an H200
 
 
 class Exchanges:
@@ -169,64 +171,90 @@ def wall(jax: Any, run: Any, args: list[Any]) -> float:
     return min(means)
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--hardware", default="h100")
-    parser.add_argument("-k", default="", help="only programs whose name has this")
-    parser.add_argument("--most", type=int, default=1000, help="as many programs as this")
-    parser.add_argument("--seconds", type=float, default=1e9, help="for compiling")
-    parser.add_argument("--json", metavar="FILE")
-    options = parser.parse_args()
+def results(chosen: dict[str, dict[str, Any]], hardware: str, seconds: float
+            ) -> list[dict[str, Any]]:
+    """Of each program by each objective: how many kernels run, how long they take, and what the
+    cost model says. seconds: for compiling; what is not compiled by then is left out.
+    """
     jax = importlib.import_module("jax")
-    chosen = differing(options.k, options.most, options.hardware)
-    print(f"{len(chosen)} programs compute differently", flush=True)
-    jobs = []
-    for number, (name, plans) in enumerate(chosen.items()):
-        for objective, compiled in plans.items():
-            module = f"p{number}_{objective}"
-            try:
-                function, args = local_function(jax, compiled, module)
-            except Exception as problem:
-                print(f"{name}, {objective}: {problem}", file=sys.stderr)
-                continue
-            jobs.append((name, objective, module, function, args, compiled))
-
-    until = time.monotonic() + options.seconds
+    jobs = [(name, objective, compiled, *local_function(jax, compiled, f"p{n}_{objective}"))
+            for n, (name, plans) in enumerate(chosen.items())
+            for objective, compiled in plans.items()]
+    until = time.monotonic() + seconds
 
     def build(job: Any) -> Any:
         if time.monotonic() > until:
             return None
-        try:
-            placed = [jax.device_put(x) for x in job[4]]
-            return jax.jit(job[3]).lower(*placed).compile(), placed
-        except Exception as problem:
-            print(f"{job[0]}, {job[1]}: {str(problem)[:300]}", file=sys.stderr)
-            return None
+        *_, function, args = job
+        placed = [jax.device_put(x) for x in args]
+        return jax.jit(function).lower(*placed).compile(), placed
     with ThreadPoolExecutor(8) as pool:
         built = list(pool.map(build, jobs))
     ready = [(job, made) for job, made in zip(jobs, built, strict=True) if made]
-    waited = [wall(jax, run, args) for _, (run, args) in ready]
+    waited = [wall(jax, *made) for _, made in ready]
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             for _, (run, args) in ready:
                 for _ in range(RUNS):
                     jax.block_until_ready(run(*args))
         seen = kernels(folder, jax)
-    results = []
-    for ((name, objective, module, _, _, compiled), _), took in zip(ready, waited, strict=True):
-        events = seen.get(f"jit_{module}", [])
+    found = []
+    for ((name, objective, compiled, function, _), _), took in zip(ready, waited, strict=True):
+        events = seen.get(f"jit_{function.__name__}", [])
         own = [t for is_exchange, t in events if not is_exchange]
-        explained = compiled.explain(options.hardware)
-        device = explained.topology.hardware
-        products, rest, _ = _computation(explained.partitioned.local, device)
-        results.append({
+        explained = compiled.explain(hardware)
+        products, rest, _ = _computation(explained.partitioned.local, explained.topology.hardware)
+        found.append({
             "program": name, "objective": objective, "kernels": len(own) / RUNS,
             "seconds": sum(own) / RUNS, "wall": took, "exchanges": (len(events) - len(own)) / RUNS,
             "model": products + rest, "communication": explained.times.communication})
-        print(json.dumps(results[-1]), flush=True)
+    return found
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    """The results as text, and what all of them say of the model."""
+    plans: dict[str, dict[str, Any]] = {}
+    for row in found:
+        plans.setdefault(row["program"], {})[row["objective"]] = row
+    lines = [f"{'program':50} {'kernels':>11} {'computing, us':>17} {'model, us':>17} {'step':>5} "
+             f"{'measured':>8}"]
+    parts, steps = [], []
+    for name, both in plans.items():
+        own, xla = (both.get(o) for o in OBJECTIVES)
+        if own is None or xla is None:
+            continue
+        step = [(r["model"] + r["communication"]) for r in (own, xla)]
+        real = [(r["seconds"] + BETWEEN * r["kernels"] + r["communication"]) for r in (own, xla)]
+        parts += [math.log(r["model"] / (r["seconds"] + BETWEEN * r["kernels"]))
+                  for r in (own, xla) if r["model"] and r["kernels"]]
+        steps.append((step[0] / step[1], real[0] / real[1]))
+        lines.append(
+            f"{name[:50]:50} {own['kernels']:5.0f} {xla['kernels']:5.0f} "
+            f"{own['seconds'] * 1e6:8.1f} {xla['seconds'] * 1e6:8.1f} {own['model'] * 1e6:8.1f} "
+            f"{xla['model'] * 1e6:8.1f} {steps[-1][0]:5.2f} {steps[-1][1]:8.2f}")
+    means = [math.exp(statistics.fmean(map(math.log, x))) for x in zip(*steps, strict=True)]
+    above = [sum(s > 1.01 for s in x) for x in zip(*steps, strict=True)]
+    return "\n".join([
+        *lines, f"model / measured computation: {math.exp(statistics.fmean(parts or [0])):.2f} (geometric "
+        f"mean of {len(parts)} programs)", "steps by the plan for time, of those by XLA's rules: "
+        f"{means[0]:.3f} by the model, {means[1]:.3f} with measured computation; longer: "
+        f"{above[0]} and {above[1]} of {len(steps)}"])
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--hardware", default="h100", help="for whose time (default h100)")
+    parser.add_argument("-k", default="", help="only programs whose name has this")
+    parser.add_argument("--most", type=int, default=1000, help="as many programs as this")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="for compiling at most")
+    parser.add_argument("--json", metavar="FILE", help="write the results")
+    options = parser.parse_args()
+    found = results(differing(options.k, options.most, options.hardware), options.hardware,
+                    options.seconds)
     if options.json:
-        pathlib.Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
+        pathlib.Path(options.json).write_text(json.dumps(found, indent=1) + "\n")
+    print(table(found))
 
 
 if __name__ == "__main__":
