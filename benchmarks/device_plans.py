@@ -234,9 +234,10 @@ def table(found: list[dict[str, Any]]) -> str:
             f"{xla['model'] * 1e6:8.1f} {steps[-1][0]:5.2f} {steps[-1][1]:8.2f}")
     means = [math.exp(statistics.fmean(map(math.log, x))) for x in zip(*steps, strict=True)]
     above = [sum(s > 1.01 for s in x) for x in zip(*steps, strict=True)]
+    part = math.exp(statistics.fmean(parts or [0]))
     return "\n".join([
-        *lines, f"model / measured computation: {math.exp(statistics.fmean(parts or [0])):.2f} (geometric "
-        f"mean of {len(parts)} programs)", "steps by the plan for time, of those by XLA's rules: "
+        *lines, f"model / measured computation: {part:.2f} (geometric mean of {len(parts)} plans)",
+        "steps by the plan for time, of those by XLA's rules: "
         f"{means[0]:.3f} by the model, {means[1]:.3f} with measured computation; longer: "
         f"{above[0]} and {above[1]} of {len(steps)}"])
 
