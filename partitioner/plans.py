@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NoReturn
 from ..ir.diagnostics.diagnostic import fail
 from ..ir.diagnostics.errors import MemoryLimitError
 from ..ir.fingerprint import programs_equal
-from ..ir.ops.communication.collective_kinds import each_collective
+from ..ir.ops.communication.collective_kinds import Use, each_collective
 from ..ir.passes import DONATED, OBJECTIVE, RECOMPUTES, Pass
 from ..ir.program import Program
 from ..ir.support.lazy import lazy_import
@@ -238,11 +238,12 @@ def _plans_to_make(local: Program, objective: Objective) -> _ToMake:
     found = _ToMake(local.memo.get(RECOMPUTES, False))
     if not (local.holds_programs or any(map(exchanges, local.ops))):
         return found
-    found = found._replace(waits=_waits_in_loops(local, objective))
+    uses = list(each_collective(local))
+    found = found._replace(waits=_waits_in_loops(local, uses, objective))
     total = moved = 0
     sums: dict[tuple[str, ...], int] = {}
     joins = False
-    for use in each_collective(local):
+    for use in uses:
         if use.kind not in _USUAL:
             return found._replace(large=True, grows=True)
         received = use.received_bytes
@@ -257,13 +258,13 @@ def _plans_to_make(local: Program, objective: Objective) -> _ToMake:
     return found._replace(large=grows or joins or total >= MIN_BYTES_FOR_XLA_PLAN, grows=grows)
 
 
-def _waits_in_loops(local: Program, objective: Objective) -> bool:
-    """Does starting the exchanges in loops take a large part of a step?"""
-    if not local.holds_programs:
+def _waits_in_loops(local: Program, uses: Sequence[Use], objective: Objective) -> bool:
+    """Does starting those of a program's exchanges that are in loops take much of a step?"""
+    repeated = [use for use in uses if use.count > 1]
+    if not repeated:
         return False
     prices = objective.prices(local.mesh)
-    starts = sum([use.count * prices.exchange_of(use.equation).fixed
-                  for use in each_collective(local) if use.count > 1])
+    starts = sum([use.count * prices.exchange_of(use.equation).fixed for use in repeated])
     topology = Topology.of(objective.hardware, local.mesh.shape)
     return starts > WAITS * SECOND * sum(_schedule.totals(local, topology))
 
