@@ -14,7 +14,7 @@ import numpy as np
 from ...ir.ops.communication.retiling import Tiling, nested
 from ...ir.program import Equation
 from .literals import plain, table, tuple_of
-from .rounds import Round, retile_rounds, row_rounds
+from .rounds import AtOnce, Round, retile_rounds, row_rounds
 from .writing import Writing
 
 Params = dict[str, Any]
@@ -100,6 +100,12 @@ class _Group:
         out[self.place] = values
         return out
 
+    def tables(self, values: np.ndarray) -> np.ndarray:
+        """A table with a row for each two members."""
+        out = np.empty_like(values)
+        out[np.ix_(self.place, self.place)] = values
+        return out
+
 
 def _permute(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
     group = _Group(s, e)
@@ -117,9 +123,15 @@ def _retile(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
     moved = _moved_axes(source, target)
     if moved is not None and nested(source, target, size):
         return _move(s, moved, x)
-    shape, rounds = retile_rounds(e.invars[0].aval.shape, p["axes"], p["axis_sizes"], p["source"],
-                                  p["target"])
+    x_type = e.invars[0].aval
+    shape, rounds = retile_rounds(x_type.shape, p["axes"], p["axis_sizes"], p["source"],
+                                  p["target"], x_type.dtype.itemsize)
     group = _Group(s, e)
+    if isinstance(rounds, AtOnce):
+        receives = f"np.array({group.tables(rounds.receives).tolist()})"
+        tables = [*[table(group.tables(t)) for t in (rounds.there, rounds.here)], receives]
+        return (f"exchange_tiles_at_once({x}, {group.axes}, {plain(shape)}, {plain(rounds.shape)}, "
+                f"{', '.join(s.constant(t, 'places') for t in tables)})")
     pairs = [pair for r in rounds for pair in r.pairs or [
         (i, i) for i in np.flatnonzero(r.receives).tolist()]]
     if all(r.shape == shape for r in rounds) and len({a for a, _ in pairs}) == len(pairs):
@@ -156,10 +168,14 @@ def _round(r: Round, group: _Group) -> str:
 
 
 def _rows(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
-    plan = row_rounds(p["axis_size"], p["parts"], p["wanted"])
+    aval = e.invars[0].aval
+    plan = row_rounds(p["axis_size"], p["parts"], p["wanted"],
+                      aval.local_nbytes // max(1, aval.local_shape()[p["dimension"]]))
     group = _Group(s, e)
-    rounds = tuple_of([tuple_of([group.pairs(r.pairs), table(group.table(r.rows))])
-                       for r in plan.rounds])
+    rounds = tuple_of([tuple_of([
+        group.pairs(r.pairs), table(group.table(r.rows) if r.pairs else group.tables(
+            r.rows.reshape(p["axis_size"], p["axis_size"], -1)).reshape(r.rows.shape))])
+        for r in plan.rounds])
     if not plan.places.shape[1]:
         return f"lax.slice_in_dim({x}, 0, 0, axis={p['dimension']})"
     name = s.constant(rounds, "rounds")

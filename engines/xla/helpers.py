@@ -48,6 +48,32 @@ def exchange_tiles(x: Array, axes: tuple, shape: tuple, rounds: tuple) -> Array:
     return out
 
 
+def exchange_tiles_at_once(x: Array, axes: tuple, shape: tuple, piece: tuple, there: Any, here: Any,
+                           receives: Any) -> Array:
+    """As `exchange_tiles`, by one all-to-all of a piece from everybody to everybody: where it
+    begins in the sender's tile [senders, receivers, dimensions] and in the receiver's [receivers,
+    senders, dimensions], and whether it belongs there [receivers, senders]."""
+    me = lax.axis_index(axes)
+    sent = jnp.stack([lax.dynamic_slice(x, tuple(start), piece) for start in look_up(there, me)])
+    got = lax.all_to_all(sent, axes, 0, 0, tiled=True)
+    out = jnp.zeros(shape, x.dtype)
+    for part, start, mine, always in zip(got, look_up(here, me), look_up(receives, me),
+                                         receives.all(0), strict=True):
+        if not always:
+            part = jnp.where(mine, part, lax.dynamic_slice(out, tuple(start), piece))
+        out = lax.dynamic_update_slice(out, part, tuple(start))
+    return out
+
+
+def send_rows(x: Array, axes: tuple, dim: int, pairs: tuple, rows: Any, me: Array) -> Array:
+    """What arrives of these rows [members, rows]: for pairs (who sends whom) all of them; without,
+    as many are for each member, in their order, and go there by an all-to-all."""
+    sent = take_rows(x, dim, rows, me)
+    if pairs:
+        return lax.ppermute(sent, axes, pairs)
+    return lax.all_to_all(sent, axes, dim, dim, tiled=True)
+
+
 def take_rows(x: Array, dim: int, rows: Any, me: Array) -> Array:
     """The rows of a block that the table [members, rows] names for this member."""
     count = rows.shape[1]
@@ -64,8 +90,7 @@ def exchange_rows(x: Array, axes: tuple, dim: int, rounds: tuple, places: Any) -
     """Rows from other members' blocks: each round says who sends whom which of its rows, `places`
     where the rows wanted are in the own block and what arrived, one after the other (-1: zeros)."""
     me = lax.axis_index(axes)
-    parts = [x] + [lax.ppermute(take_rows(x, dim, rows, me), axes, pairs)
-                   for pairs, rows in rounds]
+    parts = [x] + [send_rows(x, axes, dim, pairs, rows, me) for pairs, rows in rounds]
     if (places < 0).any():
         nothing = list(x.shape)
         nothing[dim] = 1
@@ -78,8 +103,7 @@ def exchange_runs(x: Array, axes: tuple, dim: int, rounds: tuple, runs: tuple) -
     """As `exchange_rows`, where all members put together as many rows of the same parts: for each
     run the part (0: the own block), where the members' rows begin in it, and how many there are."""
     me = lax.axis_index(axes)
-    parts = [x] + [lax.ppermute(take_rows(x, dim, rows, me), axes, pairs)
-                   for pairs, rows in rounds]
+    parts = [x] + [send_rows(x, axes, dim, pairs, rows, me) for pairs, rows in rounds]
     found = [take_rows(parts[part], dim, np.add.outer(starts, np.arange(count)), me)
              for part, starts, count in runs]
     return found[0] if len(found) == 1 else lax.concatenate(found, dim)

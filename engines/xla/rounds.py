@@ -1,12 +1,14 @@
 """Exchanges as rounds of permutations: in each every device sends once and receives once at most.
 
-`schedule` gives messages their rounds, all messages of a round being of one shape. What a device
-sends in a round, and where it puts what it receives, is said by tables over the members of a
+`schedule` gives messages their rounds, all messages of a round being of one shape. Where starting
+several rounds takes longer than sending more, one all-to-all brings as much to everybody. What a
+device sends in a round, and where it puts what it receives, is said by tables over the members of a
 group, which the program looks up by `axis_index`.
 """
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +25,8 @@ from ...ir.ops.communication.row_exchange_plan import sources
 from ...ir.support.named_tuple import NamedTuple
 
 Shape = tuple[int, ...]
+ROUND = 1 << 16         # bytes that take as long as starting one more round, at least
+MOST = 1 << 12          # pieces sent besides: they are listed in the text
 
 
 class Message(NamedTuple):
@@ -63,9 +67,22 @@ class Round(NamedTuple):
     receives: np.ndarray
 
 
+class AtOnce(NamedTuple):
+    """One piece from everybody to everybody. there: [senders, receivers, dimensions], where it
+    begins; here: [receivers, senders, dimensions], where it is put; receives: [receivers, senders],
+    whether it is one that belongs there.
+    """
+    shape: Shape
+    there: np.ndarray
+    here: np.ndarray
+    receives: np.ndarray
+
+
 def retile_rounds(shape: Shape, axes: Sequence[str], axis_sizes: Sequence[int], source: Tiling,
-                  target: Tiling) -> tuple[Shape, list[Round]]:
-    """The shape of a new tile, and the rounds in which it is put together."""
+                  target: Tiling, itemsize: int = 0) -> tuple[Shape, list[Round] | AtOnce]:
+    """The shape of a new tile, and the rounds in which it is put together. itemsize: bytes of an
+    element, for one all-to-all where that takes less time.
+    """
     size = dict(zip(axes, axis_sizes, strict=True))
     count = int(np.prod(axis_sizes))
     own: list[Message] = []
@@ -77,10 +94,36 @@ def retile_rounds(shape: Shape, axes: Sequence[str], axis_sizes: Sequence[int], 
             message = Message(s, i, tuple([x.stop - x.start for x in there]),
                               [x.start for x in there], [x.start for x in here])
             (own if s == i else sent).append(message)
+    new = retiled_shape(shape, source, target, size)
+    if itemsize and _is_one_each((*own, *sent)) and is_sooner_at_once(
+            len(schedule(sent, count)), count - len(schedule(sent, count)),
+            itemsize * math.prod(sent[0].shape)):
+        return new, _at_once((*own, *sent), count, len(shape))
     rounds = [_round((), held, count, len(shape)) for held in schedule(own, count)]
     rounds += [_round(tuple([(m.source, m.target) for m in held]), held, count, len(shape))
                for held in schedule(sent, count)]
-    return retiled_shape(shape, source, target, size), [r for r in rounds if 0 not in r.shape]
+    return new, [r for r in rounds if 0 not in r.shape]
+
+
+def is_sooner_at_once(rounds: int, more: int, nbytes: int) -> bool:
+    """Does one all-to-all, which sends `more` pieces of so many bytes, take less time than rounds?
+    """
+    return rounds > 1 and more <= MOST and more * nbytes <= ROUND * (rounds - 1)
+
+
+def _is_one_each(messages: Sequence[Message]) -> bool:
+    """Are all messages of one shape, and is there one at most from one member to another?"""
+    return len({m.shape for m in messages}) == 1 and (
+        len({(m.source, m.target) for m in messages}) == len(messages))
+
+
+def _at_once(messages: Sequence[Message], count: int, rank: int) -> AtOnce:
+    there, here = np.zeros((2, count, count, rank), np.int64)
+    receives = np.zeros((count, count), bool)
+    for m in messages:
+        there[m.source, m.target], here[m.target, m.source] = m.there, m.here
+        receives[m.target, m.source] = True
+    return AtOnce(messages[0].shape, there, here, receives)
 
 
 def _round(pairs: tuple, held: list[Message], count: int, rank: int) -> Round:
@@ -99,7 +142,9 @@ def _round(pairs: tuple, held: list[Message], count: int, rank: int) -> Round:
 # -- rows -----------------------------------------------------------------------------------------
 
 class RowRound(NamedTuple):
-    """rows: [members, count], what each sends of its block."""
+    """pairs: (source, target), () where as many rows are for each member, in their order. rows:
+    [members, count], what each sends of its block.
+    """
     pairs: tuple[tuple[int, int], ...]
     rows: np.ndarray
 
@@ -116,8 +161,10 @@ class RowPlan(NamedTuple):
     runs: list[tuple[int, np.ndarray, int]] | None
 
 
-def row_rounds(size: int, parts: tuple[int, ...], wanted: tuple) -> RowPlan:
-    """The plan of an `exchange_rows`."""
+def row_rounds(size: int, parts: tuple[int, ...], wanted: tuple, nbytes: int = 0) -> RowPlan:
+    """The plan of an `exchange_rows`. nbytes: of a row, for one all-to-all where that takes less
+    time.
+    """
     owner, where = sources(size, parts, wanted)
     own = sum(parts)
     messages = []
@@ -131,12 +178,22 @@ def row_rounds(size: int, parts: tuple[int, ...], wanted: tuple) -> RowPlan:
     begin = np.cumsum([own, *(held[0].shape[0] for held in rounds)])
     arrived: dict[tuple[int, int], tuple[int, np.ndarray]] = {}
     found = []
+    silent = [{i for i in range(size)} - {m.target for m in held} for held in rounds]
+    width = max([m.shape[0] for m in messages], default=0)
+    if nbytes and is_sooner_at_once(len(rounds), own + size * width - int(begin[-1]), nbytes):
+        rows = np.zeros((size, size * width), np.int64)
+        for m in messages:
+            first = m.target * width
+            rows[m.source, first:first + m.shape[0]] = m.there
+            arrived[m.source, m.target] = own + m.source * width, m.there
+        found, rounds = [RowRound((), rows)], []
+        begin, silent = np.array([own, own + size * width]), [set()]
     for k, held in enumerate(rounds):
         rows = np.zeros((size, held[0].shape[0]), np.int64)
         rows[:] = held[0].there
         for m in held:
             rows[m.source] = m.there
-            arrived[m.source, m.target] = k, m.there
+            arrived[m.source, m.target] = int(begin[k]), m.there
         found.append(RowRound(tuple([(m.source, m.target) for m in held]), rows))
     places = np.full(owner.shape, -1)
     for i in range(size):
@@ -145,9 +202,8 @@ def row_rounds(size: int, parts: tuple[int, ...], wanted: tuple) -> RowPlan:
             if s == i:
                 places[i][mine] = where[i][mine]
             else:
-                k, rows = arrived[s, i]
-                places[i][mine] = begin[k] + np.searchsorted(rows, where[i][mine])
-    silent = [{i for i in range(size)} - {m.target for m in held} for held in rounds]
+                first, rows = arrived[s, i]
+                places[i][mine] = first + np.searchsorted(rows, where[i][mine])
     return RowPlan(found, places, _runs(places, begin, silent))
 
 

@@ -10,10 +10,31 @@ from typing import Any
 import pytest
 
 from shardtrace.engines.engine import ENGINES
+from shardtrace.engines.xla import rounds
 
 from ..real_jax import real_jax
 from .exchanges import assert_nothing_added, planned, summary
 from .test_exchanges import CASES, lowered_case
+
+
+@pytest.fixture(autouse=True)
+def in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No exchange is an all-to-all of more bytes instead of permutations."""
+    monkeypatch.setattr(rounds, "ROUND", -1)
+
+
+@pytest.mark.parametrize("name", ["uneven pieces, times a matrix", "P(x,y) to P((y,x),-)",
+                                  "concatenate three sizes", "padded rows times a matrix, cropped"])
+def test_a_small_exchange_is_one_exchange(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real_jax()
+    monkeypatch.undo()
+    (case,) = [case for case in collectives.CASES if case.name == name]
+    compiled = collectives.compile_case(case, "shardtrace")
+    loaded = ENGINES["jax"].load(
+        compiled.program, compiled.runtime_executable().placement.abstract_mesh)
+    found = collectives.xla_program(loaded.hlo(), case.mesh)        # type: ignore[attr-defined]
+    assert sum(times for times, *_ in found.exchanges) <= len(compiled.collectives())
+    assert all(kind != "collective-permute" for _, kind, *_ in found.exchanges)
 
 
 # products along a group are an all-to-all, as jax.lax has no function for them
