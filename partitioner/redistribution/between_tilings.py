@@ -6,7 +6,7 @@ named collectives (shortest.py) if there is one, else by a single `retile` excha
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...ir.meshes.axes import axis_factor
 from ...ir.meshes.mesh import AbstractMesh
@@ -126,6 +126,32 @@ def _common_parts(mesh: AbstractMesh, source: Entries, target: Entries) -> dict[
     return cuts
 
 
+def _moving(axes: tuple[str, ...], others: tuple[str, ...], size: Mapping[str, int]
+            ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The axes of a dimension before and after a retile, without those along which nothing moves:
+    those that both begin with and, where both cut it into as many tiles, those along which tiles
+    are equally far apart: `x` of `(y, x, z)` and `(z, x, y)`, all of one size.
+    """
+    k = 0
+    while k < len(axes) and k < len(others) and axes[k] == others[k]:
+        k += 1
+    axes, others = axes[k:], others[k:]
+    if math.prod([size[a] for a in axes]) == math.prod([size[a] for a in others]):
+        stays = _strides(axes, size).items() & _strides(others, size).items()
+        axes, others = (tuple([a for a in one if not any([a == b for b, _ in stays])])
+                        for one in (axes, others))
+    return axes, others
+
+
+def _strides(axes: tuple[str, ...], size: Mapping[str, int]) -> dict[str, int]:
+    """How many tiles apart neighbours along each axis are."""
+    found, apart = {}, 1
+    for a in reversed(axes):
+        found[a] = apart
+        apart *= size[a]
+    return found
+
+
 class _Tails:
     """Two tilings reduced to the dimensions that differ, without the axes with which both begin."""
 
@@ -194,16 +220,12 @@ class _Tails:
         return Move(move.kind, axes, move.dim, move.to_dim)
 
     def _retile(self, before: Tiling, step: Step, dims: Sequence[int], rank: int) -> Move:
-        tilings = []
-        for tiling, other in ((before, step.after), (step.after, before)):
-            whole: list[tuple[str, ...]] = [()] * rank
-            for d, axes, theirs in zip(dims, tiling, other, strict=True):
-                k = 0
-                while k < len(axes) and k < len(theirs) and axes[k] == theirs[k]:
-                    k += 1
-                whole[d] = axes[k:]
-            tilings.append(tuple(whole))
-        source, target = merged_axes(tilings, self.mesh.shape)
+        size = dict(self.sizes)
+        tilings: tuple[list[tuple[str, ...]], ...] = [()] * rank, [()] * rank
+        for d, *both in zip(dims, before, step.after, strict=True):
+            for tiling, axes in zip(tilings, _moving(*both, size), strict=True):
+                tiling[d] = axes
+        source, target = merged_axes(list(map(tuple, tilings)), self.mesh.shape)
         names = self.mesh.sort_axes({a for t in (source, target) for axes in t for a in axes})
         return Move("retile", names, source=source, target=target)
 

@@ -290,6 +290,14 @@ def test_a_rotation_of_axes_on_many_devices_is_one_exchange():
     assert p.received == p.bound == 16 ** 4
 
 
+@pytest.mark.parametrize(("source", "target", "axes"), [
+    ("yxz", "zxy", "yz"), ("xzy", "zxy", "xz"), ("xyz", "yzx", "xyz"), ("wyxz", "wzxy", "yz")])
+def test_axes_along_which_nothing_moves_are_not_named(source, target, axes):
+    mesh = AbstractMesh((2, 2, 2, 2), tuple("wxyz"))
+    (move,) = plan(mesh, (64,), (tuple(source),), (tuple(target),)).moves
+    assert move.kind == "retile" and set(move.axes) == set(axes)
+
+
 def test_parts_of_joint_axes_are_named_by_their_own_axes():
     joint = JointAxes(AbstractMesh((2, 4, 3), ("x", "y", "z")), (("x", "y"),))
     assert joint.spelled(("(x,y)", "z")) == ("x", "y", "z")
