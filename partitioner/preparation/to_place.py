@@ -23,6 +23,7 @@ from ...ir.rewriting.inside import inside
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ...ir.types import array_type
 from .compose import COMPOSE
+from .row_numbers import ROWS_BY_NUMBER
 from .separate import SEPARATE
 from .splitting import splitting_sizes
 from .window_updates import CHOOSE_BOXES
@@ -30,7 +31,7 @@ from .window_updates import CHOOSE_BOXES
 
 def arrange(program: Program) -> Program:
     """The pass: a TRACED program, nested ones included, with shifts written as `place`."""
-    return ARRANGE(CHOOSE_BOXES(inside(program, arrange)))
+    return ARRANGE(CHOOSE_BOXES(ROWS_BY_NUMBER(inside(program, arrange))))
 
 
 def arrange_as_xla(program: Program) -> Program:

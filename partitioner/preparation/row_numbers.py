@@ -1,0 +1,85 @@
+"""Rewrites what is read or written in each row, `x[arange(n), i]`, as that of a batch of rows.
+
+An index whose component counts the rows of a dimension says that row k is looked up in row k. As a
+batching dimension of the gather or scatter it is split like any other, and no row is looked for on
+other devices. XLA's partitioner finds such components, too.
+"""
+from __future__ import annotations
+
+from ...ir.ops.indexing.common import GatherDimensionNumbers
+from ...ir.ops.movement.joining import concatenate_p
+from ...ir.program import Atom, Literal
+from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
+from .splitting import may_be_split
+
+_STEPS = 8              # equations from an index back to what counts
+
+
+def _counted(m: Match, atom: Atom, left: int = _STEPS) -> int | None:
+    """The dimension along which a value is 0, 1, 2, ...; None if it is not."""
+    eqn = None if isinstance(atom, Literal) or not left else m.maker(atom)
+    if eqn is None:
+        return None
+    name, shape = eqn.op.name, atom.aval.shape
+    if name == "iota":
+        return eqn.params["dimension"]
+    if name == "select_n":               # places below 0, of which there are none, count otherwise
+        which = m.maker(eqn.invars[0])
+        d = _counted(m, eqn.invars[1], left - 1)
+        known = which is not None and which.op.name == "lt" and (
+            which.invars[0] is eqn.invars[1] and isinstance(which.invars[1], Literal)
+            and which.invars[1].val == 0)
+        return d if known else None
+    if name not in ("broadcast_in_dim", "reshape", "convert_element_type"):
+        return None
+    d = _counted(m, eqn.invars[0], left - 1)
+    if d is None or name == "convert_element_type":
+        return d
+    before = eqn.invars[0].aval.shape
+    if name == "broadcast_in_dim":
+        d = eqn.params["broadcast_dimensions"][d]
+        return d if shape[d] == before[eqn.params["broadcast_dimensions"].index(d)] else None
+    kept = [[k for k, n in enumerate(s) if n > 1] for s in (before, shape)]
+    same = [before[k] for k in kept[0]] == [shape[k] for k in kept[1]] and d in kept[0]
+    return kept[1][kept[0].index(d)] if same else None
+
+
+def _by_number(m: Match) -> Atom | None:
+    """The gather or scatter with a component that counts rows as a batching dimension."""
+    eqn, columns = m.eqn, m.maker(m.at)
+    at, numbers = m.at.aval.shape, GatherDimensionNumbers(*m.numbers)
+    last = len(at) - 1
+    if (columns is None or columns.op is not concatenate_p or columns.params["dimension"] != last
+            or any(c.aval.shape[last] != 1 for c in columns.invars)):
+        return None
+    for j, (column, d) in enumerate(zip(columns.invars, numbers.start_index_map, strict=True)):
+        b = _counted(m, column)
+        if b is None or b == last or d not in numbers.collapsed_slice_dims or (
+                at[b] != m.x.aval.shape[d] or b in numbers.start_indices_batching_dims):
+            continue
+        pairs = sorted([*zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims,
+                             strict=True), (d, b)])
+        rest = [c for c in columns.invars if c is not column]
+        index = rest[0] if len(rest) == 1 else m.emit(concatenate_p, *rest, dimension=last)
+        new = type(m.numbers)(
+            numbers.offset_dims, tuple([k for k in numbers.collapsed_slice_dims if k != d]),
+            tuple([k for i, k in enumerate(numbers.start_index_map) if i != j]),
+            tuple([k for k, _ in pairs]), tuple([k for _, k in pairs]))
+        found = m.emit(eqn.op, m.x, index, *eqn.invars[2:], **{
+            **eqn.params, "dimension_numbers": new, "indices_are_sorted": False})
+        return found if found.aval == eqn.outvars[0].aval else None
+    return None
+
+
+def _is_plain(m: Match) -> bool:
+    return may_be_split(m) and not m.mesh.explicit_axes
+
+
+_WHY = "row k is looked up in row k, wherever that is"
+ROWS_BY_NUMBER = Rewrites(
+    Rewrite("rows-read-by-number", "out = gather x at {dimension_numbers=numbers}", _by_number,
+            where=_is_plain, why=_WHY),
+    Rewrite("rows-written-by-number",
+            "out = scatter|scatter-add x at updates {dimension_numbers=numbers}", _by_number,
+            where=_is_plain, why=_WHY),
+    also_drops=(concatenate_p,))
