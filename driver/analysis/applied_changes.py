@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.passes import DONATED, TEXT_ATTRIBUTES, Requests
 from ...ir.program import Program
@@ -22,6 +24,8 @@ from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned, parti
 from ...partitioner.preparation.dead_code import drop_unread
 from ...partitioner.stages import carrying, with_attribute
 from ...report.advice.changes import Change, Inside, arg_specs, edited, result_specs
+from ...report.advice.code.row_order import Order, Rows
+from ...report.advice.code.side_by_side import PASSED, Passed, SideBySide
 from ...report.advice.repetition import Shortened
 from ...runtime.arrays.array import ArrayImpl
 from ...tracer.autodiff.replay import evaluate, stage
@@ -134,9 +138,19 @@ class Changed(Jitted):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         args, kwargs, static = self.arguments.split(args, kwargs)
         leaves, in_tree = tree.flatten((args, kwargs))
-        placed, named = tree.unflatten(in_tree, self._relaid(leaves))
+        leaves = self._relaid(leaves)
+        passed: Sequence[Passed] = self._trace(leaves, in_tree, static)[0].memo.get(PASSED, ()) if (
+            any(isinstance(c, SideBySide) and c.arguments for c in self._changes)) else ()
+        for order, rows, _ in passed:
+            leaves = [_ordered(x, order, rows.get(i, {})) for i, x in enumerate(leaves)]
+        placed, named = tree.unflatten(in_tree, leaves)
         placed, named = self.arguments.merge(placed, named, static)
-        return super().__call__(*placed, **named)
+        found = super().__call__(*placed, **named)
+        for order, _, rows in reversed(passed):
+            results, out_tree = tree.flatten(found)
+            found = tree.unflatten(out_tree, [_ordered(x, order, rows.get(i, {}), True)
+                                              for i, x in enumerate(results)])
+        return found
 
     def _trace(self, leaves: Sequence[Any], in_tree: Any, static: tuple[Any, ...]
                ) -> tuple[Program, Any, list[Any]]:
@@ -157,6 +171,18 @@ class Changed(Jitted):
             found = (made, out_tree, captured)
             self._traces[key] = found
         return found
+
+
+def _ordered(x: Any, order: Order, rows: Rows, back: bool = False) -> Any:
+    """An array with the rows of its parts side by side, or back in their usual order, placed alike.
+    """
+    if not rows:
+        return x
+    found = np.asarray(x)
+    for d, group in rows.items():
+        places = order.places(found.shape[d], group)
+        found = np.take(found, np.argsort(places) if back else places, d)
+    return device_put(found, x.sharding) if isinstance(x, ArrayImpl) else found
 
 
 class TracedSubject:

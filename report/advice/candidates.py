@@ -29,10 +29,12 @@ from ..reasons.causes import Cause, sharding_key, where
 from ..reasons.explain_collective import Reasons
 from ..reasons.value_paths import Place
 from ..words import spec_text
-from .changes import Argument, Change, Constrain, Respec, Result, row_of, rows
+from .changes import Argument, Change, Constrain, Respec, Result, pattern_of, row_of, rows
 from .charges import Charges
 from .code.changes import Rewritten, Site, sites
+from .code.seeds import Seed, seeds
 from .code.shard_map_bodies import Ungather, body_changes
+from .code.side_by_side import SideBySide
 from .freedoms import Freedoms
 from .other_layouts import is_layout, layouts_over_others, merged, other_layouts
 from .placed_values import PlacedValues, line_of
@@ -88,7 +90,8 @@ class Candidates(PlacedValues):
         if others:
             return list(dict.fromkeys(changed))
         agreed = self.of_table(self.freedoms.consensus()) if self.freedoms is not None else ()
-        return list(dict.fromkeys([*self.of_code(record, cause), *self.in_body(record, cause),
+        return list(dict.fromkeys([*self.of_code(record, cause), *self.of_parts(record, cause),
+                                   *self.in_body(record, cause),
                                    *agreed, *self.later(cause), *changed, *single]))
 
     def charge(self, tensor: int, group: tuple[Change, ...], axes: tuple[str, ...]) -> float:
@@ -193,15 +196,56 @@ class Candidates(PlacedValues):
         """Changes of the code that a collective is for, or that it comes from; all of them, too:
         several places may read what one collective gathers.
         """
-        near = {where(at.location) for at in (cause.move, cause.equation) if at is not None}
-        near.add(where(record.source))
-        near |= {where(at) for path in cause.paths for _, at in path.steps}
-        near |= {where(e.location) for e in self.reasons.following(cause.move)}
+        near = self.near(record, cause)
         found = [Rewritten(site.change.rewrite.name, where(site.location), site.change,
                            site.location, site.code) for site in self.sites if near & site.near]
         yield from [(c,) for c in found]
         if len(found) > 1:
             yield tuple(found)
+
+    def near(self, record: CollectiveRecord, cause: Cause) -> set[tuple]:
+        """The places of the user's code that a collective is for, or that it comes from."""
+        near = {where(at.location) for at in (cause.move, cause.equation) if at is not None}
+        near.add(where(record.source))
+        near |= {where(at) for path in cause.paths for _, at in path.steps}
+        return near | {where(e.location) for e in self.reasons.following(cause.move)}
+
+    def of_parts(self, record: CollectiveRecord, cause: Cause) -> Iterator[tuple[Change, ...]]:
+        """Rows side by side of what is split and made of parts, where one of these is read alone.
+        """
+        near = self.near(record, cause)
+        found = [self.side_by_side(seed) for seed in self.seeds_of_parts if near & seed.near
+                 and not (self.explicit and seed.maker is None)]
+        yield from [(c,) for c in found]
+        for arguments in (False, True):
+            alike = tuple([c for c in found if bool(c.arguments) == arguments])
+            if len(alike) > 1:
+                yield alike
+
+    def side_by_side(self, seed: Seed) -> SideBySide:
+        """The change of what a line joins, or of an argument and all that are like it."""
+        if seed.maker is not None:
+            return SideBySide(where(seed.maker.location), (), seed.dim, seed.group, seed.counts,
+                              location=seed.maker.location)
+        i = self.place[seed.value].index
+        row = self.groups[0].get(i, {i: self.partitioned.traced.arg_names[i]})
+        name = f"`{pattern_of([*row.values()])}`"
+        return SideBySide((), tuple(row), seed.dim, seed.group, seed.counts,
+                          name if len(row) == 1 else f"all {len(row)} {name}")
+
+    @functools.cached_property
+    def seeds_of_parts(self) -> list[Seed]:
+        """What is made of parts along a dimension that is split; of several arguments that the same
+        equations read parts of, such as a weight and its bias, the largest.
+        """
+        found: dict[Any, Seed] = {}
+        for seed in sorted(seeds(self.inlined), key=lambda s: -s.value.aval.nbytes):
+            operands = seed.maker.invars if seed.maker is not None else ()
+            entries = [self.entries.get(self.graph_tensor(v)) for v in (seed.value, *operands)
+                       if isinstance(v, Var)]
+            if any(e is None or e[seed.dim] for e in entries):
+                found.setdefault(seed.near if seed.maker is None else seed.value, seed)
+        return list(found.values())
 
     @functools.cached_property
     def sites(self) -> list[Site]:

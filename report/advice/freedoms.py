@@ -113,6 +113,30 @@ class Freedoms:
             found.update(dict.fromkeys(places, {a: n / len(places) for a, n in counts.items()}))
         return found
 
+    def unlike_with(self, new: Mapping[int, Entries], least: int) -> set[int]:
+        """The arguments that more axes split along freedoms in which they split few of the others,
+        of which there are so many at least, with these new layouts than without.
+        """
+        return {i for i in new if i in self.given
+                and self._unlike_axes(i, new, least) > self._unlike_axes(i, {}, least)}
+
+    def _unlike_axes(self, i: int, new: Mapping[int, Entries], least: int) -> int:
+        """How many axes split an argument along freedoms in which they split few of the others."""
+        def entries(j: int) -> Entries:
+            return new.get(j, self.given[j].entries)
+
+        found = 0
+        for d, axes in enumerate(entries(i)):
+            others = [entries(j)[e] for j, e in self.place_of.get((i, d), ()) if j != i]
+            found += len(others) >= least and sum(
+                sum(a in own for own in others) < _MOST * len(others) for a in axes)
+        return found
+
+    @functools.cached_property
+    def place_of(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
+        """(position, dimension) -> those of its freedom."""
+        return {place: places for places in self.places for place in places}
+
     @functools.cached_property
     def unlike(self) -> frozenset[int]:
         """The arguments that an axis splits along a freedom in which it splits few others, or fewer

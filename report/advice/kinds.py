@@ -13,7 +13,7 @@ from ...ir.support.caches import cached
 from ..reasons.causes import Cause, where
 from ..words import spec_text
 from .candidates import Candidates
-from .changes import Argument, Change, Constrain, Respec, Result
+from .changes import Argument, Change, Constrain, Respec, Result, row_of
 
 
 class Kinds:
@@ -82,6 +82,19 @@ class Kinds:
                 found += self.candidates.inlined.invars[c.index].aval.nbytes * (
                     1 / self.parts(_axes(c.spec)) - 1 / self.parts(self.had(c)))
         return found
+
+    def unlike(self, changes: Sequence[Change], least: int = 2) -> int:
+        """The rows of arguments that changes lay out unlike others of their freedoms, of which
+        there are so many at least.
+        """
+        freedoms, program = self.candidates.freedoms, self.candidates.inlined
+        if freedoms is None:
+            return 0
+        found = freedoms.unlike_with({
+            c.index: c.spec.padded(program.invars[c.index].aval.ndim).entries
+            for c in changes if isinstance(c, Argument)}, least)
+        return len({(row_of(c.name), c.spec) for c in changes
+                    if isinstance(c, Argument) and c.index in found})
 
     def parts(self, axes: Iterable[str]) -> int:
         return math.prod(map(self.candidates.mesh.axis_size, axes))

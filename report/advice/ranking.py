@@ -7,6 +7,7 @@ saved step time counts instead, if that is more, and all of it of changes of cod
 nothing.) It is worth less if the caller has to exchange instead, if memory or operations rise by
 over a tenth, and for anything beside the point:
 
+- arguments get axes along dimensions along which most of what shares these is not split by them;
 - values are split further: over axes other than those of the collective, into more parts, or, where
   they or results get axes, so that less is computed;
 - the collective, or part of it, remains, which weighs more;
@@ -18,8 +19,9 @@ Splitting further is not beside the point where an axis of the mesh does nothing
 again along it, and less is exchanged if it is used than by any change that does without it.
 
 Among suggestions of nearly equal worth the one with least effort comes first, then the one with
-fewest arguments; before all what is faster with less effort and takes no more of anything. If the
-best one needs no further axes, those that do are left out.
+fewest arguments; before all what is faster with less effort and takes no more of anything, and some
+rows of the table before more, if they save nearly as much. If the best one needs no further axes,
+those that do are left out.
 """
 from __future__ import annotations
 
@@ -28,12 +30,14 @@ from collections.abc import Sequence
 
 from .changes import Argument, Change, Constrain, Respec, Result, row_of, rows
 from .code.changes import Rewritten
+from .code.side_by_side import SideBySide
 from .kinds import Kinds
 from .suggestion import Suggestion
 from .trials import MUCH, Trials
 
 _BESIDE = 0.65     # what is left of the worth for each thing that is beside the point
 _MORE, _LESS = 3, 0.5           # so many things are those that count for more, and for less
+_UNLIKE = 2        # so many is each row that is laid out unlike others
 _ROW = 0.2         # of what a further change counts a further row of the table of arguments
 _CALLERS = 0.9     # what each second counts less that is saved by exchanges of the caller
 _PRICE = 4         # power by which more memory or operations count
@@ -45,9 +49,10 @@ EQUAL_WORTH = 0.02       # of two that are worth as much within this part the si
 SOME = 1.01        # times the memory or operations that count as raising them
 _LITTLE_MORE = 1.1       # times the memory, operations or bytes up to which no worth is lost
 _LESS_WORK = 1.1  # times the operations that a change leaves: what is padded less does not split
+_NEARLY = 0.8      # part of what several rows save from which some of them suffice
 _NONE = 0.01       # part of the bytes of a collective that is next to none of them
 _KEPT = 8          # suggestions for one collective
-_EFFORT = {Constrain: 3, Argument: 2, Result: 2}
+_EFFORT = {Constrain: 3, SideBySide: 1, Argument: 2, Result: 2}
 
 
 class Ranking:
@@ -73,7 +78,8 @@ class Ranking:
             near = [pair for pair in left if pair[0] >= left[0][0] - abs(left[0][0]) * EQUAL_WORTH]
             first = min(near, key=lambda pair: self.effort(pair[1]))
             for other in left:
-                first = other if self.surpasses(other[1], first[1]) else first
+                if self.surpasses(other[1], first[1]) or self.suffices(other[1], first[1]):
+                    first = other
             best.append(first[1])
             left.remove(first)
         if best and self.is_best(best[0]) and not self.over(best[0]):
@@ -84,7 +90,19 @@ class Ranking:
         """Is it faster with less effort, and takes no more of anything?"""
         return (s.time < other.time * (1 - SAME) and s.received_bytes <= other.received_bytes
                 and s.peak_bytes <= other.peak_bytes * SOME and s.flops <= other.flops * SOME
+                and self.kinds.unlike(s.changes) <= self.kinds.unlike(other.changes)
                 and self.effort(s) < self.effort(other))
+
+    def suffices(self, s: Suggestion, other: Suggestion) -> bool:
+        """Is it some rows of arguments of several, and saves nearly what all save, for no more,
+        where the others are laid out unlike what they are read with?
+        """
+        base = self.trials.base.time
+        return (set(s.changes) < set(other.changes) and self.avoids(s)
+                and all(isinstance(c, Argument) for c in other.changes)
+                and self.price(s) <= max(SOME, self.price(other))
+                and self.kinds.unlike(s.changes, 1) < self.kinds.unlike(other.changes, 1)
+                and base - s.time > (base - other.time) * _NEARLY)
 
     def worth(self, s: Suggestion) -> float:
         """Seconds, as said above."""
@@ -96,7 +114,8 @@ class Ranking:
         if self.fills(s):
             gain = max(gain, saved)
         if not self.over(s) and not self.kinds.splits(s.changes):
-            code = all(isinstance(c, Rewritten) for c in s.changes)
+            code = all(isinstance(c, Rewritten | SideBySide) and not getattr(c, "arguments", ())
+                       for c in s.changes)
             gain = max(gain, saved if code else saved * _LAID_OUT)
         price = max(1.0, self.price(s) / _LITTLE_MORE)
         return (gain * (1 - _CALLERS * self.callers(s)) * price ** -_PRICE
@@ -124,7 +143,7 @@ class Ranking:
         further = (len(written) - 1) * (
             _ROW if all(isinstance(c, Argument) for c in written) else 1)
         stays = 0.0 if self.avoids(s) else min(1.0, s._left)
-        return (self.over(s) + _MORE * stays
+        return (self.over(s) + _MORE * stays + _UNLIKE * self.kinds.unlike(s.changes)
                 + _LESS * (further + (not self.kinds.direct(s.changes))))
 
     def fills(self, s: Suggestion) -> bool:
@@ -217,4 +236,6 @@ def target(change: Change) -> tuple:
     """What a change is of: of a row of a table the row, so that no two parts of one are changed."""
     if isinstance(change, Argument | Result):
         return (type(change).__name__, row_of(change.name) or change.index)
+    if isinstance(change, SideBySide):
+        return ("side by side", change.at, change.arguments)
     return ("inside", change.at if isinstance(change, Rewritten) else change.places)

@@ -32,7 +32,9 @@ SPLIT = "split over"     # in the memo of a body: by parameter, the axes over wh
 
 
 def behind(m: Match) -> list[Equation]:
-    """The equations that a value is made by from a gather, as far as they are looked through."""
+    """The equations that a value is made by from a gather, or from what joins parts, as far as they
+    are looked through.
+    """
     found: dict[Var, Equation] = {}
     waiting = list(m.eqn.invars)
     while waiting and len(found) < BETWEEN:
@@ -45,7 +47,8 @@ def behind(m: Match) -> list[Equation]:
         elif eqn.op.collective is None and not eqn.op.subprograms:
             found[a] = eqn
             waiting += eqn.invars
-    return list(found.values()) if any(e.op.name in GATHERS for e in found.values()) else []
+    known = any(e.op.name in (*GATHERS, "concatenate") for e in found.values())
+    return list(found.values()) if known else []
 
 
 @dataclass

@@ -1,9 +1,9 @@
 """Changes to the user's code that exchange less and compute the same: declared rewrites.
 
 Each is a `Rewrite` (ir/rewriting/rewrite.py) from rewrites.py, weights.py, blocks.py, one_block.py,
-selections.py or loops.py: a pattern, a replacement and the condition under which they are equal,
-with a description and the user's expression as it would read. Like changes of specs they are tried
-at one line at a time, where a collective is among the replaced equations or feeds them.
+selections.py, joins.py or loops.py: a pattern, a replacement and the condition under which they are
+equal, with a description and the user's expression as it would read. Like changes of specs they are
+tried at one line at a time, where a collective is among the replaced equations or feeds them.
 """
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from ....ir.source.location import UNKNOWN, Location
 from ...reasons.causes import where
 from ...reasons.value_paths import inner_programs
 from .blocks import BLOCKS, SPLIT, behind
+from .joins import JOINS
 from .loops import LOOPS, with_numbers
 from .one_block import ONE_BLOCK
 from .rewrites import CHANGES, CodeChange
 from .selections import SELECTIONS
+from .side_by_side import PASSED
 from .weights import WEIGHTS
 
 
@@ -66,7 +68,8 @@ class Rewritten:
 
 def sites(program: Program) -> Iterator[Site]:
     """Where changes of code apply in a program and in those that it holds."""
-    for change in (*CHANGES, *WEIGHTS, *BLOCKS, *ONE_BLOCK, *SELECTIONS, *LOOPS):
+    for change in (*CHANGES, *WEIGHTS, *BLOCKS, *ONE_BLOCK, *SELECTIONS, *JOINS,
+                   *LOOPS):
         found: list[Site] = []
 
         def seen(m: Match, change: CodeChange = change, found: list[Site] = found) -> bool:
@@ -118,6 +121,6 @@ def _rewritten(program: Program, rewrites: Rewrites) -> Program:
 def _with_memo(after: Program, before: Program) -> Program:
     """What holds of a program that was rewritten, too."""
     if after is not before:
-        kept = [key for key in ("meshes", SPLIT) if key in before.memo]
+        kept = [key for key in ("meshes", SPLIT, PASSED) if key in before.memo]
         after.memo.update({key: before.memo[key] for key in kept})
     return after

@@ -6,6 +6,8 @@
                           of a scan stacks
     loop ahead            in each step of a scan, what no step    a loop of its own for that, whose
                           takes from the one before               exchanges wait for its end
+    product ahead         a product in each step of a scan with   one product for all steps
+                          what all steps have
 
 Scalars that enter a loop and depend only on the device's index are computed inside it
 (`with_numbers`), where the other rewrites see them.
@@ -133,6 +135,50 @@ def _loop_ahead(m: Match) -> list[Atom] | None:
     return results if [r.aval for r in results] == [v.aval for v in m.eqn.outvars] else None
 
 
+def _product_ahead(m: Match) -> list[Atom] | None:
+    """Of a scan whose steps multiply what they read of stacked operands with what all steps have:
+    one product of the stack for each of these, whose rows the steps read instead.
+    """
+    body, params, operands = m.eqn.params["jaxpr"], m.eqn.params, m.eqn.invars
+    consts: dict[Atom, Atom] = dict(zip(
+        body.invars[:params["num_consts"]], operands, strict=False))
+    first = params["num_consts"] + params["num_carry"]
+    items: dict[Atom, Atom] = dict(zip(body.invars[first:], operands[first:], strict=True))
+    stacks: list[Atom] = []
+    taken: dict[Atom, Var] = {}
+    for eqn in body.eqns:
+        if eqn.op.name == "dot_general" and {*eqn.invars} & items.keys() and (
+                {*eqn.invars} & consts.keys()):
+            value = _for_all_steps(m, eqn, items, consts)
+            if value is not None:
+                stacks.append(value)
+                taken[eqn.outvars[0]] = Var(eqn.outvars[0].aval, eqn.outvars[0].name)
+    if not stacks:
+        return None
+    after = substituted(body.replace(eqns=[e for e in body.eqns if taken.keys().isdisjoint(
+        e.outvars)]), taken)
+    after = after.replace(invars=[*body.invars, *taken.values()])
+    results = m.emit(m.eqn.op, *operands, *stacks, **{**params, "jaxpr": after})
+    return results if [r.aval for r in results] == [v.aval for v in m.eqn.outvars] else None
+
+
+def _for_all_steps(m: Match, eqn: Equation, items: Mapping[Atom, Atom],
+                   consts: Mapping[Atom, Atom]) -> Atom | None:
+    """The product of a step for all of them, along its first dimension."""
+    (left, right), batch = eqn.params["dimension_numbers"]
+    x, w = eqn.invars
+    if any(batch) or eqn.params.get("out_sharding") is not None:
+        return None
+    if x in items:
+        return m.emit(eqn.op, items[x], consts[w], like=eqn, **{
+            **eqn.params, "dimension_numbers": ((tuple([c + 1 for c in left]), right), batch)})
+    value = m.emit(eqn.op, consts[x], items[w], like=eqn, **{
+        **eqn.params, "dimension_numbers": ((left, tuple([c + 1 for c in right])), batch)})
+    steps = x.aval.ndim - len(left)              # the dimension of the steps, behind those of x
+    order = (steps, *[d for d in range(value.aval.ndim) if d != steps])
+    return m.emit(OPS["transpose"], value, permutation=order)
+
+
 def _reduces(eqn: Equation) -> bool:
     """Is it an exchange, or would it leave parts to exchange if its operands were split?"""
     if eqn.op.collective is not None or eqn.op.rule is None:
@@ -196,4 +242,8 @@ LOOPS: tuple[CodeChange, ...] = (
         why="what no step takes from the one before is exchanged for all steps together"),
         "compute what no step takes from the one before for all steps first, ahead of the loop",
         lambda m: ""),
+    CodeChange(Rewrite(
+        "product ahead", "out = scan *operands", _product_ahead,
+        why="one product is exchanged for all steps"),
+        "multiply what the steps read for all of them at once, ahead of the loop", lambda m: ""),
 )

@@ -67,16 +67,16 @@ def _of_columns(m: Match, d: int, start: int, end: int, result: int = 0) -> Atom
     if d < first or product is None or product.params.get("out_sharding") is not None:
         return None
     column = [c for c in range(m.w.aval.ndim) if c not in (*right, *others)][d - first]
-    part = _cut(m, m.w, column, start, end)
+    part = cut(m, m.w, column, start, end)
     made = m.emit(product.op, m.x, part, like=product, **product.params)
     added = m.maker(m.eqn.invars[0])
     if added is not None and added is not product:
-        operands = [made if a is m.product else _cut(m, a, d, start, end) for a in added.invars]
+        operands = [made if a is m.product else cut(m, a, d, start, end) for a in added.invars]
         made = m.emit(added.op, *operands, like=added, **added.params)
     return fit(m, made, result)
 
 
-def _cut(m: Match, a: Atom, d: int, start: int, end: int) -> Atom:
+def cut(m: Match, a: Atom, d: int, start: int, end: int) -> Atom:
     """The part start .. end of a value along a dimension; of what is repeated, the part of that."""
     eqn = m.maker(a)
     if eqn is not None and eqn.op.name == "broadcast_in_dim":
@@ -84,7 +84,7 @@ def _cut(m: Match, a: Atom, d: int, start: int, end: int) -> Atom:
         at = eqn.params["broadcast_dimensions"]
         shape[d] = end - start
         if d in at and x.aval.shape[at.index(d)] != 1:
-            x = _cut(m, x, at.index(d), start, end)
+            x = cut(m, x, at.index(d), start, end)
         return m.emit(eqn.op, x, **{**eqn.params, "shape": tuple(shape)})
     bounds = [(start, end) if k == d else (0, n) for k, n in enumerate(a.aval.shape)]
     return m.emit(OPS["slice"], a, start_indices=tuple([a for a, _ in bounds]),

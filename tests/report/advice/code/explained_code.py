@@ -11,7 +11,7 @@ import numpy as np
 
 import shardtrace as st
 
-from ...user_files import user_file, user_module
+from ....user_files import user_file, user_module
 
 
 @contextlib.contextmanager

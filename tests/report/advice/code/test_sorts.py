@@ -6,9 +6,9 @@ import pytest
 
 import shardtrace as st
 
-from ...user_files import user_file, user_module
+from ....user_files import user_file, user_module
 from .explained_code import changed_result, explained_code
-from .test_code_changes import HEAD
+from .test_changes import HEAD
 
 WORDS = "`lax.top_k` instead of sorting"
 CASES = {

@@ -9,9 +9,9 @@ import pytest
 
 import shardtrace as st
 
-from ...user_files import user_file, user_module
+from ....user_files import user_file, user_module
 from .explained_code import changed_result, explained_code
-from .test_code_changes import HEAD, blocks, values_of
+from .test_changes import HEAD, blocks, values_of
 
 
 def hops(x, n):
@@ -228,3 +228,47 @@ args = (struct((64, 64, 4096), None, "data", "model"),
         here = found_in(*given, i)
         state, total = np.tanh(state + here), total + here.max()
     np.testing.assert_allclose(changed, state + total, rtol=1e-3, atol=1e-3)
+
+
+PRODUCTS = {
+    "what is read first": ("x @ w", lambda x, w: x @ w),
+    "what is read last": ("jnp.einsum('ki,kj->ij', w, x)", lambda x, w: w.T @ x),
+    "last step first, of two": ("x @ w + jnp.einsum('bi,ij->bj', x, w * 2)",
+                                lambda x, w: 3 * (x @ w))}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_what_steps_read_is_multiplied_for_all_of_them_at_once(name, tmp_path) -> None:
+    code, product = PRODUCTS[name]
+    reverse = "last step" in name
+    source = HEAD + f"""\
+def f(xs, w):
+    def step(state, x):
+        state = jnp.tanh(state + {code})
+        return state, state.sum(1)
+    return lax.scan(step, jnp.zeros((256, 256)), xs, reverse={reverse})[1]
+
+
+args = struct((32, 256, 256), None, None, "d"), struct((256, 256), "d")
+"""
+    if "x @" not in code:
+        source = source.replace('None, None, "d"', 'None, "d"')
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        candidates = found.search.candidates
+        change = next(c for one in found.collectives for c in candidates.of_code(
+            one.record, one.cause) if len(c) == 1 and "for all of them at once" in c[0].text)
+        changed_function = found.search.subject.apply(change)
+        after = st.explain(changed_function, suggest_seconds=0)(*module.args)
+        if name == "what is read first":         # the others are exchanged otherwise then
+            assert sum(c.count for c in found.collectives) > sum(c.count for c in after.collectives)
+        given = [v / 32 for v in values_of(module.args)]
+        placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
+        with st.config.override(shardtrace_executor="per_device"):
+            changed = np.asarray(changed_function(*placed))
+    xs, w = given
+    state, wanted = np.zeros((256, 256), np.float32), np.zeros((32, 256), np.float32)
+    for i in reversed(range(32)) if reverse else range(32):
+        state = np.tanh(state + product(xs[i], w))
+        wanted[i] = state.sum(1)
+    np.testing.assert_allclose(changed, wanted, rtol=2e-3, atol=2e-3)

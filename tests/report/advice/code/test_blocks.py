@@ -7,8 +7,8 @@ import pytest
 import shardtrace as st
 from shardtrace.report.advice.code.changes import sites
 
-from ...user_files import user_file, user_module
-from .test_code_changes import HEAD, values_of
+from ....user_files import user_file, user_module
+from .test_changes import HEAD, values_of
 
 SMALLER, PRODUCTS, REDUCED, OWN, ONE = (
     "compute what is smaller of each block", "sum the products of each",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from .explained_code import changed_result, explained_code
-from .test_code_changes import HEAD, values_of
+from .test_changes import HEAD, values_of
 
 WORDS = "multiply before rows are read"
 CASES = {

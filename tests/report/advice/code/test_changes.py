@@ -10,7 +10,7 @@ import pytest
 
 import shardtrace as st
 
-from ...user_files import user_file, user_module
+from ....user_files import user_file, user_module
 
 HEAD = """\
 import numpy as np

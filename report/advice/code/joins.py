@@ -1,0 +1,177 @@
+"""Rewrites of the user's code that work on each of several parts instead of on what joins them.
+
+    NAME                  instead of                            written
+    reduce parts first    a reduction of what is joined         that of each part, and theirs
+    products of parts     a product along what is joined        that of each part, added up
+
+What is computed from what is joined is traced back through every op along whose factor parts can be
+worked on one by one. A part that is flattened only to be joined is not, where it is all reduced.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from ....ir.op import OPS
+from ....ir.program import Atom, Equation, Literal
+from ....ir.rewriting.rewrite import Match, Rewrite
+from ....ir.rules.factor import PASS, REDUCE
+from ....ir.rules.rule import ELEMENTWISE, FactorRule
+from .rewrites import REDUCTIONS, CodeChange, fit
+from .weights import cut
+
+_BETWEEN = 24           # values from a value back to what is joined
+_MOST = 1024            # parts
+_COMBINED = {"reduce_sum": "add", "reduce_max": "max", "reduce_min": "min"}
+
+
+@dataclass
+class Parts:
+    """Makes of parts what is made of what joins them. ends: of these in their dimension, once the
+    join has been met; known: by value the same of each part, and the dimension along which they are
+    joined; None of other values. flat: are parts taken as they are before they are flattened?
+    """
+    m: Match
+    flat: bool
+    ends: tuple[int, ...] = ()
+    known: dict[Atom, tuple[list[Atom], int] | None] = field(default_factory=dict)
+
+    def of(self, a: Atom) -> tuple[list[Atom], int] | None:
+        if a not in self.known:
+            self.known[a] = None
+            eqn = None if isinstance(a, Literal) or len(self.known) > _BETWEEN else self.m.maker(a)
+            self.known[a] = None if eqn is None else self.made(eqn)
+        return self.known[a]
+
+    def made(self, eqn: Equation) -> tuple[list[Atom], int] | None:
+        """What an equation makes of parts, if they are parts of what it makes of all."""
+        if eqn.op.name == "concatenate":
+            return self.joined(eqn)
+        found = None if eqn.op.multiple_results else self.factor(eqn)
+        if found is None or found[0].factors[found[1]].kind != PASS:
+            return None
+        rule, f = found
+        to = next((d for d, own in enumerate(rule.results[0]) if own == (f,)), None)
+        values = None if to is None else self.of_parts(eqn, rule, f)
+        return None if values is None or to is None else (values, to)
+
+    def reduced(self, eqn: Equation) -> Atom | None:
+        """What an equation makes of parts if it reduces these: theirs combined."""
+        found = self.factor(eqn)
+        if found is None or found[0].factors[found[1]].kind != REDUCE:
+            return None
+        rule, f = found
+        how = f"reduce_{rule.factors[f].operator}"
+        values = self.of_parts(eqn, rule, f) if how in REDUCTIONS else None
+        if values is None:
+            return None
+        total, *others = values
+        for value in others:
+            total = self.m.emit(OPS[_COMBINED[how]], total, value)
+        return total
+
+    def joined(self, eqn: Equation) -> tuple[list[Atom], int] | None:
+        d = eqn.params["dimension"]
+        ends = tuple(accumulate([a.aval.shape[d] for a in eqn.invars]))
+        if self.ends not in ((), ends) or not 1 < len(ends) <= _MOST:
+            return None
+        self.ends = ends
+        parts = [*eqn.invars]
+        if self.flat:
+            if eqn.outvars[0].aval.ndim != 1:
+                return None
+            makers = [self.m.maker(a) for a in parts]
+            parts = [e.invars[0] if e is not None and e.op.name == "reshape" else a
+                     for a, e in zip(parts, makers, strict=True)]
+        return parts, d
+
+    def factor(self, eqn: Equation) -> tuple[FactorRule, int] | None:
+        """The rule of an equation, and the factor along which its operands are parts."""
+        op = eqn.op
+        if op.collective is not None or op.effect or op.subprograms or op.rule is None:
+            return None
+        parts = [self.of(a) for a in eqn.invars]
+        if not any(parts):
+            return None
+        rule = op.factor_rule(tuple([a.aval.shape for a in eqn.invars]),
+                              tuple([v.aval.shape for v in eqn.outvars]), eqn.params)
+        own = {rule.operands[i][p[1]] for i, p in enumerate(parts) if p is not None}
+        if len(own) != 1 or len(f := own.pop()) != 1 or rule.factors[f[0]].blocked:
+            return None
+        return rule, f[0]
+
+    def of_parts(self, eqn: Equation, rule: FactorRule, f: int) -> list[Atom] | None:
+        """The equation of each part along a factor."""
+        operands: list[list[Atom]] = []
+        for a, dims in zip(eqn.invars, rule.operands, strict=True):
+            part, at = self.of(a), [d for d, own in enumerate(dims) if f in own]
+            if part is not None and at == [part[1]]:
+                operands.append(part[0])
+            elif part is not None or len(at) > 1 or at and dims[at[0]] != (f,):
+                return None
+            else:
+                own = self.shared(a, at)
+                if own is None:
+                    return None
+                operands.append(own)
+        return [self.alike(eqn, rule, f, own) for own in zip(*operands, strict=True)]
+
+    def shared(self, a: Atom, at: Sequence[int]) -> list[Atom] | None:
+        """The part of a value, that is not made of parts, for each part of others."""
+        if not at:
+            return [a] * len(self.ends)
+        if not self.flat:
+            return [cut(self.m, a, at[0], start, end) for start, end in zip(
+                (0, *self.ends), self.ends, strict=False)]
+        eqn = None if isinstance(a, Literal) else self.m.maker(a)
+        if eqn is None or eqn.op.name != "broadcast_in_dim" or eqn.invars[0].aval.shape:
+            return None
+        return [eqn.invars[0]] * len(self.ends)
+
+    def alike(self, eqn: Equation, rule: FactorRule, f: int, operands: Sequence[Atom]) -> Atom:
+        """The equation of these operands."""
+        if self.flat and eqn.op.rule == ELEMENTWISE:
+            shape = max((a.aval.shape for a in operands), key=len)
+            whole = [a if a.aval.shape == shape or isinstance(a, Literal) else self.m.emit(
+                OPS["broadcast_in_dim"], a, shape=shape, broadcast_dimensions=(), sharding=None)
+                for a in operands]
+            return self.m.emit(eqn.op, *whole, **eqn.params)
+        if self.flat:
+            axes = tuple(range(operands[0].aval.ndim))
+            return self.m.emit(eqn.op, *operands, **{**eqn.params, "axes": axes})
+        size = next(a.aval.shape[d] for a, dims in zip(operands, rule.operands, strict=True)
+                        for d, own in enumerate(dims) if own == (f,))
+        shapes = tuple([tuple([size if own == (f,) else n for n, own in zip(
+            v.aval.shape, dims, strict=True)]) for v, dims in zip(
+                eqn.outvars, rule.results, strict=True)])
+        params = eqn.params if eqn.op.resize is None else eqn.op.resize(
+            eqn.params, tuple([a.aval.shape for a in operands]), shapes)
+        return self.m.emit(eqn.op, *operands, **params)
+
+
+def _reduced_first(m: Match) -> Atom | None:
+    """The same made of each part, reduced, and theirs combined."""
+    if "concatenate" not in m.program.op_names:
+        return None
+    for flat in (True, False):
+        if flat and (m.eqn.op.name not in _COMBINED or m.eqn.invars[0].aval.ndim != 1):
+            continue
+        value = Parts(m, flat).reduced(m.eqn)
+        if value is not None:
+            return fit(m, value)
+    return None
+
+
+def _change(name: str, pattern: str, made: Callable, why: str, words: str) -> CodeChange:
+    return CodeChange(Rewrite(name, pattern, made, why=why), words, lambda m: "")
+
+
+JOINS: tuple[CodeChange, ...] = (
+    _change("reduce parts first", "out = reduce_sum|reduce_max|reduce_min value {axes}",
+            _reduced_first, "parts are reduced where they are, and none is moved to be joined",
+            "reduce each part by itself instead of what joins them"),
+    _change("products of parts", "out = dot_general|conv_general_dilated x y", _reduced_first,
+            "parts stay where they are, and their products are added",
+            "add up products of each part instead of joining parts for one"),
+)

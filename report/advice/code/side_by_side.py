@@ -1,0 +1,117 @@
+"""The rows of several parts side by side, instead of one part behind the other.
+
+Of a dimension that is made of parts, such as two batches in one or queries, keys and values in one
+weight, blocks are not blocks of the parts: where it is split, and a part read alone, rows are
+exchanged. With one group of rows of each part in turn each device has the same rows of all parts.
+What follows from such a value has its rows in that order, as long as rows are computed each by
+itself or reduced; everywhere else they are brought back into the order that is expected there.
+
+`SideBySide` is the change as data; reordering.py makes it, seeds.py finds where.
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ....ir.program import Program, Var
+from ....ir.source.location import UNKNOWN, Location
+from ....ir.source.wording import numbered
+from ....ir.support.named_tuple import NamedTuple
+from ...reasons.causes import where
+from ...reasons.value_paths import inner_programs
+from .reordering import NONE, Walk
+from .row_order import Order, Rows
+
+PASSED = "passed side by side"          # in the memo of a program: `Passed` of each change of it
+
+
+@dataclass(frozen=True)
+class SideBySide:
+    """Put rows of parts side by side: of what a line joins, or of arguments, given by position.
+
+    at: the line's place, () for arguments. dim, group: the dimension, and the rows of a group.
+    counts: how many groups of each part stand together.
+    """
+    at: tuple
+    arguments: tuple[int, ...]
+    dim: int
+    group: int
+    counts: tuple[int, ...]
+    name: str = field(default="", compare=False)
+    location: Location = field(default=UNKNOWN, compare=False)
+
+    @property
+    def text(self) -> str:
+        parts = f"the {len(self.counts)} parts"
+        if self.at:
+            at = f" at {numbered('line', 'lines', [self.location.line])}" if (
+                self.location.line) else ""
+            return (f"join rows of {parts} side by side (stacked behind dimension {self.dim}), "
+                    f"instead of one part behind the other,{at}")
+        return (f"keep {self.name} with rows of {parts} of dimension {self.dim} side by side, "
+                "instead of one part behind the other")
+
+    def of(self, arguments: Sequence[int]) -> SideBySide:
+        """The same of other arguments."""
+        return SideBySide(self.at, tuple(arguments), self.dim, self.group, self.counts, self.name,
+                          self.location)
+
+    def made(self, program: Program) -> Program:
+        """The program with the change; `PASSED` in its memo says what it takes and gives so."""
+        order = Order(self.counts)
+        if self.at:
+            return _joined(program, self, order)
+        kept: dict[Var, Rows] = {program.invars[i]: {self.dim: self.group} for i in self.arguments}
+        while True:
+            walk = Walk(program, order, kept)
+            walk.run()
+            if not walk.pulled:
+                break
+            kept = _united(kept, walk.pulled)
+        like = {(v.aval.shape, *rows.items()) for v, rows in kept.items()}
+        results = {i: rows for i, a in enumerate(program.outvars)
+                   if (rows := walk.rows_of(a)) and (a.aval.shape, *rows.items()) in like}
+        new = walk.done([results.get(i, NONE) for i in range(len(program.outvars))])
+        arguments = {i: kept[v] for i, v in enumerate(program.invars) if v in kept}
+        new.memo[PASSED] = (*program.memo.get(PASSED, ()), Passed(order, arguments, results))
+        return new
+
+
+class Passed(NamedTuple):
+    """The arguments and results of a program that have rows side by side, by position."""
+    order: Order
+    arguments: dict[int, Rows]
+    results: dict[int, Rows]
+
+
+def _united(one: Mapping[Var, Rows], other: Mapping[Var, Rows]) -> dict[Var, Rows]:
+    return {v: {**one.get(v, NONE), **other.get(v, NONE)} for v in (*one, *other)}
+
+
+def _joined(program: Program, change: SideBySide, order: Order) -> Program:
+    """The program, nested ones included, with what a line joins side by side."""
+    eqns, joins = [], {}
+    for n, eqn in enumerate(program.eqns):
+        new = {}
+        for (_, name, j), inner in inner_programs(eqn, n):
+            made = _joined(inner, change, order)
+            if made is not inner:
+                held = new.get(name, eqn.params[name])
+                new[name] = made if j < 0 else (*held[:j], made, *held[j + 1:])
+        eqns.append(eqn.replace(params={**eqn.params, **new}) if new else eqn)
+        if eqn.op.name == "concatenate" and where(eqn.location) == change.at and (
+                eqn.params["dimension"] == change.dim and tuple(
+                    [a.aval.shape[change.dim] for a in eqn.invars]) == tuple(
+                        [c * eqn.outvars[0].aval.shape[change.dim] // order.total
+                         for c in change.counts])):
+            joins[n] = {change.dim: change.group}
+    if not joins and all(a is b for a, b in zip(eqns, program.eqns, strict=True)):
+        return program
+    within = program.replace(eqns=eqns)
+    within.memo.update({k: v for k, v in program.memo.items() if k == "meshes"})
+    if not joins:
+        return within
+    walk = Walk(within, order, {})
+    walk.parameters = set()
+    walk.run(joins)
+    return walk.done([NONE] * len(within.outvars))
