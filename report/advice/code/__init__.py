@@ -1,5 +1,7 @@
 """Changes to the user's code after which less is exchanged and the same is computed.
 
-`changes.py` finds them in a program; `rewrites.py`, `blocks.py`, `one_block.py`, `selections.py`
-and `loops.py` declare them; `shard_map_bodies.py` has those of what a `shard_map` is given.
+`changes.py` finds them in a program; `rewrites.py`, `weights.py`, `blocks.py`, `one_block.py`,
+`selections.py`, `joins.py` and `loops.py` declare them; `shard_map_bodies.py` has those of what a
+`shard_map` is given. `side_by_side.py` puts rows of parts in another order: `seeds.py` finds where,
+`reordering.py` walks over the program, `row_order.py` says what that order is.
 """
