@@ -23,13 +23,13 @@ from ..ir.spec import PartitionSpec
 from ..ir.support.named_tuple import NamedTuple
 from ..ir.support.spelling import none_such
 from ..ir.values.shape_struct import ShapeDtypeStruct
+from ..ir.values.typeof import typeof
 from ..partitioner.cost.hardware import Hardware
 from ..partitioner.cost.prices import Objective
 from ..partitioner.cost.topology import Topology
 from ..report.advice.changes import Argument, Change, Result, edited
 from ..report.explanation import Explanation
 from ..tracer.shardings.mesh_context import use_abstract_mesh
-from ..tracer.staging.tracer import typeof
 from ..tracer.trees import tree
 from .meshes import given_mesh, meshes_of, searched_mesh
 from .proposal import Proposal

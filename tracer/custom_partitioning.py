@@ -33,9 +33,9 @@ from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.support.named_tuple import NamedTuple
 from ..ir.types import ArrayType, Entries, array_type
 from ..ir.values.shape_struct import ShapeDtypeStruct
+from ..ir.values.typeof import typeof
 from .sharding_rules import SdyShardingRule
 from .staging.staging import trace_to_program
-from .staging.tracer import typeof
 from .trees import tree
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")

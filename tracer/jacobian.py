@@ -20,6 +20,7 @@ from ..ir.settings.context import x64_enabled
 from ..ir.shardings.sharding import named_sharding_abstract
 from ..ir.spec import spec_from_entries
 from ..ir.types import ArrayType
+from ..ir.values.typeof import typeof
 from . import sharding_notes
 from .autodiff.checks import (
     check_callable,
@@ -31,7 +32,6 @@ from .autodiff.checks import (
 from .autodiff.forward import matching
 from .autodiff.grad import by_argnums, index_or_indices, jvp, vjp
 from .batching.vmap import vmap
-from .staging.tracer import typeof
 from .trees import tree
 
 

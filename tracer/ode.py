@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..ir.dtypes import issubdtype
+from ..ir.values.typeof import typeof
 from . import jnp, lax
 from .autodiff.custom.closures import closure_convert
 from .autodiff.custom.custom_vjp import custom_vjp
 from .autodiff.grad import vjp
 from .batching.vmap import vmap
 from .flatten_util import ravel_pytree
-from .staging.tracer import typeof
 from .trees import tree
 
 # The method's coefficients: where in the step each slope is taken, and from which slopes.

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...tracer.staging.tracer import typeof
+from ...ir.values.typeof import typeof
 from ...tracer.trees import tree
 
 __all__ = ["dce_sink"]

@@ -17,6 +17,7 @@ from ...ir.passes import DONATED, TEXT_ATTRIBUTES, Requests
 from ...ir.program import Program
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.types import ArrayType
+from ...ir.values.typeof import typeof
 from ...partitioner.cost.hardware import Hardware
 from ...partitioner.cost.prices import Objective
 from ...partitioner.passes import PREPARE, PartitionRequest
@@ -29,7 +30,6 @@ from ...report.advice.code.side_by_side import PASSED, Passed, SideBySide
 from ...report.advice.repetition import Shortened
 from ...runtime.arrays.array import ArrayImpl
 from ...tracer.autodiff.replay import evaluate, stage
-from ...tracer.staging.tracer import typeof
 from ...tracer.trees import tree
 from ..execution.executable import Executable
 from ..execution.programs import asked_arguments, further

@@ -12,11 +12,11 @@ from ...ir.shardings.sharding import Sharding
 from ...ir.types import ArrayType
 from ...ir.values.array import Array
 from ...ir.values.shape_struct import ShapeDtypeStruct
+from ...ir.values.typeof import canonical_value, typeof
 from ...runtime.arrays.array import ArrayImpl
 from ...runtime.processes.coordinator import current_coordinator
 from ...runtime.storage import LocalBlocks, Stored, memory_of, new_stored, on_mesh
-from ...tracer.staging.staging import canonical_value
-from ...tracer.staging.tracer import Tracer, typeof
+from ...tracer.staging.tracer import Tracer
 
 
 def placed_sharding(x: Any) -> Sharding | None:

@@ -15,6 +15,7 @@ from ...ir.shardings.gspmd import is_single_device
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.support.caches import module_table
 from ...ir.support.lazy import lazy_import
+from ...ir.values.typeof import typeof
 from ...partitioner.pipeline import Options
 from ...runtime.arrays.array import ArrayImpl
 from ...runtime.arrays.assembly import make_array_from_callback
@@ -23,7 +24,7 @@ from ...tracer.shard_map import region_values
 from ...tracer.shardings import sharding_functions
 from ...tracer.staging import constants
 from ...tracer.staging.staging import record_mesh, trace_to_program
-from ...tracer.staging.tracer import Tracer, typeof
+from ...tracer.staging.tracer import Tracer
 from .arguments import leaf_key, placed_sharding
 from .call_capture import WATCH, EagerCall
 from .executable import Executable

@@ -12,7 +12,7 @@ from ...ir.diagnostics.errors import JaxRuntimeError
 from ...ir.settings.managers import transfer_allowed
 from ...ir.support.lazy import lazy_import
 from ...ir.values.array import Array
-from ...tracer.staging.tracer import typeof
+from ...ir.values.typeof import typeof
 
 logging = lazy_import("logging")
 

@@ -18,11 +18,10 @@ from ...ir.meshes.process import THREAD
 from ...ir.settings.context import config, usual_context
 from ...ir.support.caches import tables
 from ...ir.support.named_tuple import NamedTuple
-from ...ir.values.typeof import type_of_constant
+from ...ir.values.typeof import canonical_value, type_of_constant
 from ...runtime.arrays.array import ARRAYS, ArrayImpl
 from ...runtime.processes import coordinator
 from ...tracer.staging.signature import Arguments
-from ...tracer.staging.staging import canonical_value
 from ...tracer.trees import tree
 
 KEY, WHOLE = attrgetter("_key"), attrgetter("_whole")

@@ -16,8 +16,9 @@ from ...ir.spec import PartitionSpec
 from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
 from ...ir.values.shape_struct import ShapeDtypeStruct
+from ...ir.values.typeof import typeof
 from ...runtime.arrays.array import ARRAYS
-from ...tracer.staging.tracer import Tracer, typeof
+from ...tracer.staging.tracer import Tracer
 from ...tracer.trees import tree
 from ..execution.arguments import leaf_keys, placed_sharding, stored_value
 from ..execution.executable import Executable, on_engine

@@ -14,8 +14,8 @@ from ...ir.spec import PartitionSpec
 from ...ir.support.lazy import lazy_import
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.values.shape_struct import ShapeDtypeStruct
+from ...ir.values.typeof import typeof
 from ...tracer.staging.signature import Arguments
-from ...tracer.staging.tracer import typeof
 from ..imported import Imported
 from ..stablehlo.module import Module
 from . import control, special  # noqa: F401  (they enter their rules)

@@ -9,7 +9,7 @@ from ...ir.diagnostics.diagnostic import fail
 from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.source.location import Location, ParsedLocation
 from ...ir.support.caches import cached
-from ...tracer.staging.tracer import typeof
+from ...ir.values.typeof import typeof
 from ..files import is_library
 from ..registered import REGISTERED
 from ..rules import Rule, Rules, traced_at

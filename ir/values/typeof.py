@@ -82,6 +82,12 @@ def type_of_constant(x: Any) -> ArrayType:
     raise TypeError(f"Argument '{x}' of type {type(x)} is not a valid JAX type")
 
 
+def canonical_value(x: Any) -> np.ndarray:
+    """A numpy array of the dtype that `x` has in programs (64-bit narrowed unless x64 is on)."""
+    value = np.asarray(x)
+    return value.astype(canonicalize_dtype(value.dtype, x64_enabled()), copy=False)
+
+
 def refuse_masked(x: Any) -> None:
     """Raise ValueError for a masked array of numpy: what the mask hides would count."""
     if "numpy.ma" in sys.modules and isinstance(x, np.ma.MaskedArray):     # loads slowly

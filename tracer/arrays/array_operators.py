@@ -8,6 +8,7 @@ import numpy as np
 
 from ...ir.api_boundary import SIGNS, process_exception
 from ...ir.values.array import Array
+from ...ir.values.typeof import typeof
 from ..indexing.indexing import get_item
 from ..jnp.creation import arrays
 from ..jnp.elementwise import division, powers, rounding, two_operands
@@ -21,7 +22,7 @@ from ..jnp.matrices import contraction
 from ..jnp.reductions import reduce as reductions
 from ..staging.constants import as_array
 from ..staging.staging import current_builder
-from ..staging.tracer import Tracer, typeof
+from ..staging.tracer import Tracer
 
 _ACCEPTED = (Array, int, float, complex, bool, np.ndarray, np.generic)
 _CONTAINERS = (list, tuple, set, dict)

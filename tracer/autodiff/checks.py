@@ -10,7 +10,7 @@ from ...ir.dtypes import float0, is_extended, issubdtype
 from ...ir.ops.derivatives import cotangent_type, has_tangent
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType, same_type
-from ..staging.tracer import typeof
+from ...ir.values.typeof import typeof
 
 
 def check_callable(f: Any) -> None:

@@ -12,9 +12,10 @@ from ...ir.settings.context import STATE
 from ...ir.settings.phases import phase
 from ...ir.support.immutable import immutable
 from ...ir.values.array import Array
+from ...ir.values.typeof import typeof
 from ..staging.signature import function_name
 from ..staging.staging import Builder
-from ..staging.tracer import Tracer, typeof
+from ..staging.tracer import Tracer
 from ..trees import tree
 from .custom import custom_jvp, custom_vjp
 from .forward import Linear, Mask, linearize_program, push_program

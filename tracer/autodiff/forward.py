@@ -21,9 +21,10 @@ from ...ir.settings.context import STATE, interpreter_context
 from ...ir.source.location import Location
 from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType
+from ...ir.values.typeof import typeof
 from ..staging.bound_names import copy_names
 from ..staging.staging import Builder, collector_paused
-from ..staging.tracer import Tracer, typeof
+from ..staging.tracer import Tracer
 from .nested.rules import CALLS
 from .replay import Replay, Scalar, live_equations, operand, process, scalar, stage
 from .rule_memo import RuleMemo, rule_memo

@@ -19,10 +19,10 @@ from ...ir.ops.derivatives import cotangent_type, full_like, has_tangent
 from ...ir.program import Literal
 from ...ir.types import ArrayType, same_type
 from ...ir.values.shape_struct import ShapeDtypeStruct
+from ...ir.values.typeof import typeof
 from .. import sharding_notes
 from ..references import through
 from ..staging.signature import function_name
-from ..staging.tracer import typeof
 from ..trees import tree
 from .checks import (
     check_callable,

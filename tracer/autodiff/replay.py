@@ -18,13 +18,13 @@ from ...ir.source.location import UNKNOWN, Location, is_ours
 from ...ir.spec import PartitionSpec
 from ...ir.types import ArrayType
 from ...ir.values.array import Array
+from ...ir.values.typeof import canonical_value, type_of_constant, typeof
 from ..references.frames import no_references
 from ..staging.bound_names import copy_names
 from ..staging.leaks import watching
 from ..staging.signature import function_name
-from ..staging.staging import Builder, canonical_value, trace_to_program
+from ..staging.staging import Builder, trace_to_program
 from ..staging.steps import value_of
-from ..staging.tracer import type_of_constant, typeof
 from ..trees import tree
 
 

@@ -16,7 +16,7 @@ from ...ir.ops.derivatives import add_any, cotangent_type
 from ...ir.program import Equation, Literal, Program, Var
 from ...ir.settings.context import STATE
 from ...ir.types import ArrayType
-from ..staging.tracer import typeof
+from ...ir.values.typeof import typeof
 from .forward import Mask, with_weakness, zero_tangent
 from .nested.rules import CALLS
 from .replay import Replay, Scalar, live_equations, operand, process, stage

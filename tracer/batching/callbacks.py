@@ -19,8 +19,8 @@ from ...ir.ops.control.callback import (
 )
 from ...ir.ops.derivatives import move_first, whole_along
 from ...ir.types import ArrayType, array_type
+from ...ir.values.typeof import typeof
 from ..lax.control.loops import scan
-from ..staging.tracer import typeof
 from .rules import Batched, Dims, MappedAxis, rule
 
 Types = Sequence[ArrayType]

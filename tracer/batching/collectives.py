@@ -25,7 +25,7 @@ from ...ir.ops.derivatives import (
 )
 from ...ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
 from ...ir.types import ArrayType, array_type
-from ..staging.tracer import typeof
+from ...ir.values.typeof import typeof
 from .rules import (
     NAMED_RULES,
     Batched,

@@ -18,7 +18,7 @@ from ...ir.ops.control.loops_and_branches import cond_p, item_type, scan_p, whil
 from ...ir.ops.derivatives import explicit_sharding
 from ...ir.program import Program, Var
 from ...ir.types import ArrayType
-from ..staging.tracer import typeof
+from ...ir.values.typeof import typeof
 from .programs import (
     ANYWHERE,
     batch_program,

@@ -16,9 +16,9 @@ from ...ir.ops.control.custom import custom_jvp_call_p, custom_linear_solve_p, c
 from ...ir.ops.derivatives import has_tangent
 from ...ir.program import Program, Var
 from ...ir.types import ArrayType
+from ...ir.values.typeof import typeof
 from ..autodiff.custom.common import SymbolicZero
 from ..autodiff.forward import zero_tangent
-from ..staging.tracer import typeof
 from .interpreter import map_flat
 from .programs import ANYWHERE, batch_program
 from .rules import Batched, Dims, MappedAxis, element_type, rule, to_dim

@@ -21,11 +21,11 @@ from ...ir.diagnostics.diagnostic import fail
 from ...ir.ops.control.custom import custom_jvp_call_p
 from ...ir.ops.derivatives import has_tangent
 from ...ir.settings.context import STATE
+from ...ir.values.typeof import typeof
 from .. import lax
 from ..autodiff.custom.common import ONE, call_program, forward_rules, function_name, positional
 from ..autodiff.forward import zero_tangent
 from ..autodiff.grad import jvp
-from ..staging.tracer import typeof
 from ..trees import tree
 from .interpreter import map_flat
 from .rules import Batched, MappedAxis, move_dim

@@ -15,9 +15,9 @@ from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.settings.context import STATE
 from ...ir.source.location import UNKNOWN
 from ...ir.types import ArrayType
+from ...ir.values.typeof import typeof
 from ..staging.staging import current_builder, record_mesh, trace_to_program
 from ..staging.steps import value_of
-from ..staging.tracer import typeof
 from .rules import (
     Batched,
     Dims,

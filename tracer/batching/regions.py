@@ -21,7 +21,7 @@ from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.support.immutable import replace
 from ...ir.support.scopes import override
 from ...ir.types import ArrayType
-from ..staging.tracer import typeof
+from ...ir.values.typeof import typeof
 from .programs import batch_program
 from .rules import Batched, Dims, MappedAxis, program_axis_names, rule
 

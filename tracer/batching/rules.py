@@ -26,7 +26,7 @@ from ...ir.shardings.sharding import named_sharding_abstract
 from ...ir.spec import UNCONSTRAINED, spec_from_entries
 from ...ir.support.immutable import immutable, replace
 from ...ir.types import ArrayType
-from ..staging.tracer import typeof
+from ...ir.values.typeof import typeof
 from .rule_memo import place_of
 
 Dims = Sequence[int | None]

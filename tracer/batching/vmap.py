@@ -17,10 +17,10 @@ from typing import Any
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.inference.unreduced import is_pending, refuse_pending
 from ...ir.settings.context import STATE, config
+from ...ir.values.typeof import typeof
 from ..lax.control.mapping import VMAP
 from ..references import through
 from ..staging import leaks
-from ..staging.tracer import typeof
 from ..trees import tree
 from . import callbacks as batching_callbacks
 from . import collectives as batching_collectives

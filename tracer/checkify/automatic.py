@@ -12,12 +12,12 @@ import numpy as np
 from ...ir.dtypes import issubdtype
 from ...ir.program import Equation
 from ...ir.spec import PartitionSpec
+from ...ir.values.typeof import typeof
 from ..autodiff.replay import Scalar, process
 from ..jnp.elementwise.logic import isnan
 from ..jnp.manipulation.joining import stack
 from ..jnp.reductions.reduce import any as any_of
 from ..shardings.sharding_functions import reshard
-from ..staging.tracer import typeof
 from .errors import DivisionByZeroError, Error, JaxException, NaNError, OOBError, failure
 
 Enabled = frozenset[type[JaxException]]

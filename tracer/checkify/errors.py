@@ -18,8 +18,8 @@ from ...ir.source.location import Location
 from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType
 from ...ir.values.shape_struct import ShapeDtypeStruct
+from ...ir.values.typeof import typeof
 from ..jnp.indexing.searching import where
-from ..staging.tracer import typeof
 from ..trees import tree
 
 Kinds = dict["ErrorEffect", tuple[ArrayType, ...]]      # types of what an Error holds of each

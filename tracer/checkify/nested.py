@@ -18,10 +18,10 @@ from ...ir.spec import PartitionSpec
 from ...ir.support.immutable import immutable
 from ...ir.support.scopes import override
 from ...ir.types import ArrayType
+from ...ir.values.typeof import typeof
 from ..autodiff.forward import zero_tangent
 from ..autodiff.replay import Replay, evaluate, operand, process, stage
 from ..batching.control import ANY_INDEX
-from ..staging.tracer import typeof
 from ..trees import tree
 from .automatic import RULES, Enabled, rule
 from .errors import Error, Kinds

@@ -20,7 +20,7 @@ from ...ir.ops.control import callback as ops
 from ...ir.settings.context import STATE, x64_enabled
 from ...ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from ...ir.types import ArrayType, array_type
-from ..staging.tracer import typeof
+from ...ir.values.typeof import typeof
 from ..trees import tree
 
 VMAP_METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all",

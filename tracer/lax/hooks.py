@@ -17,11 +17,12 @@ from ...ir.dtypes import parse_long
 from ...ir.ops.control.call import composite_p
 from ...ir.ops.elementwise.identity import stage_p
 from ...ir.values.array import Array
+from ...ir.values.typeof import typeof
 from ..operands.dtype_promotion import user_dtype
 from ..operands.rank_promotion import shape_of
 from ..shardings.sharding_functions import traced_or_run
 from ..staging.constants import as_array
-from ..staging.tracer import Tracer, typeof
+from ..staging.tracer import Tracer
 from ..trees import tree
 from .contraction import dot_general
 from .control.bodies import trace_body

@@ -27,11 +27,11 @@ from ...ir.ops.indexing.scatter import (
 )
 from ...ir.ops.movement.joining import concatenate_p
 from ...ir.ops.reductions.reduction import reduce_max_p
+from ...ir.values.typeof import typeof
 from .. import sharding_notes
 from ..operands.dtype_promotion import convert, dtype_name
 from ..operands.rank_promotion import shape_of
 from ..staging.constants import as_array
-from ..staging.tracer import typeof
 from .control.loops import fori_loop
 from .creation import full_like
 from .shape import broadcast, expand_dims

@@ -28,13 +28,14 @@ from ...ir.ops.reductions.reduction import (
 from ...ir.ops.reductions.sorting import sort_p, top_k_p
 from ...ir.types import array_type
 from ...ir.values.array import Array
+from ...ir.values.typeof import typeof
 from .. import sharding_notes
 from ..operands.dtype_promotion import convert, dtype_name, user_dtype
 from ..operands.rank_promotion import shape_of
 from ..operands.shape_arguments import canonical_axes, canonical_axis
 from ..shardings.out_sharding import output_sharding
 from ..staging.staging import trace_to_program
-from ..staging.tracer import Tracer, typeof
+from ..staging.tracer import Tracer
 from ..trees import tree
 from . import elementwise
 

@@ -13,10 +13,10 @@ from ...ir.shardings.gspmd import GSPMDSharding, named_on, single_device_mesh
 from ...ir.shardings.sharding import NamedSharding, Sharding, named_sharding_abstract
 from ...ir.source.wording import warn
 from ...ir.spec import PartitionSpec
+from ...ir.values.typeof import typeof
 from ..staging.call_places import bind_where_called
 from ..staging.constants import as_array, put_on_device
 from ..staging.staging import current_builder, record_mesh
-from ..staging.tracer import typeof
 from ..trees import tree
 
 _REPLICATED = PartitionSpec()

@@ -23,6 +23,7 @@ from ...ir.spec import spec_from_entries
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from ...ir.values.array import Array
+from ...ir.values.typeof import typeof
 from ..operands.dtype_promotion import dtype_name, user_dtype
 from ..operands.rank_promotion import broadcast_shapes, shape_of
 from ..operands.scalars import float_default, int_default
@@ -30,7 +31,6 @@ from ..operands.shape_arguments import static_shape
 from ..shardings.auto_mode import in_auto_mode
 from ..shardings.out_sharding import canonicalize_sharding
 from ..staging.staging import trace_to_program
-from ..staging.tracer import typeof
 from .keys import checked_key
 
 Shape = tuple[int, ...]

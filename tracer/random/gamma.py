@@ -13,12 +13,12 @@ import numpy as np
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.ops.random.gamma import random_gamma_p
 from ...ir.values.array import Array
+from ...ir.values.typeof import typeof
 from .. import jnp, lax
 from ..operands.dtype_promotion import convert
 from ..operands.rank_promotion import shape_of
 from ..operands.shape_arguments import static_shape
 from ..shardings.out_sharding import canonicalize_sharding
-from ..staging.tracer import typeof
 from .continuous import sample_exponential, sample_normal
 from .drawing import Shape, check_shape, draw, draw_numbers, sampled_dtype, sampled_sharding
 from .keys import checked_key, split_off

@@ -13,7 +13,7 @@ from ...ir.diagnostics.diagnostic import fail
 from ...ir.ops.elementwise.convert import convert_element_type_p
 from ...ir.types import ArrayType
 from ...ir.values.array import Array
-from ..staging.tracer import typeof
+from ...ir.values.typeof import typeof
 
 
 class Slice:

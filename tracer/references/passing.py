@@ -10,9 +10,9 @@ from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.ops.control.loops_and_branches import item_type
+from ...ir.values.typeof import typeof
 from ..staging.signature import Arguments, function_name
 from ..staging.staging import trace_to_program
-from ..staging.tracer import typeof
 from ..trees import tree
 from .frames import PASSED, Box, Frame
 from .ref import AnyRef, TransformedRef, inner_refs, references, refuse_result

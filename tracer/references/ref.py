@@ -18,7 +18,7 @@ from ...ir.ops.elementwise.convert import convert_element_type_p
 from ...ir.source.location import Location, capture
 from ...ir.types import ArrayType, array_type
 from ...ir.values.array import Array
-from ..staging.tracer import typeof
+from ...ir.values.typeof import typeof
 from .elements import fitting, index_of, is_all
 from .frames import Box, traced_by
 

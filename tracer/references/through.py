@@ -12,8 +12,9 @@ from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.ops.control.loops_and_branches import item_type
+from ...ir.values.typeof import typeof
 from ..staging.signature import function_name
-from ..staging.tracer import Tracer, typeof
+from ..staging.tracer import Tracer
 from ..trees import tree
 from .frames import (
     BOXES,

@@ -9,7 +9,7 @@ from ...ir.meshes.mesh import AbstractMesh, AxisType, Mesh
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec
 from ...ir.types import ArrayType
-from ..staging.tracer import typeof
+from ...ir.values.typeof import typeof
 
 Types = Sequence[ArrayType]
 Specs = Sequence[PartitionSpec]

@@ -24,9 +24,10 @@ from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.settings.context import STATE
 from ...ir.spec import PartitionSpec
 from ...ir.types import ArrayType
+from ...ir.values.typeof import typeof
 from ..staging.staging import Builder
 from ..staging.steps import value_of
-from ..staging.tracer import Tracer, typeof
+from ..staging.tracer import Tracer
 
 RUN_PROGRAM: list[Callable[[Program, Sequence[Any]], Any]] = []     # set by the driver
 

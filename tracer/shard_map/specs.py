@@ -17,8 +17,8 @@ from ...ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
+from ...ir.values.typeof import typeof
 from ..staging.signature import paths_of, plain_function
-from ..staging.tracer import typeof
 from ..trees import tree
 from .checks import (
     check_cast,

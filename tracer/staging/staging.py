@@ -17,24 +17,23 @@ import numpy as np
 
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import UnexpectedTracerError
-from ...ir.dtypes import canonicalize_dtype
 from ...ir.inference.infer import infer, infer_anew
 from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.op import Op
 from ...ir.op_instance import SIGNATURES
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
-from ...ir.settings.context import STATE, config, x64_enabled
+from ...ir.settings.context import STATE, config
 from ...ir.source.location import Location
 from ...ir.support.collector import collector_paused
 from ...ir.types import ArrayType
 from ...ir.values.array import Array
-from ...ir.values.typeof import NUMPY_SCALARS
+from ...ir.values.typeof import NUMPY_SCALARS, type_of_constant, typeof
 from . import leaks
 from .bound_names import DEEP, Watch
 from .nesting import DEEP as DEEPLY
 from .nesting import make_room, refuse
 from .operand_casts import casts_of, reduce_scalars
-from .tracer import Tracer, type_of_constant, typeof
+from .tracer import Tracer
 
 
 class Builder:
@@ -327,7 +326,7 @@ def current_builder() -> Builder | None:
 
 
 def record_mesh(mesh: Mesh) -> None:
-    """Tell the current trace that the program names this concrete mesh (hence its devices)."""
+    """Record in the current trace that the program names this concrete mesh, and so its devices."""
     builder = current_builder()
     if builder is not None and mesh not in builder.meshes:
         builder.meshes.append(mesh)
@@ -391,9 +390,3 @@ def _trace(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], name: st
         del args, results
         leaks.check(builder)
     return program, builder.captured if parent is not None else []
-
-
-def canonical_value(x: Any) -> np.ndarray:
-    """A numpy array of the dtype that `x` has in programs (64-bit narrowed unless x64 is on)."""
-    value = np.asarray(x)
-    return value.astype(canonicalize_dtype(value.dtype, x64_enabled()), copy=False)

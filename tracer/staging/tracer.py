@@ -21,9 +21,6 @@ from ...ir.trees.pytree import PLAIN_LEAVES
 from ...ir.types import ArrayType
 from ...ir.values.array import Array
 from ...ir.values.conversions import check_bool, check_index, check_scalar
-from ...ir.values.typeof import check_int_fits as check_int_fits
-from ...ir.values.typeof import type_of_constant as type_of_constant
-from ...ir.values.typeof import typeof as typeof
 
 
 class Tracer(Array):

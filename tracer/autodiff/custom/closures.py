@@ -12,7 +12,8 @@ from typing import Any
 
 from ....ir.ops.derivatives import cotangent_type, has_tangent
 from ....ir.program import Program
-from ...staging.tracer import Tracer, typeof
+from ....ir.values.typeof import typeof
+from ...staging.tracer import Tracer
 from ...trees import tree
 from ..replay import evaluate, flat_program, scalar
 from .custom_vjp import custom_vjp

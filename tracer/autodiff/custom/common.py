@@ -13,8 +13,9 @@ from ....ir.op import Op
 from ....ir.program import Program
 from ....ir.settings.context import STATE, config, interpreter_context, x64_enabled
 from ....ir.types import ArrayType
+from ....ir.values.typeof import typeof
 from ...staging.signature import function_name, plain_function
-from ...staging.tracer import Tracer, typeof
+from ...staging.tracer import Tracer
 from ...trees import tree
 from ..forward import Forward, zero_tangent
 from ..recording import Recording, record

@@ -23,12 +23,12 @@ from ....ir.settings.context import STATE, x64_enabled
 from ....ir.source.location import Location, capture, is_ours
 from ....ir.support.caches import module_table
 from ....ir.types import ArrayType, same_type
+from ....ir.values.typeof import typeof
 from ... import lax
 from ...staging.compile_time import runs_at_once
 from ...staging.memoized import BUILDERS, may_warn
 from ...staging.signature import function_name
 from ...staging.steps import owner_of
-from ...staging.tracer import typeof
 from ...trees import tree
 from ..forward import zero_tangent
 from ..nested.rules import register

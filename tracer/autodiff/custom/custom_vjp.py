@@ -25,10 +25,11 @@ from ....ir.ops.derivatives import cotangent_type, has_tangent
 from ....ir.settings.context import STATE, config, x64_enabled
 from ....ir.source.wording import mismatch
 from ....ir.types import ArrayType, same_type
+from ....ir.values.typeof import typeof
 from ...references import through
 from ...staging.compile_time import runs_at_once
 from ...staging.signature import function_name
-from ...staging.tracer import Tracer, typeof
+from ...staging.tracer import Tracer
 from ...trees import tree
 from ..checks import tangent_type
 from ..nested.rules import register

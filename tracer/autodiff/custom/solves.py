@@ -14,10 +14,10 @@ from ....ir.ops.control.custom import custom_linear_solve_p
 from ....ir.ops.derivatives import has_tangent
 from ....ir.program import Program
 from ....ir.types import ArrayType
+from ....ir.values.typeof import typeof
 from ...lax.control.bodies import Body, trace_body, with_common_captures
 from ...shardings.sharding_functions import traced_or_run
 from ...staging.constants import as_array
-from ...staging.tracer import typeof
 from ...trees import tree
 from ...trees.tree_api import PyTreeDef
 from ..forward import jvp_program, weak_flags, zero_tangent

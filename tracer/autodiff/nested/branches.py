@@ -15,7 +15,7 @@ from ....ir.ops.control.loops_and_branches import cond_p
 from ....ir.ops.derivatives import full_like
 from ....ir.program import Program, Var
 from ....ir.types import ArrayType
-from ...staging.tracer import typeof
+from ....ir.values.typeof import typeof
 from ..forward import Mask, jvp_program, matching
 from ..partial_eval import Split, split_program, unknown_results
 from ..replay import evaluate, stage

@@ -26,7 +26,7 @@ from ....ir.settings.context import STATE
 from ....ir.spec import PartitionSpec, spec_from_entries
 from ....ir.support.scopes import override
 from ....ir.types import ArrayType
-from ...staging.tracer import typeof
+from ....ir.values.typeof import typeof
 from ..forward import jvp_program, weak_flags
 from ..partial_eval import Split, split_program
 from ..replay import evaluate, stage

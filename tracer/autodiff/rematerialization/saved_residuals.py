@@ -8,9 +8,9 @@ from typing import Any
 from ....ir.ops.control.custom import name_p
 from ....ir.program import Equation, Literal, Var
 from ....ir.types import ArrayType
+from ....ir.values.typeof import typeof
 from ...staging.signature import Arguments
 from ...staging.staging import trace_to_program
-from ...staging.tracer import typeof
 from ...trees import tree
 from ..custom.common import function_name
 from ..grad import vjp

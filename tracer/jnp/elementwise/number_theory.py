@@ -7,6 +7,7 @@ import numpy as np
 
 from ....ir.dtypes import issubdtype
 from ....ir.ops.reductions.reduction import reduce_or_p
+from ....ir.values.typeof import typeof
 from ... import lax
 from ...lax.control.bodies import vary
 from ...operands.broadcasting import broadcast_together, select_of
@@ -19,7 +20,6 @@ from ...operands.dtype_promotion import (
 )
 from ...operands.rank_promotion import shape_of
 from ...staging.constants import as_array
-from ...staging.tracer import typeof
 from .arithmetic import absolute
 
 

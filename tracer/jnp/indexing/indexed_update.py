@@ -31,6 +31,7 @@ from ....ir.shardings.sharding import named_sharding_abstract
 from ....ir.source.wording import warn
 from ....ir.spec import spec_from_entries
 from ....ir.values.array import Array
+from ....ir.values.typeof import typeof
 from ... import lax
 from ...indexing import indexing
 from ...indexing.gathering import Gathering, gathering
@@ -44,7 +45,6 @@ from ...shardings.eager_mesh import mesh_of_operands
 from ...shardings.out_sharding import canonicalize_sharding
 from ...staging.constants import as_array, is_array_like
 from ...staging.memoized import memoized
-from ...staging.tracer import typeof
 from ..creation.arrays import asarray
 from ..elementwise.powers import power as _power
 from ..elementwise.two_operands import divide as _divide

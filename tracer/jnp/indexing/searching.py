@@ -19,6 +19,7 @@ from ....ir.ops.movement.creation import iota_p
 from ....ir.ops.reductions.positions import argmax_p
 from ....ir.ops.reductions.sorting import sort_p
 from ....ir.values.array import Array
+from ....ir.values.typeof import typeof
 from ... import lax, sharding_notes
 from ...operands.broadcasting import broadcast_together, select_of, to_type
 from ...operands.dtype_promotion import (
@@ -34,7 +35,7 @@ from ...operands.shape_arguments import canonical_axis
 from ...shardings.eager_mesh import whole_beside
 from ...staging.constants import as_array
 from ...staging.memoized import memoized
-from ...staging.tracer import Tracer, typeof
+from ...staging.tracer import Tracer
 from ..elementwise.logic import truth
 from ..manipulation.joining import concatenate
 from ..manipulation.shaping import ravel

@@ -18,6 +18,7 @@ from ....ir.ops.movement.shape import broadcast_in_dim_p
 from ....ir.ops.movement.slicing import slice_p
 from ....ir.ops.reductions.sorting import sort_p
 from ....ir.values.array import Array
+from ....ir.values.typeof import typeof
 from ... import lax, sharding_notes
 from ...lax.slicing import held
 from ...operands.broadcasting import incompatible, to_type
@@ -29,7 +30,7 @@ from ...shardings.auto_mode import in_auto_mode
 from ...shardings.out_sharding import output_sharding
 from ...staging.constants import as_array, concrete_value
 from ...staging.memoized import memoized
-from ...staging.tracer import Tracer, typeof
+from ...staging.tracer import Tracer
 from ..creation.filled import zeros
 from ..creation.ranges import arange
 from ..elementwise.clipping import clip

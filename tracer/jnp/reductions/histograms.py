@@ -10,6 +10,7 @@ from ....ir.diagnostics.diagnostic import fail
 from ....ir.diagnostics.errors import ShardingTypeError
 from ....ir.ops.elementwise.arithmetic import add_p, div_p, sub_p
 from ....ir.ops.elementwise.comparison import eq_p
+from ....ir.values.typeof import typeof
 from ... import lax
 from ...lax.creation import filled_as
 from ...operands.broadcasting import select_of
@@ -27,7 +28,7 @@ from ...operands.scalars import LEVEL, int_default
 from ...shardings.auto_mode import in_auto_mode
 from ...shardings.out_sharding import canonicalize_sharding
 from ...staging.constants import as_array
-from ...staging.tracer import Tracer, typeof
+from ...staging.tracer import Tracer
 from ..creation.ranges import linspace
 from ..indexing.indexed_update import IndexUpdateRef
 from ..indexing.sorted_search import searchsorted

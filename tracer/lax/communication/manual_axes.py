@@ -18,8 +18,8 @@ from ....ir.ops.communication import collective as ops
 from ....ir.ops.elementwise.arithmetic import add_p, mul_p
 from ....ir.settings.context import STATE
 from ....ir.support.caches import cached
+from ....ir.values.typeof import typeof
 from ... import sharding_notes
-from ...staging.tracer import typeof
 from ...trees import tree
 
 Axes = tuple[str, ...]

@@ -24,8 +24,8 @@ from ....ir.ops.elementwise.select import select_n_p
 from ....ir.ops.movement.shape import broadcast_in_dim_p, squeeze_p
 from ....ir.settings.context import STATE
 from ....ir.values.array import Array
+from ....ir.values.typeof import typeof
 from ... import sharding_notes
-from ...staging.tracer import typeof
 from ...trees import tree
 from ..creation import full_like
 from ..shape import reshape, transpose

@@ -13,7 +13,7 @@ from ....ir.ops.elementwise.arithmetic import add_p, mul_p
 from ....ir.ops.elementwise.convert import convert_element_type_p
 from ....ir.ops.elementwise.select import select_n_p
 from ....ir.ops.movement.shape import broadcast_in_dim_p
-from ...staging.tracer import typeof
+from ....ir.values.typeof import typeof
 from ..creation import broadcasted_iota, full_like
 from ..elementwise import bitwise_and, div, ge, lt, sub
 from ..indexed import index_take

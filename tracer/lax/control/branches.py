@@ -15,12 +15,12 @@ import numpy as np
 from ....ir.ops.control.loops_and_branches import cond_p
 from ....ir.settings.context import jit_disabled
 from ....ir.values.array import Array
+from ....ir.values.typeof import typeof
 from ...operands.dtype_promotion import dtype_name
 from ...operands.rank_promotion import shape_of
 from ...operands.scalars import LEVEL
 from ...references import through
 from ...shardings.sharding_functions import traced_or_run
-from ...staging.tracer import typeof
 from ...trees import tree
 from .. import elementwise
 from ..conversion import convert_element_type

@@ -21,10 +21,11 @@ from ....ir.ops.control.loops_and_branches import item_type, scan_p, while_p
 from ....ir.program import Atom
 from ....ir.settings.context import jit_disabled, x64_enabled
 from ....ir.types import ArrayType, same_type
+from ....ir.values.typeof import typeof
 from ...operands.dtype_promotion import dtype_and_weak
 from ...references import through
 from ...shardings.sharding_functions import traced_or_run
-from ...staging.tracer import Tracer, typeof
+from ...staging.tracer import Tracer
 from ...trees import tree
 from .. import elementwise
 from ..conversion import convert_element_type

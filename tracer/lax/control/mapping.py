@@ -15,11 +15,11 @@ from ....ir.diagnostics.diagnostic import fail
 from ....ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ....ir.spec import spec_from_entries
 from ....ir.types import ArrayType
+from ....ir.values.typeof import typeof
 from ... import sharding_notes
 from ...operands.dtype_promotion import dtype_name
 from ...operands.rank_promotion import shape_of
 from ...operands.shape_arguments import canonical_axis
-from ...staging.tracer import typeof
 from ...trees import tree
 from .. import elementwise
 from ..shape import concatenate, pad, reshape, rev

@@ -9,7 +9,8 @@ from .....ir.diagnostics.diagnostic import fail
 from .....ir.program import Var
 from .....ir.settings.context import STATE
 from .....ir.types import ArrayType
-from .....tracer.staging.tracer import Tracer, typeof
+from .....ir.values.typeof import typeof
+from .....tracer.staging.tracer import Tracer
 from ...interpreters import ad
 from .primitive import Primitive
 

@@ -13,10 +13,10 @@ from typing import Any
 from .....ir.diagnostics.diagnostic import fail
 from .....ir.ops.control.custom import custom_jvp_call_p
 from .....ir.settings.context import STATE
+from .....ir.values.typeof import typeof
 from .....tracer.autodiff.custom.common import SymbolicZero, call_program
 from .....tracer.autodiff.forward import zero_tangent
 from .....tracer.batching.rules import Batched, MappedAxis
-from .....tracer.staging.tracer import typeof
 from .....tracer.trees import tree
 from ...interpreters import ad, batching
 
