@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..ir.dtypes import float0, issubdtype
+from ..ir.values.typeof import typeof
 from . import jnp, lax
 from .autodiff.grad import jvp
-from .staging.tracer import typeof
 from .trees import tree
 
 
@@ -72,23 +72,25 @@ Array(0., dtype=float32, weak_type=True)])
         trees.append(out_tree)
         return out
 
-    def with_derivatives(k: int) -> Callable[[Any], list[list[Any]]]:
-        """The leaves of the result and of its first k derivatives in t."""
-        if k == 0:
-            return lambda t: [along(t)]
-        before = with_derivatives(k - 1)
-
-        def f(t: Any) -> list[list[Any]]:
-            values, tangents = jvp(before, (t,), (1.0,))
-            last = [jnp.zeros_like(x) if d.dtype == float0 else d
-                    for x, d in zip(values[-1], tangents[-1], strict=True)]
-            return [*values, last]
-
-        return f
-
-    out, *derivatives = with_derivatives(order)(0.0)
+    out, *derivatives = _with_derivatives(along, order)(0.0)
     if not factorial_scaled:
         derivatives = [[x / math.factorial(k + 1) for x in found]
                        for k, found in enumerate(derivatives)]
     by_leaf = [list(found) for found in zip(*derivatives, strict=True)] or [[] for _ in out]
     return tree.unflatten(trees[-1], out), tree.unflatten(trees[-1], by_leaf)
+
+
+def _with_derivatives(f: Callable[[Any], list[Any]], k: int
+                      ) -> Callable[[Any], list[list[Any]]]:
+    """The leaves of the result of `f`, and of its first k derivatives in t."""
+    if k == 0:
+        return lambda t: [f(t)]
+    before = _with_derivatives(f, k - 1)
+
+    def further(t: Any) -> list[list[Any]]:
+        values, tangents = jvp(before, (t,), (1.0,))
+        last = [jnp.zeros_like(x) if d.dtype == float0 else d
+                for x, d in zip(values[-1], tangents[-1], strict=True)]
+        return [*values, last]
+
+    return further

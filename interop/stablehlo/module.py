@@ -60,6 +60,17 @@ def from_stablehlo(text: str | Path, *, mesh: Mesh | AbstractMesh | None = None)
     return Imported(source, source.leaves, source.results, ours)
 
 
+def _parsed(text: str) -> Any:
+    """The module of this text, in the context that is entered."""
+    try:
+        return ir.Module.parse(text)
+    except ir.MLIRError as error:
+        where = str(error).partition("\n")[2].strip() or str(error)
+        fail(ValueError, f"from_stablehlo: the text cannot be parsed: {where}",
+             code="stablehlo-syntax",
+             help="give it StableHLO as text, as `lowered.as_text()` prints it")
+
+
 class Module:
     """A parsed text: what `Imported` asks of a source.
 
@@ -71,13 +82,7 @@ class Module:
         self._folder = folder
         self._context = jax_mlir.make_ir_context()
         with self._context:
-            try:
-                self._module = ir.Module.parse(text)
-            except ir.MLIRError as error:
-                where = str(error).partition("\n")[2].strip() or str(error)
-                fail(ValueError, f"from_stablehlo: the text cannot be parsed: {where}",
-                     code="stablehlo-syntax",
-                     help="give it StableHLO as text, as `lowered.as_text()` prints it")
+            self._module = _parsed(text)
             self._functions: dict[str, Any] = {}
             sizes: dict[str, dict[str, int]] = {}
             for op in self._module.body.operations:

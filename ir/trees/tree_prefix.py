@@ -69,51 +69,49 @@ def prefix_mismatches(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool], na
     return list(_mismatches(prefix, tree, is_leaf, name, ""))
 
 
-def _mismatches(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool], name: str, path: str
-                ) -> Iterator[str]:
-    kind = type(tree).__name__
+def _children(prefix: Any, tree: Any, name: str, path: str) -> str | list[tuple[str, Any, Any]]:
+    """The children of both, each with its label; in words where the two differ themselves."""
+    kind, where = type(tree).__name__, f"key path\n    {name}{path}\n"
+    subtree = f"At that key path, the prefix pytree {name} has a subtree of type"
     if type(prefix) is not type(tree):
-        yield (f"pytree structure error: different types at key path\n    {name}{path}\n"
-               f"At that key path, the prefix pytree {name} has a subtree of type\n"
-               f"    {type(prefix)}\nbut at the same key path the full pytree has a subtree "
-               f"of different type\n    {type(tree)}.")
-        return
+        return (f"pytree structure error: different types at {where}{subtree}\n"
+                f"    {type(prefix)}\nbut at the same key path the full pytree has a subtree "
+                f"of different type\n    {type(tree)}.")
     if isinstance(prefix, dict):
         if prefix.keys() != tree.keys():
-            yield (f"pytree structure error: different pytree keys at key path\n    "
-                   f"{name}{path}\nAt that key path, the prefix pytree {name} has a subtree "
-                   f"of type\n    {kind}\nwith {len(prefix)} child keys\n    "
-                   f"{' '.join(map_str(prefix))}\nbut the full pytree has a subtree of the "
-                   f"same type with child keys\n    {' '.join(map_str(tree))}")
-            return
-        steps = [(f"[{k!r}]", prefix[k], tree[k]) for k in sorted(prefix, key=str)]
-    elif isinstance(prefix, tuple | list):
+            return (f"pytree structure error: different pytree keys at {where}{subtree}\n"
+                    f"    {kind}\nwith {len(prefix)} child keys\n    "
+                    f"{' '.join(map_str(prefix))}\nbut the full pytree has a subtree of the "
+                    f"same type with child keys\n    {' '.join(map_str(tree))}")
+        return [(f"[{k!r}]", prefix[k], tree[k]) for k in sorted(prefix, key=str)]
+    if isinstance(prefix, tuple | list):
         if len(prefix) != len(tree):
-            yield (f"pytree structure error: different lengths of {kind} at key path\n    "
-                   f"{name}{path}\nAt that key path, the prefix pytree {name} has a subtree "
-                   f"of type {kind} of length {len(prefix)}, but the full pytree has a "
-                   f"subtree of the same type but of length {len(tree)}.")
-            return
+            return (f"pytree structure error: different lengths of {kind} at {where}{subtree} "
+                    f"{kind} of length {len(prefix)}, but the full pytree has a "
+                    f"subtree of the same type but of length {len(tree)}.")
         fields = getattr(prefix, "_fields", None)
         labels = [f".{f}" for f in fields] if fields else [f"[{i}]" for i in range(len(prefix))]
-        steps = list(zip(labels, prefix, tree, strict=True))
-    else:
-        children, metadata, entries = one_level(prefix)
-        others, other_metadata, _ = one_level(tree)
-        if metadata != other_metadata:
-            yield (f"pytree structure error: different pytree metadata at key path\n    "
-                   f"{name}{path}\nAt that key path, the prefix pytree {name} has a subtree "
-                   f"of type\n    {type(prefix)}\nwith metadata\n    {metadata}\nbut at the "
-                   f"same key path the full pytree has a subtree of the same type but with "
-                   f"metadata\n    {other_metadata}")
-            return
-        if len(children) != len(others):
-            yield (f"pytree structure error: different numbers of pytree children at key path"
-                   f"\n    {name}{path}\nAt that key path, the prefix pytree {name} has a "
-                   f"subtree of type\n    {type(prefix)}\nwith {len(children)} children, but "
-                   f"the full pytree has a subtree of the same type but with {len(others)}.")
-            return
-        steps = [(_label(e), p, t) for e, p, t in zip(entries, children, others, strict=True)]
+        return list(zip(labels, prefix, tree, strict=True))
+    children, metadata, entries = one_level(prefix)
+    others, other_metadata, _ = one_level(tree)
+    if metadata != other_metadata:
+        return (f"pytree structure error: different pytree metadata at {where}{subtree}\n"
+                f"    {type(prefix)}\nwith metadata\n    {metadata}\nbut at the "
+                f"same key path the full pytree has a subtree of the same type but with "
+                f"metadata\n    {other_metadata}")
+    if len(children) != len(others):
+        return (f"pytree structure error: different numbers of pytree children at {where}{subtree}"
+                f"\n    {type(prefix)}\nwith {len(children)} children, but "
+                f"the full pytree has a subtree of the same type but with {len(others)}.")
+    return [(_label(e), p, t) for e, p, t in zip(entries, children, others, strict=True)]
+
+
+def _mismatches(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool], name: str, path: str
+                ) -> Iterator[str]:
+    steps = _children(prefix, tree, name, path)
+    if isinstance(steps, str):
+        yield steps
+        return
     for key, p, t in steps:
         if is_leaf(p):
             continue

@@ -161,7 +161,9 @@ class _Turn:
 
 
 class _Propagation:
-    """The state of one run. state: the layout number of each tensor."""
+    """The state of one run. state: the layout number of each tensor. nodes_of: the nodes of each
+    tensor. settled: 1 for each node whose tensors agree.
+    """
 
     def __init__(self, solution: Solution) -> None:
         self.solution = solution
@@ -173,6 +175,7 @@ class _Propagation:
                    for layout in dict.fromkeys(graph.layouts)}
         # the last entry, which tensor -1 reads, stands for "no dimensions"
         self.state = [*[numbers[layout] for layout in graph.layouts], -1]
+        self.nodes_of, self.settled = self.neighbours()
 
     def turns(self) -> tuple[list[_Turn], Iterable[_Turn]]:
         """(the turn of each node, all turns)."""
@@ -222,9 +225,9 @@ class _Propagation:
     def run(self) -> None:
         """Bring the layouts of a graph to their fixed point."""
         graph, state, tables = self.graph, self.state, self.tables
-        grown, count = self.solution.grown, len(graph.kinds)
+        count = len(graph.kinds)
         turns, kinds = self.turns()
-        neighbours, settled = self.neighbours()
+        settled = self.settled
         numbers_of = [itemgetter(*tensors) for tensors in graph.tensors]    # from the state
         waiting = bytearray(count), bytearray(count)    # for each strategy, 1 for nodes to visit
         visits = 0
@@ -263,28 +266,36 @@ class _Propagation:
                         else:
                             growing = known[key] = self.step(
                                 turn.info, key, turn.schedule[level], aggressive, turn.agreed)
-                    if not growing:
-                        continue
-                    tensors = graph.tensors[i]
-                    # As in Shardy, what a change touches is visited at once, unless still ahead.
-                    touched: list[int] = []
-                    for extension, number in growing:
-                        t = tensors[extension.position]
-                        if state[t] != key[extension.position]:
-                            continue            # an operand used twice: done already
-                        state[t] = number
-                        grown.append((i, extension))
-                        for j in neighbours[t]:
-                            settled[j] = 0
-                            other[j] = 1
-                            if not mine[j]:
-                                mine[j] = 1
-                                if j <= at:
-                                    touched.append(j)
-                    stack += touched[::-1]
+                    if growing:
+                        stack += self.grow(i, key, growing, mine, other, at)
         self.solution.steps += visits
         table = tables.table
         self.graph.layouts = [table[n] for n in state[:-1]]
+
+    def grow(self, i: int, key: tuple[int, ...], growing: Growing, mine: bytearray,
+             other: bytearray, at: int) -> list[int]:
+        """Extend layouts as node i asks for; what is to be visited at once, the next one last.
+
+        As in Shardy, that is what a change touches, unless it is still ahead in the walk, which is
+        at position `at`. key: the layouts that were read. mine, other: the nodes that wait for a
+        visit, of this strategy and of the other.
+        """
+        state, tensors = self.state, self.graph.tensors[i]
+        touched: list[int] = []
+        for extension, number in growing:
+            t = tensors[extension.position]
+            if state[t] != key[extension.position]:
+                continue            # an operand used twice: done already
+            state[t] = number
+            self.solution.grown.append((i, extension))
+            for j in self.nodes_of[t]:
+                self.settled[j] = 0
+                other[j] = 1
+                if not mine[j]:
+                    mine[j] = 1
+                    if j <= at:
+                        touched.append(j)
+        return touched[::-1]
 
     def step(self, info: RuleInfo | None, key: tuple[int, ...], how: tuple[int, bool],
              aggressive: bool, agreed: set[tuple]) -> Growing:
@@ -307,7 +318,7 @@ class _Propagation:
         return Layout(layout.shape, entries, layout.open, layout.blocked)
 
     def cross(self, i: int) -> Growing:
-        """What grows between the two sides of a shard_map: the same axes, behind the manual ones.
+        """The growth between the two sides of a shard_map: the same axes, minor to the manual ones.
         """
         outer_t, body_t = self.graph.tensors[i]
         table = self.tables.table

@@ -229,54 +229,64 @@ def _recomputed_later(program: Program, a: _Body, b: _Body, mine: dict[Var, Any]
     mine: the stacks of a that b alone reads, with what they stack. free: what b can read without
     another stack, with what it is outside of a.
     """
-    # The first scan: stacks of what is saved for the second.
     outer = {v: x for x, v in reversed(a.stacks.items())}
     gone = {x for x, v in mine.items() if v in recomputed or v in free or outer[v] is not x}
     stacks = {x: v for x, v in a.stacks.items() if x not in gone}
-    outer = {v: x for x, v in stacks.items()}
-    needed = dict.fromkeys(
+    saved = dict.fromkeys(
         [v for e in a.flat.eqns if not recomputed.isdisjoint(e.outvars) for v in e.invars
          if isinstance(v, Var) and v not in recomputed])
-    for v in needed:
-        if v not in free and v not in outer:
-            outer[v] = Var(stacked_type(v.aval, a.eqn.params["length"]))
-            stacks[outer[v]] = v
+    have = {*free, *stacks.values()}
+    stacks.update((Var(stacked_type(v.aval, a.eqn.params["length"])), v)
+                  for v in saved if v not in have)
+    read = dict.fromkeys([*saved, *(v for x, v in mine.items()
+                                    if x in gone and v not in recomputed)])
+    scans = list(program.eqns)
+    scans[a.place] = _stacking(a, stacks, recomputed)
+    scans[b.place] = _recomputing_scan(
+        a, b, gone, recomputed, {v: x for x, v in stacks.items()} | free, read)
+    return program.replace(eqns=scans)
+
+
+def _stacking(a: _Body, stacks: Mapping[Var, Any], recomputed: set[Var]) -> Equation:
+    """Scan a with these stacks, and without what computes only recomputed values."""
     results: Sequence[Any] = [*a.flat.outvars[:a.nk], *stacks.values()]
-    first = a.flat.replace(eqns=_without(a.flat.eqns, recomputed, results), outvars=results,
-                           arg_names=(), result_names=())
-    # The second scan: parameters for what the recomputed equations read, then these equations.
+    body = a.flat.replace(eqns=_without(a.flat.eqns, recomputed, results), outvars=results,
+                          arg_names=(), result_names=())
+    return a.eqn.replace(outvars=[*a.eqn.outvars[:a.nk], *stacks],
+                         params={**a.eqn.params, "jaxpr": body})
+
+
+def _recomputing_scan(a: _Body, b: _Body, gone: Set[Any], recomputed: set[Var],
+                      outside: Mapping[Any, Any], read: Mapping[Var, None]) -> Equation:
+    """Scan b, computing values of scan a again instead of reading the stacks that are gone.
+
+    outside: what stands outside for values of a's body. read: those of them that are needed.
+    """
     given = list(zip(b.eqn.invars[b.first:], b.flat.invars[b.first:], strict=True))
     rest = [(x, p) for x, p in given if x not in gone]
     params, values, captured = dict(rest), dict(a.flat.consts), list(b.flat.consts)
     more_consts: dict[Var, Any] = {}
     more_items: dict[Var, Any] = {}
     copies: dict[Var, Var] = {}
-    for v in dict.fromkeys([*needed, *(v for x, v in mine.items()
-                                       if x in gone and v not in recomputed)]):
+    for v in read:
         copies[v] = Var(v.aval, v.name)
         if v in values:
             captured.append((copies[v], values[v]))
         elif v in a.consts:
             more_consts[copies[v]] = a.consts[v]
+        elif outside[v] in params:
+            copies[v] = params[outside[v]]
         else:
-            x = free[v] if v in free else outer[v]
-            if x in params:
-                copies[v] = params[x]
-            else:
-                more_items[copies[v]] = x
+            more_items[copies[v]] = outside[v]
     made = {v: e for e in a.flat.eqns for v in e.outvars if v in recomputed}
     eqns, results = _recomputing(
         b.flat.eqns, {p: a.stacks[x] for x, p in given if x in gone},  # type: ignore[index]
         made, copies, b.flat.outvars)
-    second = b.flat.replace(
+    body = b.flat.replace(
         invars=[*b.flat.invars[:b.nc], *more_consts, *b.flat.invars[b.nc:b.first],
                 *[p for _, p in rest], *more_items],
         eqns=eqns, outvars=results, consts=captured, arg_names=(), result_names=())
-    scans = list(program.eqns)
-    scans[a.place] = a.eqn.replace(outvars=[*a.eqn.outvars[:a.nk], *stacks],
-                             params={**a.eqn.params, "jaxpr": first})
-    scans[b.place] = b.eqn.replace(
+    return b.eqn.replace(
         invars=[*b.eqn.invars[:b.nc], *more_consts.values(), *b.eqn.invars[b.nc:b.first],
                 *[x for x, _ in rest], *more_items.values()],
-        params={**b.eqn.params, "jaxpr": second, "num_consts": b.nc + len(more_consts)})
-    return program.replace(eqns=scans)
+        params={**b.eqn.params, "jaxpr": body, "num_consts": b.nc + len(more_consts)})

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -35,6 +35,15 @@ class Position:
         return len(range(self.start, self.stop, self.step))
 
 
+def _refuse_list(index: list[Any]) -> NoReturn:
+    several = any(isinstance(i, (list, tuple, slice, Array, np.ndarray)) or i in (None, ...)
+                  for i in index)
+    raise TypeError(
+        "Using a non-tuple sequence for multidimensional indexing is not allowed; use "
+        f"`arr[{'tuple' if several else 'array'}(seq)]` instead of `arr[seq]`. See "
+        "https://github.com/jax-ml/jax/issues/4564 for more information.")
+
+
 def plain_index(index: Any, shape: tuple[int, ...]) -> list[Position]:
     """The index of an array of this shape, one item per dimension and per None.
 
@@ -42,12 +51,7 @@ def plain_index(index: Any, shape: tuple[int, ...]) -> list[Position]:
     lists, strings and floats, NonConcreteBooleanIndexError for traced masks.
     """
     if isinstance(index, list):
-        several = any(isinstance(i, (list, tuple, slice, Array, np.ndarray)) or i in (None, ...)
-                      for i in index)
-        raise TypeError(
-            "Using a non-tuple sequence for multidimensional indexing is not allowed; use "
-            f"`arr[{'tuple' if several else 'array'}(seq)]` instead of `arr[seq]`. See "
-            "https://github.com/jax-ml/jax/issues/4564 for more information.")
+        _refuse_list(index)
     items = index if isinstance(index, tuple) else (index,)
     checked = [_item(i) for i in items]
     if sum(i is Ellipsis for i in checked) > 1:

@@ -50,6 +50,27 @@ def _scale(norm: Any, lengths: Sequence[int], inverse: bool) -> float:
     raise ValueError(f"Invalid norm value {norm}; should be \"backward\",\"ortho\" or \"forward\".")
 
 
+def _dims(name: str, axes: Sequence[Any], ndim: int) -> tuple[int, ...]:
+    """The dimensions that `axes` stands for. Raises ValueError for one that comes twice."""
+    axes = tuple(operator.index(d) for d in axes)
+    for d in axes:
+        canonical_axes(d, ndim)
+    if len(set(d % max(ndim, 1) for d in axes)) < len(axes):
+        raise ValueError(f"jax.numpy.fft.{name} does not support repeated axes. Got axes "
+                         f"{list(axes)}.")
+    return canonical_axes(axes, ndim)
+
+
+def _of_length(x: Any, d: int, n: int) -> Any:
+    """The array with n elements along a dimension: cut off, or followed by zeros."""
+    have = x.shape[d]
+    if n > have:
+        config = [(0, 0, 0)] * x.ndim
+        config[d] = (0, n - have, 0)
+        return lax.pad(x, convert(0, x.dtype), config)
+    return lax.slice_in_dim(x, 0, n, axis=d) if n < have else x
+
+
 @memoized
 def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: Any) -> Array:
     check_arraylike(f"jnp.fft.{name}", a)
@@ -65,14 +86,7 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: Any) -> Ar
     if not len(axes):        # as in JAX, complex but where a real transform is asked for
         return strong(convert(x, to_inexact(dtype_name(x)))) if kind == "rfft" else strong(
             promote_dtypes_complex(x)[0])
-    axes = tuple(operator.index(d) for d in axes)
-    for d in axes:
-        canonical_axes(d, x.ndim)
-    dims = canonical_axes(axes, x.ndim) if len(set(d % max(x.ndim, 1) for d in axes)) == len(
-        axes) else None
-    if dims is None:
-        raise ValueError(f"jax.numpy.fft.{name} does not support repeated axes. Got axes "
-                         f"{list(axes)}.")
+    dims = _dims(name, axes, x.ndim)
     x = moveaxis(x, dims, tuple(range(x.ndim - len(dims), x.ndim)))
     x = convert(x, to_inexact(dtype_name(x))) if kind == "rfft" else promote_dtypes_complex(x)[0]
     x = strong(as_array(x))
@@ -84,13 +98,7 @@ def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: Any) -> Ar
     s = tuple(s)
     wanted = (*s[:-1], s[-1] // 2 + 1) if kind == "irfft" else s
     for d, n in enumerate(wanted, lead):
-        have = x.shape[d]
-        if n < have:
-            x = lax.slice_in_dim(x, 0, n, axis=d)
-        elif n > have:
-            config = [(0, 0, 0)] * x.ndim
-            config[d] = (0, n - have, 0)
-            x = lax.pad(x, convert(0, x.dtype), config)
+        x = _of_length(x, d, n)
     if kind == "rfft" and not s[-1]:
         raise ValueError(f"Invalid number of FFT data points ({s[-1]}) specified.")
     if not all(s):                                    # a Hermitian signal of one sample, too

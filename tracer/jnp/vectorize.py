@@ -44,34 +44,13 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
     def vectorized(*args: Any, **kwargs: Any) -> Any:
         fixed = [i in excluded or x is None for i, x in enumerate(args)]
         free = [as_array(x) for x, skip in zip(args, fixed, strict=True) if not skip]
-        if signature is None:
-            cores, results = [()] * len(free), None
-        else:
-            cores, results = parse_signature(signature)
-            if any(cores[i] for i, x in enumerate(args)
-                   if x is None and i not in excluded and i < len(cores)):
-                raise ValueError(f"Cannot pass None at locations "
-                                 f"{ {i for i, x in enumerate(args) if x is None} } with "
-                                 f"{signature=}")
-            cores = [c for i, c in enumerate(cores)
-                     if i >= len(args) or i in excluded or args[i] is not None]
-            if len(free) != len(cores):
-                raise TypeError(f"wrong number of positional arguments: expected {len(cores)}, got "
-                                f"{len(free)} {context}")
+        cores, results = ([()] * len(free), None) if signature is None else (
+            _cores(signature, args, excluded, context))
         sizes: dict[str, int] = {}
         loops = [_loop_dims(shape_of(x), core, sizes, context)
                  for x, core in zip(free, cores, strict=True)]
-        setting = config.jax_numpy_rank_promotion
-        if setting != "allow" and len({len(s) for x, s in zip(free, loops, strict=True)
-                                       if x.ndim}) > 1 and asked_by_user():
-            message = (f"operands with shapes {[x.shape for x in free]} require rank promotion for "
-                       f"jnp.vectorize function with signature {signature}. Set the "
-                       "jax_numpy_rank_promotion config option to 'allow' to disable this message; "
-                       "for more information, see "
-                       "https://docs.jax.dev/en/latest/rank_promotion_warning.html.")
-            if setting == "raise":
-                raise ValueError(message)
-            warn(message)
+        if len({len(s) for x, s in zip(free, loops, strict=True) if x.ndim}) > 1:
+            _check_promotion(free, signature)
 
         def one(*elements: Any) -> Any:
             it = iter(elements)
@@ -84,6 +63,36 @@ def vectorize(pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = f
         return _over(one, free, loops)
 
     return vectorized
+
+
+def _cores(signature: str, args: Sequence[Any], excluded: Collection[int | str], context: str
+           ) -> tuple[list[Any], Any]:
+    """The core dimensions of the arguments that are broadcast, and of the results."""
+    cores, results = parse_signature(signature)
+    missing = {i for i, x in enumerate(args) if x is None}
+    if any(cores[i] for i in missing if i not in excluded and i < len(cores)):
+        raise ValueError(f"Cannot pass None at locations {missing} with {signature=}")
+    cores = [c for i, c in enumerate(cores) if i in excluded or i not in missing]
+    count = sum(i not in missing and i not in excluded for i in range(len(args)))
+    if count != len(cores):
+        raise TypeError(f"wrong number of positional arguments: expected {len(cores)}, got "
+                        f"{count} {context}")
+    return cores, results
+
+
+def _check_promotion(free: Sequence[Any], signature: str | None) -> None:
+    """Warn, or raise ValueError, of ranks that differ, if the user wants that."""
+    setting = config.jax_numpy_rank_promotion
+    if setting == "allow" or not asked_by_user():
+        return
+    message = (f"operands with shapes {[x.shape for x in free]} require rank promotion for "
+               f"jnp.vectorize function with signature {signature}. Set the "
+               "jax_numpy_rank_promotion config option to 'allow' to disable this message; "
+               "for more information, see "
+               "https://docs.jax.dev/en/latest/rank_promotion_warning.html.")
+    if setting == "raise":
+        raise ValueError(message)
+    warn(message)
 
 
 def parse_signature(signature: str) -> tuple[list[Core], list[Core]]:

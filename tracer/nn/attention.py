@@ -27,6 +27,16 @@ from .normalization import softmax
 _F32 = np.dtype("float32")
 
 
+def _lengths(name: str, x: Any, batch: int) -> Any:
+    """Lengths of sequences, one for each of a batch; None if there are none."""
+    if x is None:
+        return None
+    x = convert(as_array(x), np.dtype("int32"))
+    if x.shape != (batch,):
+        raise ValueError(f"{name} must have shape {(batch,)}, got {x.shape}")
+    return x
+
+
 @memoized
 def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None, is_causal=False,
                           query_seq_lengths=None, key_value_seq_lengths=None,
@@ -64,14 +74,9 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
     bias, mask = (_four_dims(x, name) for x, name in ((bias, "bias"), (mask, "mask")))
     if mask is not None and mask.dtype != np.dtype(bool):
         raise ValueError(f"Mask must be boolean dtype, but got {mask.dtype}.")
-    lengths = []
-    for name, x in (("query_seq_lengths", query_seq_lengths),
-                    ("key_value_seq_lengths", key_value_seq_lengths)):
-        if x is not None:
-            x = convert(as_array(x), np.dtype("int32"))
-            if x.shape != (batch,):
-                raise ValueError(f"{name} must have shape {(batch,)}, got {x.shape}")
-        lengths.append(x)
+    lengths = [_lengths(name, x, batch) for name, x in (
+        ("query_seq_lengths", query_seq_lengths),
+        ("key_value_seq_lengths", key_value_seq_lengths))]
     window = local_window_size
     if isinstance(window, int):
         window = (window, window)

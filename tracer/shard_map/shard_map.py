@@ -200,8 +200,7 @@ class _Region:
     def __call__(self, args: tuple[Any, ...]) -> Any:
         mesh = self.mesh()
         axes = self._axes(mesh)
-        given_out = self.out_specs
-        for spec in (given_out,) if type(given_out) is PartitionSpec else tree.leaves(given_out):
+        for spec in tree.leaves(self.out_specs):
             if isinstance(spec, PartitionSpec):
                 check_pending("out_specs", spec, mesh, axes)
         leaves, static, builder = list(args), (), current_builder()
@@ -223,21 +222,20 @@ class _Region:
             names = tuple([n for n, s in zip(names, static, strict=True) if not s])
         result: list[Any] = []
 
+        def rebuild(blocks: Sequence[Any]) -> Any:
+            if treedef is None:
+                return blocks
+            if len(blocks) == len(leaves):
+                return tree.unflatten(treedef, blocks)
+            rest = iter(blocks)
+            return tree.unflatten(treedef, [x if s else next(rest) for x, s in
+                                            zip(leaves, static, strict=True)])
+
         def run(*values: Any) -> list[Any]:
             if isinstance(self.given_mesh, Mesh):
                 record_mesh(self.given_mesh)
             elif STATE.mesh.axis_names:
                 record_mesh(STATE.mesh)
-
-            def rebuild(blocks: Sequence[Any]) -> Any:
-                if treedef is None:
-                    return blocks
-                if len(blocks) == len(leaves):
-                    return tree.unflatten(treedef, blocks)
-                rest = iter(blocks)
-                return tree.unflatten(treedef, [x if s else next(rest) for x, s in
-                                                zip(leaves, static, strict=True)])
-
             outs, *more = self._bind(list(values), specs, names, mesh, axes, rebuild)
             result.append(more)
             return outs

@@ -55,12 +55,10 @@ class ConvDimensionNumbers(NamedTuple):
 
 # -- shape and dtype -------------------------------------------------------------------------------
 
-def _infer(lhs: ArrayType, rhs: ArrayType, *, window_strides: tuple[int, ...], padding: Padding,
-           lhs_dilation: tuple[int, ...], rhs_dilation: tuple[int, ...],
-           dimension_numbers: ConvDimensionNumbers, feature_group_count: int,
-           batch_group_count: int, precision: Any, preferred_element_type: Any,
-           out_sharding: Any) -> tuple:
-    n = dimension_numbers
+def _check_sizes(lhs: ArrayType, rhs: ArrayType, n: ConvDimensionNumbers,
+                 window_strides: tuple[int, ...], feature_group_count: int,
+                 batch_group_count: int) -> None:
+    """Raise ValueError, with JAX's text, for operands and groups that do not go together."""
     types = [lhs, rhs]
 
     def bad(message: str) -> None:
@@ -98,9 +96,18 @@ def _infer(lhs: ArrayType, rhs: ArrayType, *, window_strides: tuple[int, ...], p
     if len(n.rhs_spec) - 2 != len(window_strides):
         bad("window and window_strides must have the same number of dimensions, but got "
             f"{n.rhs_spec[2:]} and {window_strides}")
+
+
+def _infer(lhs: ArrayType, rhs: ArrayType, *, window_strides: tuple[int, ...], padding: Padding,
+           lhs_dilation: tuple[int, ...], rhs_dilation: tuple[int, ...],
+           dimension_numbers: ConvDimensionNumbers, feature_group_count: int,
+           batch_group_count: int, precision: Any, preferred_element_type: Any,
+           out_sharding: Any) -> tuple:
+    n, types = dimension_numbers, [lhs, rhs]
+    _check_sizes(lhs, rhs, n, window_strides, feature_group_count, batch_group_count)
     shape = [0] * lhs.ndim
-    shape[n.out_spec[0]] = batch // batch_group_count
-    shape[n.out_spec[1]] = outputs
+    shape[n.out_spec[0]] = lhs.shape[n.lhs_spec[0]] // batch_group_count
+    shape[n.out_spec[1]] = rhs.shape[n.rhs_spec[0]]
     for i, at in enumerate(n.out_spec[2:]):
         shape[at] = output_size(lhs.shape[n.lhs_spec[2 + i]], rhs.shape[n.rhs_spec[2 + i]],
                                 window_strides[i], padding[i], lhs_dilation[i], rhs_dilation[i])

@@ -7,7 +7,7 @@ made once per called program.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....ir.op import Op
@@ -51,19 +51,25 @@ def call_split(evaluation: PartialEvaluation, operands: Sequence[Any], params: d
     return [next(second) if u else next(first) for u in split.out_unknown]
 
 
-def call_transpose(cts: Sequence[Any], operands: Sequence[Any], params: dict[str, Any]
+def call_transpose(op: Op, cts: Sequence[Any], operands: Sequence[Any], params: dict[str, Any],
+                   changed: Callable[[Program, int], Program] = lambda back, count: back
                    ) -> list[Any]:
-    """A call of the transposed program."""
+    """The cotangents of a call's operands, by a call of the transposed program.
+
+    changed: from that program, and the number of its operands that are no cotangents, to the one
+    that is called.
+    """
     linear = tuple(map(is_linear, operands))
     back, out_mask = transpose_program(params["jaxpr"], linear,
                                        tuple(ct is not None for ct in cts), weak=weak_flags(cts))
     results: Sequence[Any] = ()
     if any(out_mask):
-        results = jit_p.bind(*(x for x in operands if not is_linear(x)),
-                             *(ct for ct in cts if ct is not None), **{**params, "jaxpr": back})
+        values = [x for x in operands if not is_linear(x)]
+        results = op.bind(*values, *(ct for ct in cts if ct is not None),
+                          **{**params, "jaxpr": changed(back, len(values))})
     found, has = iter(results), iter(out_mask)
     return [next(found) if m and next(has) else None for m in linear]
 
 
 register("jit", jvp=functools.partial(call_jvp, jit_p), split=call_split,
-         transpose=call_transpose)
+         transpose=functools.partial(call_transpose, jit_p))

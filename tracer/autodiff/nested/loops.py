@@ -20,7 +20,7 @@ from ....ir.settings.context import STATE
 from ....ir.shardings.normalized import unsharded
 from ....ir.support.immutable import immutable
 from ....ir.types import ArrayType
-from ...staging.tracer import typeof
+from ....ir.values.typeof import typeof
 from ..dependence import iterated, moving_results, reached_results
 from ..forward import Mask, jvp_program, matching, zero_tangent
 from ..partial_eval import split_program
@@ -149,6 +149,17 @@ def cut_scan(params: Params, unknown: Mask) -> Cut:
     return found
 
 
+def _place_among(results: list[Atom], atom: Atom, first: int) -> int:
+    """The position of a value among the results from the first-th on, where it is appended if it
+    is not one of them.
+    """
+    for place, other in enumerate(results[first:], first):
+        if other is atom:
+            return place
+    results.append(atom)
+    return len(results) - 1
+
+
 def _cut_scan(params: Params, unknown: Mask) -> Cut:
     body: Program = params["jaxpr"]
     nc, nk = params["num_consts"], params["num_carry"]
@@ -166,14 +177,6 @@ def _cut_scan(params: Params, unknown: Mask) -> Cut:
     stacked: list[Atom] = list(known.outvars[:plain])
     sources: list[tuple[str, int]] = []
     iterated: list[bool] = []                              # is a residual another in each iteration
-
-    def each_iteration(atom: Atom) -> tuple[str, int]:
-        for place, other in enumerate(stacked[carried:], carried):
-            if other is atom:
-                return "result", place
-        stacked.append(atom)
-        return "result", len(stacked) - 1
-
     for kind, i in split.residuals:
         atom: Atom = known.invars[i] if kind == "operand" else known.outvars[i]
         if kind == "operand" and not consts <= i < consts + carried:
@@ -182,7 +185,7 @@ def _cut_scan(params: Params, unknown: Mask) -> Cut:
             before.append(atom)
             source, changes = ("before", len(before) - 1), False
         else:
-            source, changes = each_iteration(atom), True
+            source, changes = ("result", _place_among(stacked, atom, carried)), True
         sources.append(source)
         iterated.append(changes)
     first = known.replace(outvars=stacked, result_names=())

@@ -20,20 +20,19 @@ from ....ir.settings.context import STATE
 from ....ir.source.location import SCOPES, capture
 from ....ir.support.caches import tables
 from ....ir.support.immutable import immutable
+from ....ir.values.typeof import typeof
 from ... import sharding_notes
 from ...references import through
 from ...references.frames import BOXES, Frame
 from ...staging.signature import Arguments
 from ...staging.staging import record_mesh
 from ...staging.steps import owner_of
-from ...staging.tracer import Tracer, typeof
+from ...staging.tracer import Tracer
 from ...trees import tree
-from ..forward import weak_flags
-from ..nested.calls import call_jvp
+from ..nested.calls import call_jvp, call_transpose
 from ..nested.rules import PartialEvaluation, register
 from ..partial_eval import Split, compute_again, split_program, without_dead_equations
 from ..replay import evaluate, flat_program, live_equations, stage
-from ..transpose import is_linear, transpose_program
 from .kept_values import Policy, kept_values, used, without_calls
 
 _TRACES = tables("tracer.autodiff.checkpoint._TRACES", "traced programs of one function", 256)
@@ -277,18 +276,9 @@ def _recomputation(program: Program, unknown: tuple[bool, ...], policy: Policy) 
 
 
 def _transpose(cts: Sequence[Any], operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
-    linear = tuple(map(is_linear, operands))
-    back, out_mask = transpose_program(params["jaxpr"], linear,
-                                       tuple(ct is not None for ct in cts), weak=weak_flags(cts))
-    results: Sequence[Any] = ()
-    if any(out_mask):
-        values = [x for x in operands if not is_linear(x)]
-        if params["prevent_cse"]:
-            back = _behind_barrier(back, len(values))
-        results = checkpoint_p.bind(*values, *(ct for ct in cts if ct is not None),
-                                    **{**params, "jaxpr": back})
-    found, has = iter(results), iter(out_mask)
-    return [next(found) if m and next(has) else None for m in linear]
+    if params["prevent_cse"]:
+        return call_transpose(checkpoint_p, cts, operands, params, _behind_barrier)
+    return call_transpose(checkpoint_p, cts, operands, params)
 
 
 def _behind_barrier(program: Program, count: int) -> Program:

@@ -106,7 +106,7 @@ def _round_float(x: Any, decimals: int) -> Any:
 
 @sharding_notes.elementwise
 def around(a, decimals=0, out=None):
-    """a rounded to decimals digits behind the point, halves to even."""
+    """a rounded to `decimals` digits after the point, halves to even."""
     return round(a, decimals, out)
 
 

@@ -60,6 +60,16 @@ class UniqueInverseResult(NamedTuple):
     inverse_indices: Array
 
 
+def _sorted_columns(rows: Any, places: Any) -> tuple[Any, Any]:
+    """The columns of rows sorted by these, and the numbers of the rows in that order."""
+    columns = [lax.index_in_dim(rows, j, 1, keepdims=False) for j in range(rows.shape[1])]
+    if not rows.shape[0] or not columns:
+        return columns, places
+    *ordered, order = sort_p.bind(*columns, places, dimension=0, is_stable=True,
+                                  num_keys=len(columns))
+    return ordered, order
+
+
 @sharding_notes.ordered
 def unique(ar, return_index=False, return_inverse=False, return_counts=False, axis=None, *,
            equal_nan=True, size=None, fill_value=None, sorted=True):
@@ -82,14 +92,8 @@ def unique(ar, return_index=False, return_inverse=False, return_counts=False, ax
     if size is None and isinstance(x, Tracer):
         x._concrete("jnp.unique; pass size=")
     n = rows.shape[0]
-    # Rows sorted by their columns, with the row numbers.
-    columns = [lax.index_in_dim(rows, j, 1, keepdims=False) for j in range(rows.shape[1])]
     places = iota_p.bind(dtype=int_default(), shape=(n,), dimension=0, sharding=None)
-    if n and columns:
-        *ordered, order = sort_p.bind(*columns, places, dimension=0, is_stable=True,
-                                      num_keys=len(columns))
-    else:
-        ordered, order = columns, places
+    ordered, order = _sorted_columns(rows, places)
     new = _starts(ordered, n, equal_nan)
     count = n
     if size is None:
@@ -113,17 +117,21 @@ def unique(ar, return_index=False, return_inverse=False, return_counts=False, ax
         fill = lax.index_in_dim(sources, 0, 0, keepdims=False) if count else np.int32(0)
         out.append(select_of(found, fill, sources) if size is not None and count else sources)
     if return_inverse:
-        group = sub_p.bind(cumsum(convert(new, int_default())), convert(1, int_default())) \
-            if n else places
-        inverse = sort_p.bind(order, group, dimension=0, is_stable=True, num_keys=1)[1] \
-            if n else group
+        inverse = _inverse(new, order) if n else places
         out.append(lax.reshape(inverse, x.shape) if flat else inverse)
     if return_counts:
         ends = lax.slice_in_dim(starts, 1, None)
-        counts = convert(sub_p.bind(lax.min(ends, np.int32(n)), lax.min(first, np.int32(n))),
-                         int_default())
-        out.append(counts)
+        out.append(convert(sub_p.bind(lax.min(ends, np.int32(n)), lax.min(first, np.int32(n))),
+                           int_default()))
     return out[0] if len(out) == 1 else tuple(out)
+
+
+def _inverse(new: Any, order: Any) -> Any:
+    """For each row the number of its group. new: whether a sorted row begins a group. order: the
+    number of each sorted row.
+    """
+    group = sub_p.bind(cumsum(convert(new, int_default())), convert(1, int_default()))
+    return sort_p.bind(order, group, dimension=0, is_stable=True, num_keys=1)[1]
 
 
 def _rows(x: Array, axis: int) -> Array:

@@ -247,7 +247,7 @@ def squeeze(a, axis=None):
 def expand_dims(a, axis):
     """`a` with dimensions of size 1 inserted; `axis` says where they are in the result.
 
-    axis: an int or a sequence of ints. Raises ValueError for a place that there is not.
+    axis: an int or a sequence of ints. Raises ValueError for a place out of bounds.
 
     >>> jnp.expand_dims(jnp.ones((3, 4)), (0, -1)).shape
     (1, 3, 4, 1)

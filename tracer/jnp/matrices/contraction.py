@@ -16,6 +16,7 @@ from ....ir.ops.elementwise.arithmetic import mul_p
 from ....ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ....ir.spec import spec_from_entries
 from ....ir.values.array import Array
+from ....ir.values.typeof import typeof
 from ... import lax, sharding_notes
 from ...lax.contraction import canonicalize_precision, element_type
 from ...operands.dtype_promotion import (
@@ -32,7 +33,6 @@ from ...operands.shape_arguments import canonical_axes, canonical_axis
 from ...shardings.out_sharding import output_sharding
 from ...staging.constants import as_array, unwrapped
 from ...staging.memoized import memoized
-from ...staging.tracer import typeof
 from ..elementwise.two_operands import multiply_function, subtract_function
 from ..manipulation.shaping import moveaxis, ravel
 from ..vectorize import vectorize
@@ -170,10 +170,8 @@ def _batched_matmul(a: Any, b: Any, precision: Any, preferred: Any, out_sharding
         other_at[0].append(n)
     if b_matrix:
         other_at[1].append(n + a_matrix)
-    if squeezed[0]:
-        a = lax.squeeze(as_array(a), squeezed[0])
-    if squeezed[1]:
-        b = lax.squeeze(as_array(b), squeezed[1])
+    a, b = (lax.squeeze(as_array(x), dims) if dims else x
+            for x, dims in zip((a, b), squeezed, strict=True))
     places = [*batch_at, *other_at[0], *other_at[1]]
     sharding = output_sharding(out_sharding, "dot_general", len(places))
     if sharding is not None:

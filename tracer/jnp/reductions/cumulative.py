@@ -14,6 +14,7 @@ from ....ir.op import Op
 from ....ir.ops.elementwise.arithmetic import add_p, mul_p, sub_p
 from ....ir.ops.movement.slicing import slice_p
 from ....ir.ops.reductions.cumulative import cumprod_p, cumsum_p
+from ....ir.values.typeof import typeof
 from ... import lax, sharding_notes
 from ...lax.creation import filled_as
 from ...operands.broadcasting import select_of
@@ -32,7 +33,6 @@ from ...operands.scalars import BOOL, LEVEL, int_default
 from ...operands.shape_arguments import canonical_axis
 from ...staging.constants import as_array
 from ...staging.memoized import memoized
-from ...staging.tracer import typeof
 from ..elementwise.logic import isnan, not_equal
 from ..elementwise.two_operands import multiply_function, subtract_function
 from . import reduce as reductions
@@ -188,7 +188,7 @@ def _between(a: Any, axis: int, start: int, stop: int) -> Any:
 
 
 def ediff1d(ary, to_end=None, to_begin=None):
-    """Differences of neighbours in the flattened array, with values put before and behind."""
+    """Differences of neighbours in the flattened array, with values prepended and appended."""
     check_arraylike("ediff1d", ary)
     ary = as_array(ary)
     ary = lax.reshape(ary, (ary.size,)) if ary.ndim != 1 else ary

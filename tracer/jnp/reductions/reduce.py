@@ -182,7 +182,7 @@ def sum(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, where=
     axis: None, an int, or a tuple of ints. keepdims: keep reduced dimensions, with size 1.
     dtype: of the result; by default bool and narrow integers give 32-bit integers. initial: a
     scalar to begin from. where: a mask; elements where it is false are left out.
-    Raises ValueError for an axis that there is not, and NotImplementedError for `out`.
+    Raises ValueError for an axis out of bounds, and NotImplementedError for `out`.
 
     >>> x = jnp.arange(6.0).reshape(2, 3)
     >>> jnp.sum(x), jnp.sum(x, axis=0), jnp.sum(x, axis=1, keepdims=True).shape

@@ -205,23 +205,32 @@ def polyfit(x, y, deg, rcond=None, full=False, w=None, cov=False):
     c = div_p.bind(c, lax.broadcast_in_dim(scale, c.shape, (0,)))
     if full:
         return c, residuals, rank, s, as_array(rcond)
-    if cov:
-        inverse = linalg.inv(dot(lax.transpose(left, (1, 0)), left))
-        inverse = div_p.bind(inverse, outer(scale, scale))
-        if cov == "unscaled":
-            factor: Any = convert(1, c.dtype)
-        else:
-            if x.shape[0] <= order:
-                raise ValueError("the number of data points must exceed order to scale the "
-                                 "covariance matrix")
-            factor = div_p.bind(residuals, convert(x.shape[0] - order, c.dtype))
-            factor = lax.reshape(factor, ()) if y.ndim == 1 else factor
-        if y.ndim == 1:
-            return c, mul_p.bind(inverse, factor)
-        wide = lax.broadcast_in_dim(inverse, (order, order, y.shape[1]), (0, 1))
-        return c, mul_p.bind(wide, lax.broadcast_in_dim(factor, wide.shape, (2,))) \
-            if shape_of(factor) else mul_p.bind(wide, factor)
-    return c
+    if not cov:
+        return c
+    inverse = linalg.inv(dot(lax.transpose(left, (1, 0)), left))
+    return c, _covariance(div_p.bind(inverse, outer(scale, scale)), residuals, x, y, cov)
+
+
+def _covariance(inverse: Any, residuals: Any, x: Any, y: Any, cov: Any) -> Any:
+    """The covariance of the coefficients that `polyfit` finds for points (x, y).
+
+    inverse: of the normal equations' matrix. cov: "unscaled" to leave the residuals out.
+    """
+    order = inverse.shape[0]
+    if cov == "unscaled":
+        factor: Any = convert(1, inverse.dtype)
+    else:
+        if x.shape[0] <= order:
+            raise ValueError("the number of data points must exceed order to scale the "
+                             "covariance matrix")
+        factor = div_p.bind(residuals, convert(x.shape[0] - order, inverse.dtype))
+        factor = lax.reshape(factor, ()) if y.ndim == 1 else factor
+    if y.ndim == 1:
+        return mul_p.bind(inverse, factor)
+    wide = lax.broadcast_in_dim(inverse, (order, order, y.shape[1]), (0, 1))
+    if shape_of(factor):
+        factor = lax.broadcast_in_dim(factor, wide.shape, (2,))
+    return mul_p.bind(wide, factor)
 
 
 def roots(p, *, strip_zeros=True):
