@@ -25,7 +25,7 @@ _HELP = "`st.explain` of the function, with the same arguments, says {}"
 def assert_comm(fun: Any, *args: Any, max_bytes: int | None = None,
                 kinds: Mapping[str, int] | None = None, axis: str | Sequence[str] | None = None,
                 max_peak_bytes: int | None = None, exact: bool = False, **kwargs: Any) -> None:
-    """Raise AssertionError unless `fun(*args, **kwargs)` communicates as is said.
+    """Raise AssertionError unless `fun(*args, **kwargs)` communicates as stated.
 
     max_bytes: most bytes that a device may receive. kinds: how many collectives of each kind
     ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute") there may be,
@@ -34,8 +34,8 @@ def assert_comm(fun: Any, *args: Any, max_bytes: int | None = None,
     device may hold. Arguments may be arrays or ShapeDtypeStructs; `fun` may be an explanation, or a
     lowered or compiled function.
 
-    Raises ValueError or TypeError for a budget that could not fail: one without a limit, of a kind
-    or a mesh axis that there is not, or that is no number; and where arguments are missing.
+    Raises ValueError or TypeError for a budget that could not fail: one without a limit, of an
+    unknown kind or mesh axis, or that is not a number; and where arguments are missing.
 
     >>> mesh = st.make_mesh((8,), ("x",))
     >>> a = st.ShapeDtypeStruct((8, 64), np.float32, sharding=st.NamedSharding(mesh, P("x")))

@@ -203,7 +203,7 @@ def _bypassed(p: Program, i: int) -> Iterator[Program]:
 
 
 def _inside(search: _Search, case: Case) -> Case:
-    """Equations in loops and branches, bypassed; what nobody reads there goes too."""
+    """Equations in loops and branches, bypassed; what becomes unread there goes, too."""
     for n in range(len(case.program.eqns)):
         for step, _ in inner_programs(case.program.eqns[n], n):
             k = 0
@@ -284,13 +284,13 @@ def _with(p: Program, **changes: Any) -> Program:
 
 
 def _live(p: Program) -> Program:
-    """Without equations that nobody reads."""
+    """Without unread equations."""
     eqns = without_unread(p.eqns, p.outvars)
     return p if eqns is p.eqns else _with(p, eqns=eqns)
 
 
 def _cleaned(case: Case) -> Case:
-    """Without equations, parameters and constants that nobody reads; one parameter stays."""
+    """Without unread equations, parameters and constants; one parameter stays."""
     p = _live(case.program)
     used = {a for e in p.eqns for a in e.invars} | set(p.outvars)
     keep = [i for i, v in enumerate(p.invars) if v in used]

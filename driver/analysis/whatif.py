@@ -46,7 +46,7 @@ def whatif(fun: Callable[..., Any], change: Any = None, *,
       that is laid out, or the line of a `with_sharding_constraint`. then_hardware: another device.
     The result has `before` and `after`, both explanations, and their difference: `types`,
     `removed`, `added`, `rows`, as text and `to_dict()`.
-    Raises ValueError for an argument, axis or line that there is not.
+    Raises ValueError for an unknown argument, axis or line.
 
     Sharding
       Auto: the partitioner decides anew what the change leaves open.

@@ -46,13 +46,21 @@ logging = lazy_import("logging")
 _USED = operator.attrgetter("used")
 
 
+def _log(program: Program, args: Sequence[ArgumentPlacement]) -> None:
+    """The line of `jax_log_compiles`."""
+    logging.getLogger("shardtrace.driver").warning(
+        "Compiling %s with global shapes and types [%s]. Argument mapping: (%s).",
+        program.name, ", ".join(a.aval.str_short(True) for a in args),
+        ", ".join(str(a.sharding or "UnspecifiedValue") for a in args))
+
+
 class BoundProgram:
     """A partitioned program bound to devices, which runs on stored values.
 
-    is_operation: whether it is a single op, outside of any jitted function. asked: whether somebody
-    said where results go. agreements: what it is to several processes, by who asks
-    (driver/execution/multiprocess.py). engine: what runs it, None for what the configuration says
-    when it first runs. whole: whether that is given the program as it was traced, for one device.
+    is_operation: whether it is a single op, outside of any jitted function. asked: whether
+    out_shardings were given. agreements: what the processes of a job have found to agree in
+    (driver/execution/multiprocess.py). engine: what runs it, None for the configured one when it
+    first runs. whole: whether the engine gets the program as it was traced, for one device.
     """
 
     __slots__ = ("_run", "agreements", "arg_specs", "asked", "avals", "committed", "engine",
@@ -64,57 +72,58 @@ class BoundProgram:
                  others: Sequence[Sharding] = (), options: Options = DEFAULT_OPTIONS,
                  is_operation: bool = False, who: str = "") -> None:
         if config.read("jax_log_compiles"):
-            logging.getLogger("shardtrace.driver").warning(
-                "Compiling %s with global shapes and types [%s]. Argument mapping: (%s).",
-                program.name, ", ".join(a.aval.str_short(True) for a in args),
-                ", ".join(str(a.sharding or "UnspecifiedValue") for a in args))
+            _log(program, args)
         if program.consts:
             warn_of_captured(program)
         self.is_operation = is_operation
         self.agreements: dict[Any, Any] = {}
         self.asked = any([s is not None for s in out_shardings])
-        context = STATE.mesh
-        self.placement = placement = resolve(
-            who or program.name, args, program.memo.get("meshes", ()), others, context,
+        placement = resolve(
+            who or program.name, args, program.memo.get("meshes", ()), others, STATE.mesh,
             devices.default_device, functools.partial(who_named, program))
-        refined = refinement_of(program, placement.abstract_mesh)
-        as_traced = program
         devices_mesh = placement.mesh
+        refined = refinement_of(program, placement.abstract_mesh)
         if refined is not None:
-            self.placement = placement = placement._replace(
+            placement = placement._replace(
                 mesh=refined_mesh(refined, devices_mesh), abstract_mesh=refined.mesh)
-        mesh = placement.mesh
+        self.placement = placement
         self.given = tuple([a.sharding for a in args])
         self.used = tuple(map(_USED, args))
         self.arg_specs = argument_specs(args, placement)
-        wanted = tuple([None if s is None else self._wanted_spec(s, v.aval, placement)
-                        for s, v in zip(out_shardings, program.outvars, strict=True)])
-        with phase("partition", len(program.eqns)):
-            program = run_passes(ONE_MESH, program, placement.abstract_mesh, refined)
-            check_one_mesh(program, placement.abstract_mesh)
-            self.partitioned: Partitioned = partition_cached(
-                program, mesh=mesh_of_types(program, placement.abstract_mesh),
-                in_shardings=self.arg_specs, out_shardings=wanted, options=options)
-        if "debug" in self.partitioned.stages["traced"].effects:
+        self.partitioned = self._partition(program, refined, out_shardings, options)
+        if "debug" in self.partitioned.traced.effects:
             self._tell_shardings()
-        self.committed = bool(mesh is not None or self.asked
-                              or any(map(is_single_device, as_traced.memo.get("meshes", ())))
+        self.committed = bool(placement.mesh is not None or self.asked
+                              or any(map(is_single_device, program.memo.get("meshes", ())))
                               or any([a.sharding is not None and a.used for a in args]))
-        model = next((a for a in args if isinstance(a.sharding, NamedSharding)), None)
-        self.shardings = self._result_shardings(out_shardings, program, model)
+        self.shardings = self._result_shardings(out_shardings, args)
         if refined is not None:
-            self._use_own_meshes(as_traced, out_shardings, refined, devices_mesh)
+            self._use_own_meshes(program, out_shardings, refined, devices_mesh)
+        traced = self.partitioned.traced
         self.avals = [array_aval(v.aval, s)
-                      for v, s in zip(program.outvars, self.shardings, strict=True)]
-        positions: dict[Any, int] = {v: i for i, v in enumerate(program.invars)}
-        self.forwarded = [(i, positions[v]) for i, v in enumerate(program.outvars)
+                      for v, s in zip(traced.outvars, self.shardings, strict=True)]
+        positions: dict[Any, int] = {v: i for i, v in enumerate(traced.invars)}
+        self.forwarded = [(i, positions[v]) for i, v in enumerate(traced.outvars)
                           if v in positions]      # type: ignore[index]
         self._run: Any = None
         self.engine: str | None = None
         self.whole = False
 
+    def _partition(self, program: Program, refined: Refinement | None,
+                   out_shardings: Sequence[Any], options: Options) -> Partitioned:
+        """The program brought to one mesh, and partitioned."""
+        mesh = self.placement.abstract_mesh
+        wanted = tuple([None if s is None else self._wanted_spec(s, v.aval, self.placement)
+                        for s, v in zip(out_shardings, program.outvars, strict=True)])
+        with phase("partition", len(program.eqns)):
+            program = run_passes(ONE_MESH, program, mesh, refined)
+            check_one_mesh(program, mesh)
+            return partition_cached(
+                program, mesh=mesh_of_types(program, mesh), in_shardings=self.arg_specs,
+                out_shardings=wanted, options=options)
+
     def _tell_shardings(self) -> None:
-        """What `debug.inspect_array_sharding` asked for within the program."""
+        """Call what `debug.inspect_array_sharding` registered within the program."""
         placement = self.placement
         for eqn in self.partitioned.resolved.walk():
             if eqn.op is inspect_sharding_p:
@@ -141,15 +150,16 @@ class BoundProgram:
             return sharding.spec
         return spec_on(placement.mesh, sharding, aval.ndim)
 
-    def _result_shardings(self, asked: Sequence[Any], program: Program,
-                          model: ArgumentPlacement | None) -> list[Any]:
-        """What was asked for, else as found. model: the first argument that lies on a mesh."""
-        wanted = [(v.aval, spec) for v, spec in zip(
-            program.outvars, self.partitioned.out_specs, strict=True)]
+    def _result_shardings(self, asked: Sequence[Any], args: Sequence[ArgumentPlacement]
+                          ) -> list[Any]:
+        """What was asked for, else as found; spelled as that of the first argument on a mesh."""
+        model = next((a for a in args if isinstance(a.sharding, NamedSharding)), None)
         like = None if model is None else model.sharding
         ndim = -1 if model is None else model.aval.ndim
-        return [found_sharding(self.placement, aval, spec, like if ndim == aval.ndim else None)
-                if s is None else s for (aval, spec), s in zip(wanted, asked, strict=True)]
+        return [found_sharding(self.placement, v.aval, spec, like if ndim == v.aval.ndim else None)
+                if s is None else s
+                for v, spec, s in zip(self.partitioned.traced.outvars, self.partitioned.out_specs,
+                                      asked, strict=True)]
 
     def on_devices(self, devices: tuple[Device, ...]) -> Self:
         """The same computation, lowered on an AbstractMesh, bound to devices.
@@ -212,7 +222,7 @@ class BoundProgram:
         if engine.name == "simulated" or self.is_operation and engine.compiles:
             return plan_cached(local, mesh, compile_simulated)
         if self.whole:
-            return engine.load(self.partitioned.stages["traced"], None)
+            return engine.load(self.partitioned.traced, None)
         return engine.load(local, mesh, self.device_numbers())
 
     def device_numbers(self) -> list[int]:

@@ -91,7 +91,7 @@ class Executable(BoundProgram):
         if kinds:
             kind = bad_value(out, kinds)
             if kind is not None:
-                report(self.partitioned.stages["traced"], leaves, kind, kinds, self.placement.mesh,
+                report(self.partitioned.traced, leaves, kind, kinds, self.placement.mesh,
                        self.is_operation)
         return out
 
@@ -152,7 +152,7 @@ def on_engine(executable: Executable, engine: str | None, devices: int | None) -
     """The computation on this engine (None: the one that the configuration says).
 
     devices: None for those of its mesh, 1 for the unpartitioned program on one. Raises ValueError
-    for an engine that there is not, or that cannot do that.
+    for an unknown engine, or one that cannot do that.
     """
     name: str = engine or config.read("shardtrace_engine")
     if name not in ENGINES:
@@ -163,7 +163,7 @@ def on_engine(executable: Executable, engine: str | None, devices: int | None) -
         fail(ValueError, f"devices={devices} with engine={name!r}: a program runs on the devices "
              "of its mesh, or, unpartitioned, on one device of the jax engine", code="engine",
              help='leave devices out, or write engine="jax", devices=1')
-    pending = [t for t in executable.partitioned.stages["traced"].out_avals if t.unreduced]
+    pending = [t for t in executable.partitioned.traced.out_avals if t.unreduced]
     if pending:
         fail(ValueError, f"a result is a pending sum, {pending[0]}, which one device does not have",
              code="engine", help="finish the sum, or leave devices out")

@@ -125,7 +125,7 @@ class _Refined(Retyped):
         return {name: self.param(name, value, near) for name, value in eqn.params.items()}
 
     def _check_region(self, eqn: Equation, mesh: AbstractMesh) -> None:
-        """A body names its axes one by one: each has to be an axis of the refinement as it is."""
+        """A body names its axes one by one: the refinement has to have each of them, uncut."""
         for axis, parts in self.refined.parts(mesh).items():
             if len(parts) != 1:
                 fail(NotImplementedError,

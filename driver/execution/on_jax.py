@@ -17,7 +17,7 @@ from .executable import Executable
 
 def _program(executable: Executable) -> tuple[Program, AbstractMesh | None, list[int]]:
     if executable.whole:
-        return executable.partitioned.stages["traced"], None, []
+        return executable.partitioned.traced, None, []
     return (executable.partitioned.local, executable.placement.abstract_mesh,
             executable.device_numbers())
 
@@ -28,7 +28,7 @@ def _traced(executable: Executable) -> tuple[
     if somebody asked for any, results."""
     partitioned = executable.partitioned
     outs = partitioned.out_specs if executable.asked else [None] * len(partitioned.out_specs)
-    return (partitioned.stages["traced"], executable.placement.abstract_mesh,
+    return (partitioned.traced, executable.placement.abstract_mesh,
             executable.arg_specs, outs)
 
 

@@ -20,11 +20,12 @@ from ...ir.shardings.formats import Format, Layout
 from ...ir.shardings.gspmd import GSPMDSharding, named_on, single_device_mesh
 from ...ir.shardings.sharding import NamedSharding, Sharding, named_sharding_abstract
 from ...ir.spec import PartitionSpec
+from ...ir.values.typeof import typeof
 from ...runtime.arrays import transfer
 from ...runtime.arrays.array import ArrayImpl
 from ...tracer.shard_map.region_values import BlockBuilder
 from ...tracer.staging.staging import record_mesh
-from ...tracer.staging.tracer import Tracer, typeof
+from ...tracer.staging.tracer import Tracer
 from ...tracer.trees import tree
 from .guards import guard_move
 
@@ -122,7 +123,7 @@ def _mesh_of(target: Device | Sharding) -> Mesh:
 
 
 def _goes_elsewhere(source: Sharding | None, target: Any) -> bool:
-    """Whether a value that is known, as outside of jit, is asked to go to other devices."""
+    """Whether a concrete value, as outside of jit, is to go to other devices."""
     if isinstance(target, Device):
         return source is None or source.device_set != {target}
     return isinstance(target, Sharding) and target.is_concrete and (

@@ -1,4 +1,4 @@
-"""Errors for arguments and results of jitted functions that are not arrays, with remedies."""
+"""Errors for arguments of jitted functions that are not arrays, with remedies."""
 from __future__ import annotations
 
 import re
@@ -9,9 +9,8 @@ from ...ir.diagnostics.diagnostic import Help, Remedy, error, fail
 from ...ir.settings.context import config
 from ...ir.types import ArrayType
 from ...ir.values.shape_struct import ShapeDtypeStruct
-from ...tracer.references.ref import AnyRef, refuse_result
-from ...tracer.staging.signature import Arguments, function_name
-from ...tracer.staging.tracer import Tracer, typeof
+from ...ir.values.typeof import typeof
+from ...tracer.staging.signature import Arguments
 from ...tracer.trees import tree
 
 
@@ -88,27 +87,6 @@ def check_values(arguments: Arguments, leaves: Sequence[Any], args: Any, kwargs:
                  "is not a valid JAX type.", code="not-an-array",
                  help="call `lower` or `eval_shape` with types, the function with "
                       "arrays")
-
-
-def check_results(f: Any, results: Sequence[Any], structure: Any) -> None:
-    """Raise TypeError for a result of the traced function `f` that is not an array. structure: the
-    pytree of the results.
-    """
-    for i, x in enumerate(results):
-        if type(x) is Tracer:
-            continue
-        if isinstance(x, AnyRef):
-            refuse_result(function_name(f), x, "jit")
-        try:
-            typeof(x)
-        except TypeError:
-            code = getattr(f, "__code__", None)
-            where = f" at {code.co_filename}:{code.co_firstlineno}" if code else ""
-            path = tree.keystr(tree.leaves_with_path(tree.unflatten(structure, results))[i][0])
-            place = f" at output component {path}" if path else ""
-            fail(TypeError, f"function {function_name(f)}{where} traced for jit "
-                 f"returned a value of type {type(x)}{place}, which is not a valid JAX type",
-                 code="not-an-array", help="return arrays, or pytrees of arrays, only")
 
 
 def qualified_name(f: Any) -> str:

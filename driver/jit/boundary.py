@@ -16,10 +16,10 @@ from ...ir.rules.factor import PASS
 from ...ir.shardings.formats import AutoLayout, Format, Layout, reported_layout
 from ...ir.shardings.sharding import Sharding
 from ...ir.types import ArrayType
+from ...ir.values.typeof import typeof
 from ...partitioner.preparation.inline import inline
 from ...runtime.arrays.array import ArrayImpl
 from ...tracer.staging.signature import Arguments
-from ...tracer.staging.tracer import typeof
 from ...tracer.trees import tree
 from ..execution.arguments import placed_sharding
 from .requested_shardings import (
@@ -60,7 +60,7 @@ class Boundary:
         return constrained(leaves, self.argument_prefix(args), "in_shardings", self.api, check)
 
     def constrained_results(self, results: Sequence[Any], out_tree: Any) -> list[Any]:
-        """Results inside of a trace, likewise by out_shardings."""
+        """Results inside a trace, each constrained to its sharding in out_shardings."""
         def check(sharding: Sharding, x: Any, i: int) -> None:
             check_fits(sharding, typeof(x), f"outputs with pytree key path {_result(i, results)}")
 
@@ -68,7 +68,7 @@ class Boundary:
                            self.api, check)
 
     def result_layouts(self, program: Program, out_tree: Any) -> list[Layout | None]:
-        """The layout of each result that out_shardings asks for one of; [] if it asks for none."""
+        """The layout that out_shardings asks for, for each result; [] if it asks for none."""
         if self.out_shardings is None or not any(
                 isinstance(f, Format) for f in tree.leaves(self.out_shardings, is_sharding)):
             return []
@@ -192,7 +192,7 @@ class Boundary:
             raise ValueError(f"Mismatch details ({len(found)} found):\n{details}") from None
 
     def check_kwargs(self, kwargs: dict[str, Any]) -> None:
-        """ValueError for arguments by name beside in_shardings, which go by position."""
+        """Raise ValueError for keyword arguments beside in_shardings, which are positional."""
         if kwargs and self.in_shardings is not None:
             raise ValueError("pjit does not support kwargs when in_shardings is specified.")
 

@@ -14,7 +14,7 @@ from ..execution.executable import Executable
 
 def donated(arguments: Arguments, args: Any, kwargs: Any, leaves: Sequence[Any],
             executable: Executable) -> tuple[list[int], list[str]]:
-    """Which leaves give their buffers to results, and the types of those that nobody can use.
+    """Which leaves give their buffers to results, and the types of those that no result can use.
 
     Raises JaxRuntimeError where one that does is passed to the call twice.
     """

@@ -29,6 +29,7 @@ from ...ir.support.caches import tables
 from ...ir.types import ArrayType
 from ...ir.values.array import Array
 from ...ir.values.shape_struct import ShapeDtypeStruct
+from ...ir.values.typeof import typeof
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options
 from ...partitioner.stages import with_attribute
 from ...runtime.arrays.array import ArrayImpl
@@ -41,9 +42,9 @@ from ...tracer.references.in_rules import refuse_traced_rule
 from ...tracer.references.ref import references
 from ...tracer.staging.bound_names import number_names
 from ...tracer.staging.name_scopes import named_scopes
-from ...tracer.staging.signature import function_name, result_paths
+from ...tracer.staging.signature import function_name
 from ...tracer.staging.staging import current_builder, record_mesh, trace_to_program
-from ...tracer.staging.tracer import Tracer, typeof
+from ...tracer.staging.tracer import Tracer
 from ...tracer.trees import tree
 from ..execution.arguments import leaf_keys
 from ..execution.call_capture import WATCH
@@ -52,7 +53,6 @@ from ..execution.guards import guard_move
 from .argument_checks import (
     abstract,
     argument_type,
-    check_results,
     check_values,
     qualified_name,
     refuse_large,
@@ -62,6 +62,7 @@ from .argument_checks import (
 from .boundary import Boundary
 from .donation import donated
 from .fast_calls import MISS, CallCache
+from .flat_function import FlatFunction
 from .on_references import on_arguments, on_closed
 from .requested_shardings import checked_options
 from .shared_traces import CLAIMS, done_by_another, traces_of, wake
@@ -70,7 +71,6 @@ from .stages import Lowered, Traced
 _EXECUTABLES = tables("driver.jit.jitted.Jitted._executables",
                       "partitioned programs of one function", 1024)
 Found = tuple[Program, Any, list[Any]]
-_ONE = tree.structure(0)         # of an array that is all
 
 
 @bound_class
@@ -133,24 +133,13 @@ class Jitted:
         leaves, in_tree = tree.flatten_call(traced_args, traced_kwargs)
         if BOXES.data and references(leaves):
             return on_arguments(self, leaves, in_tree, static)(leaves)
-        state = STATE
-        if state.interpreter is not None:
+        if STATE.interpreter is not None:
             return self._call_inside(leaves, in_tree, static)
         if kwargs:
             self._boundary.check_kwargs(traced_kwargs)
         if self._device is not None:
             leaves = self._on_device(leaves)
-        key: Any = None
-        try:
-            key = (in_tree, static, leaf_keys(leaves), state.mesh, state.abstract_mesh,
-                   entered_mesh(), call_settings(), process_identity())
-            found = self._executables.get(key)
-        except (TypeError, OverflowError):
-            found = key = None      # a leaf that is no array: the traced call reports it
-        except ValueError as error:
-            if key is None or static:
-                raise
-            refuse_metadata(error)
+        key, found = self._look_up(leaves, in_tree, static)
         known = found is not None
         if found is None:
             check_values(self.arguments, leaves, traced_args, traced_kwargs)
@@ -177,6 +166,21 @@ class Jitted:
             if run is not None:
                 self._quick.insert(args, kwargs, leaves, run, gone, rebuild)
         return rebuild(results)
+
+    def _look_up(self, leaves: Sequence[Any], in_tree: Any, static: tuple[Any, ...]
+                 ) -> tuple[Any, Any]:
+        """The key of a call in the table of executables, None for one without, and its entry."""
+        state, key = STATE, None
+        try:
+            key = (in_tree, static, leaf_keys(leaves), state.mesh, state.abstract_mesh,
+                   entered_mesh(), call_settings(), process_identity())
+            return key, self._executables.get(key)
+        except (TypeError, OverflowError):
+            return None, None       # a leaf is not an array: tracing reports it
+        except ValueError as error:
+            if key is None or static:
+                raise
+            refuse_metadata(error)
 
     def _call_inside(self, leaves: list[Any], in_tree: Any, static: tuple[Any, ...]) -> Any:
         """Inside of a trace: one call equation."""
@@ -277,40 +281,14 @@ class Jitted:
 
     def _trace_anew(self, key: tuple[Any, ...], avals: Sequence[ArrayType], leaves: Sequence[Any],
                     in_tree: Any, static: tuple[Any, ...]) -> Found:
-        state = STATE
+        state, name = STATE, function_name(self._f)
         unwatched = config.unwatched and not state.overrides
-        plain = in_tree is tree.structure_of_arrays(len(leaves)) and not static
-        names = self.arguments.names_by_position(len(leaves)) if plain else (
-            self.arguments.leaf_names(*tree.unflatten(in_tree, leaves)))
         if not unwatched and config.read("jax_no_tracing"):
-            raise RuntimeError(f"re-tracing function {function_name(self._f)} for "
-                               f"`{self._boundary.api}`, but 'no_tracing' is set")
-        trees: list[Any] = []
-        paths: list[str] = []
+            raise RuntimeError(f"re-tracing function {name} for `{self._boundary.api}`, but "
+                               "'no_tracing' is set")
         frame = None if unwatched and not BOXES.data else Frame()
-
-        def flat(*tracers: Any) -> list[Any]:
-            if frame is not None:
-                frame.builder = current_builder()
-            if plain:
-                results = self._f(*tracers)
-            else:
-                inner_args, inner_kwargs = tree.unflatten(in_tree, tracers)
-                inner_args, inner_kwargs = self.arguments.merge(inner_args, inner_kwargs, static)
-                results = self._f(*inner_args, **inner_kwargs)
-            if type(results) is Tracer and (frame is None or not frame.read):
-                trees.append(_ONE)
-                return [results]
-            out, out_tree = tree.flatten(results)
-            trees.append(out_tree)
-            check_results(self._f, out, out_tree)
-            paths[:] = result_paths(results, len(out))
-            if frame is not None and frame.read:
-                values = frame.arguments_first()
-                out, trees[-1] = tree.flatten((results, values))
-            return out
-
-        name = function_name(self._f)
+        flat = FlatFunction(self._f, self.arguments, leaves, in_tree, static, frame)
+        names = flat.arg_names
         if frame is None and state.phases is None and not SCOPES.path:
             program, captured = trace_to_program(flat, avals, name=name, arg_names=names)
         else:
@@ -323,8 +301,8 @@ class Jitted:
                 program.memo["references"] = tuple(frame.read)
                 program.arg_names = (*(f"ref[{i}]" for i in range(len(frame.read))), *names)
         number_names(program)
-        program.result_names = tuple(paths)
-        found = (program, trees[-1], captured)
+        program.result_names = tuple(flat.paths)
+        found = (program, flat.out_tree, captured)
         if not captured or not any(isinstance(x, Tracer) for x in captured):
             self._traces[key] = found
         return found

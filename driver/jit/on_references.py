@@ -126,7 +126,7 @@ def on_closed(jitted: Any, traced: tuple[Program, Any, list[Any]], leaves: Seque
 
 
 def _asked(jitted: Any, leaves: Sequence[Any], in_tree: Any) -> list[Any] | None:
-    """What in_shardings says of each leaf, if there are any."""
+    """The entry of in_shardings for each leaf, if there are any."""
     boundary = jitted._boundary
     if boundary.in_shardings is None:
         return None
