@@ -41,7 +41,7 @@ class _LayoutChange(NamedTuple):
 def plan(p: Workspace, eqn: Equation, x: Value) -> None:
     """Append the calls of a collective and bind its result."""
     (out,) = eqn.outvars
-    known, key = eqn.instance.table(plan), (p.atoms.owner, x.known_kind or x.kind, out.aval)
+    known, key = eqn.instance.table(plan), (p.atoms.owner, x.kind, out.aval)
     if key not in known:
         known[key] = _layout_change(p, eqn, x)
     found = known[key]

@@ -94,7 +94,7 @@ def stored_result(p: Workspace, atom: Atom, value: Value, t: ArrayType
     if type(atom) is Literal:
         value = Value(atom.aval, value.layout, value.slot)
     known = p.atoms.borders
-    key = value.known_kind or value.kind, t
+    key = value.kind, t
     stack, split, index = known.get(key) or _result_form(p.atoms, key, value, t)
     layout, slot = value.layout, value.slot
     if split != layout.split or stack != layout.stack:

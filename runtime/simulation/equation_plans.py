@@ -1,6 +1,6 @@
 """Chooses the layouts of an equation's operands and results, and the numpy function in between.
 
-A decision depends on the op, its params, and the types and layouts of its operands alone, never on
+A plan depends on the op, its params, and the types and layouts of its operands alone, never on
 values or names; so equal equations (layers of a network, an op called again and again) share it.
 
 Which axes stay in place, so that one evaluation serves all devices along them: an op treats the
@@ -47,7 +47,7 @@ class Form(NamedTuple):
     pad: int
 
 
-class Decision(NamedTuple):
+class EquationPlan(NamedTuple):
     """How an equation is computed.
 
     operands: how each is passed; None if all stay as they are. function: takes their arrays.
@@ -59,24 +59,19 @@ class Decision(NamedTuple):
     kernel: Kernel | None
 
 
-def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Sequence[ArrayType],
-           atoms: MeshAtoms, folds: Folds, done: frozenset[str],
-           read: Sequence[int] | None = None) -> Decision:
-    """The decision for an equation with results of these types.
+def equation_plan(op: Op, params: dict[str, Any], operands: Sequence[Value],
+                  types: Sequence[ArrayType], atoms: MeshAtoms, folds: Folds,
+                  done: frozenset[str], read: Sequence[int] | None = None) -> EquationPlan:
+    """How to compute an equation with results of these types.
 
     folds: by operator, the axes over which the results may be folded. done: axes over which the
     operands, and hence the results, are folded already. read: the results that are read, by number,
     of an evaluator that asks for them (`Evaluator.narrowed`).
     """
-    if op.rule == "... -> ..." and op.resize is None and not op.multiple_results and (
-            BY_PLACE not in op.facts):
-        shape = types[0].shape
-        if all([x.aval.shape in ((), shape) for x in operands]):
-            layout = _common_layout(operands, len(shape))
-            if layout is not None and (
-                    len(layout.stack) < 2 or layout.stack == atoms.sort(layout.stack)):
-                return _in_equal_layouts(op, params, operands, types[0], atoms,
-                                         layout._replace(folded=done))
+    common = _common_layout(op, operands, types, atoms)
+    if common is not None:
+        return _in_equal_layouts(op, params, operands, types[0], atoms,
+                                 common._replace(folded=done))
     rule, orders, ins, outs = _in_place(op, params, operands, types, folds)
     if folds and rule is not None:
         done |= {a for f, order in orders.items() if rule.factors[f].kind == REDUCE for a in order}
@@ -98,7 +93,7 @@ def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Seq
                  for f, shape in zip(forms, shapes, strict=True)]
         leading = tuple([size[a] for a in stack])
         wanted = [leading + shape for shape in wanted]
-    dtypes = [(x.known_kind or x.kind).dtype for x in operands]
+    dtypes = [x.kind.dtype for x in operands]
     results = [storage_dtype(t.dtype) for t in types]
     if read is not None:
         params = {**params, **op.evaluator.narrowed(read)}      # type: ignore[union-attr, misc]
@@ -112,7 +107,7 @@ def decide(op: Op, params: dict[str, Any], operands: Sequence[Value], types: Seq
         kernel.fresh = FRESH in op.facts or None
     moved = any([f.lead != x.layout.stack or f.split != x.layout.split or f.pad
                  for f, x in zip(forms, operands, strict=True)])
-    return Decision(tuple(forms) if moved else None, function, tuple([
+    return EquationPlan(tuple(forms) if moved else None, function, tuple([
         (layout, same, kind_of(t, layout, same))
         for t, layout, same in zip(types, layouts, uniform, strict=True)]), kernel)
 
@@ -150,9 +145,19 @@ def _stacked(operands: Sequence[Value], splits: Sequence[tuple[Atoms, ...]], ato
     return stack, [tuple([a for a in stack if a in mine]) for mine in own]
 
 
-def _common_layout(operands: Sequence[Value], rank: int) -> Layout | None:
-    """The one layout of all operands of this rank, if scalars among the operands fit in with it."""
+def _common_layout(op: Op, operands: Sequence[Value], types: Sequence[ArrayType],
+                   atoms: MeshAtoms) -> Layout | None:
+    """Of an elementwise op whose operands have the shape of the result or are scalars: the one
+    layout of all operands that are not scalars, if the scalars fit in with it.
+    """
+    if op.rule != "... -> ..." or op.resize is not None or op.multiple_results or (
+            BY_PLACE in op.facts):
+        return None
+    shape = types[0].shape
+    if not all([x.aval.shape in ((), shape) for x in operands]):
+        return None
     found: Layout | None = None
+    rank = len(shape)
     stack: Atoms | None = None
     for x in operands:
         mine = x.layout
@@ -167,22 +172,24 @@ def _common_layout(operands: Sequence[Value], rank: int) -> Layout | None:
         elif True in x.uniform or (found is not mine and (
                 found.split != mine.split or found.stack != mine.stack)):
             return None
+    if found is not None and len(found.stack) > 1 and found.stack != atoms.sort(found.stack):
+        return None
     return found
 
 
 def _in_equal_layouts(op: Op, params: dict[str, Any], operands: Sequence[Value], aval: ArrayType,
-                      atoms: MeshAtoms, layout: Layout) -> Decision:
-    """The decision where every operand is a scalar or has the layout of the result."""
+                      atoms: MeshAtoms, layout: Layout) -> EquationPlan:
+    """The plan where every operand is a scalar or has the layout of the result."""
     whole = array_shape(layout, aval.shape, atoms.size)
     rank = len(aval.shape)
     given: list[Shape] = [whole if len(x.layout.split) == rank else () for x in operands]
-    dtypes = [(x.known_kind or x.kind).dtype for x in operands]
+    dtypes = [x.kind.dtype for x in operands]
     same = (False,) * rank
     kind = kind_of(aval, layout, same)
     dtype = kind.dtype
     function = evaluator(op, len(layout.stack), params, dtypes, [dtype], [whole], given)
     kernel = Kernel(function, (*given, whole), (*dtypes, dtype))
-    return Decision(None, function, ((layout, same, kind),), kernel)
+    return EquationPlan(None, function, ((layout, same, kind),), kernel)
 
 
 def local_rule(op: Op, params: dict[str, Any], operands: Sequence[Value],

@@ -29,7 +29,6 @@ from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
 from ..axes import MeshAtoms, axis_names, collective_atoms, mesh_atoms
-from ..calls.call import new_call
 from ..layout import Layout, whole
 from ..plans.plan import Plan
 from ..rewrites.pipeline import run_execution_passes
@@ -52,7 +51,7 @@ from .device_sums import (
     linear_set,
     varying_axes,
 )
-from .equation_plans import decide, folds_of
+from .equation_plans import EquationPlan, equation_plan, folds_of
 from .workspace import Value, Workspace
 
 callbacks = lazy_import("..callbacks", __package__)
@@ -67,25 +66,49 @@ def compile_simulated(local: Program, mesh: AbstractMesh) -> Simulated:
 
 
 class Simulated:
-    """A compiled program: one `Executable` for the leading axes that its arguments usually have,
-    and others as such arguments come.
+    """A compiled program: planned for the leading axes that its arguments usually have, and again
+    for others when such arguments come.
     """
 
-    __slots__ = ("_executables", "_mesh", "_program", "usual")
+    __slots__ = ("_mesh", "_planned", "_program", "usual")
 
     def __init__(self, program: Program, mesh: AbstractMesh) -> None:
         leads = tuple([usual_lead(t, mesh) if t.sharding.spec.unreduced else () for t in
                        program.global_in or program.in_avals])
         self._program, self._mesh = program, mesh
-        self.usual = Executable(program, mesh, leads)
-        self._executables = {leads: self.usual}
+        self.usual = PlannedProgram(program, mesh, leads)
+        self._planned = {leads: self.usual}
 
     def __call__(self, arguments: Sequence[Stored]) -> list[Stored]:
         leads = tuple([x.lead for x in arguments])
-        executable = self._executables.get(leads)
-        if executable is None:
-            executable = self._executables[leads] = Executable(self._program, self._mesh, leads)
-        return executable([x.data for x in arguments])
+        planned = self._planned.get(leads)
+        if planned is None:
+            planned = self._planned[leads] = PlannedProgram(self._program, self._mesh, leads)
+        return planned([x.data for x in arguments])
+
+
+class PlannedProgram:
+    """The plan of a program for arguments with given leading axes.
+
+    is_whole: no argument or result has leading axes, so that each is one array and no more.
+    """
+
+    __slots__ = ("expected", "is_whole", "leads", "plan")
+
+    def __init__(self, program: Program, mesh: AbstractMesh,
+                 leads: Sequence[tuple[str, ...]]) -> None:
+        planner = Planner(program, mesh_atoms(mesh, used_axes(program, leads)))
+        self.plan: Plan
+        self.plan, self.leads = planner.make(leads)
+        self.expected = planner.expected
+        self.is_whole = not any(leads) and not any(self.leads)
+
+    def __call__(self, arguments: Sequence[np.ndarray]) -> list[Stored]:
+        for x, wanted in zip(arguments, self.expected, strict=True):
+            if x.shape != wanted.shape or x.dtype != wanted.dtype:
+                raise ValueError(f"an argument has shape {x.shape} and dtype {x.dtype}; the "
+                                 f"program was compiled for {wanted.shape} and {wanted.dtype}")
+        return list(map(new_stored, zip(self.plan.run(arguments), self.leads, strict=True)))
 
 
 def used_axes(program: Program, leads: Iterable[tuple[str, ...]]) -> set[str]:
@@ -110,30 +133,6 @@ def used_axes(program: Program, leads: Iterable[tuple[str, ...]]) -> set[str]:
 
 MANY = 256              # from so many devices on, warn of values that differ between devices
 LARGE = 1 << 28         # and take so many bytes together
-
-
-class Executable:
-    """The plan of a program for arguments with given leading axes.
-
-    is_whole: no argument or result has leading axes, so that their arrays say it all.
-    """
-
-    __slots__ = ("expected", "is_whole", "leads", "plan")
-
-    def __init__(self, program: Program, mesh: AbstractMesh,
-                 leads: Sequence[tuple[str, ...]]) -> None:
-        planner = Planner(program, mesh_atoms(mesh, used_axes(program, leads)))
-        self.plan: Plan
-        self.plan, self.leads = planner.make(leads)
-        self.expected = planner.expected
-        self.is_whole = not any(leads) and not any(self.leads)
-
-    def __call__(self, arguments: Sequence[np.ndarray]) -> list[Stored]:
-        for x, wanted in zip(arguments, self.expected, strict=True):
-            if x.shape != wanted.shape or x.dtype != wanted.dtype:
-                raise ValueError(f"an argument has shape {x.shape} and dtype {x.dtype}; the "
-                                 f"program was compiled for {wanted.shape} and {wanted.dtype}")
-        return list(map(new_stored, zip(self.plan.run(arguments), self.leads, strict=True)))
 
 
 class Planner(Workspace):
@@ -243,33 +242,18 @@ class Planner(Workspace):
 
     def local(self, eqn: Equation) -> None:
         """Plan an equation that each device computes from its own operands."""
-        at = self.at
-        operands: list[Value] = []
-        slots: Sequence[int] = []
-        kinds: list[Any] = []
-        done = NONE
-        for a in eqn.invars:
-            x = at[a] if a in at else self.literal(a)   # type: ignore[index, arg-type]
-            operands.append(x)
-            slots.append(x.slot)                        # type: ignore[attr-defined]
-            kinds.append(x.known_kind or x.kind)
-            if x.layout.folded:
-                done |= x.layout.folded
+        operands = list(map(self.value_of, eqn.invars))
         outs = eqn.outvars
+        types = [v.aval for v in outs]
         allowed = NO_FOLDS
-        if len(outs) == 1:
-            types = [outs[0].aval]
-            if outs[0] in self.folds:
-                allowed = self.folds[outs[0]]
-        else:
-            types = [v.aval for v in outs]
-            if self.folds:
-                allowed = folds_of([self.folds.get(v, NO_FOLDS) for v in outs])
-        if done:
-            members = frozenset(i for i, x in enumerate(operands) if x.layout.folded)
-            operands = self.reduce_linear_operands(eqn, operands, members, done)
-            slots, kinds = [x.slot for x in operands], [x.kind for x in operands]
-        key: tuple = (*kinds, *types)
+        if self.folds:
+            allowed = folds_of([self.folds.get(v, NO_FOLDS) for v in outs])
+        folded = [i for i, x in enumerate(operands) if x.layout.folded]
+        done = NONE
+        if folded:
+            done = done.union(*[operands[i].layout.folded for i in folded])
+            operands = self.reduce_linear_operands(eqn, operands, frozenset(folded), done)
+        key: tuple = (*[x.kind for x in operands], *types)
         read: Sequence[int] | None = None
         if eqn.op.evaluator.narrowed is not None:   # type: ignore[union-attr]
             read = [i for i, v in enumerate(outs) if v in self.read]
@@ -279,23 +263,25 @@ class Planner(Workspace):
         try:
             made = eqn.instance.tables[self.atoms.owner][key]
         except KeyError:
-            made = eqn.instance.table(self.atoms.owner)[key] = decide(
+            made = eqn.instance.table(self.atoms.owner)[key] = equation_plan(
                 eqn.op, eqn.params, operands, types, self.atoms, allowed, done, read)
-        if made.operands is not None:
+        if made.operands is None:
+            slots = [x.slot for x in operands]
+        else:
             slots = [self.view(x, f.stack, f.split, f.lead, f.pad)
                      for x, f in zip(operands, made.operands, strict=True)]
+        self._bind_results(eqn, made, slots)
+
+    def _bind_results(self, eqn: Equation, made: EquationPlan, slots: Sequence[int]) -> None:
+        """Append the call that was decided on, and bind its results."""
         if eqn.op.multiple_results:
-            results = self.plan.call_several(made.function, slots, len(types), eqn)
-            for var, slot, (layout, same, kind) in zip(outs, results, made.results, strict=True):
-                at[var] = Value(var.aval, layout, slot, same, kind)
-            return
-        plan = self.plan
-        slot = plan.slots
-        plan.slots = slot + 1
-        plan.calls.append(new_call((made.function, tuple(slots), (slot,), False, eqn, made.kernel,
-                                    False)))
-        ((layout, same, kind),) = made.results
-        at[outs[0]] = Value(types[0], layout, slot, same, kind)
+            made_slots: Sequence[int] = self.plan.call_several(
+                made.function, slots, len(eqn.outvars), eqn)
+        else:
+            made_slots = (self.plan.call(made.function, slots, eqn, made.kernel),)
+        for var, slot, (layout, same, kind) in zip(eqn.outvars, made_slots, made.results,
+                                                   strict=True):
+            self.at[var] = Value(var.aval, layout, slot, same, kind)
 
     def reduce_linear_operands(self, eqn: Equation, operands: list[Value], members: frozenset[int],
                                axes: frozenset[str]) -> list[Value]:

@@ -51,7 +51,7 @@ class Value:
     forms: the slots of other forms, by the request for them.
     """
 
-    __slots__ = ("aval", "forms", "known_kind", "layout", "slot", "uniform")
+    __slots__ = ("aval", "forms", "_kind", "layout", "slot", "uniform")
 
     def __init__(self, aval: ArrayType, layout: Layout, slot: int,
                  uniform: tuple[bool, ...] = (), kind: Kind | None = None) -> None:
@@ -60,14 +60,14 @@ class Value:
         self.slot = slot
         self.uniform = uniform or (False,) * len(aval.shape)
         self.forms: dict[Any, Any] = {}
-        self.known_kind = kind
+        self._kind = kind
 
     @property
     def kind(self) -> Kind:
         """The one object for its type, layout and uniform dimensions."""
-        kind = self.known_kind
+        kind = self._kind
         if kind is None:
-            kind = self.known_kind = kind_of(self.aval, self.layout, self.uniform)
+            kind = self._kind = kind_of(self.aval, self.layout, self.uniform)
         return kind
 
     def with_type(self, aval: ArrayType) -> Value:
