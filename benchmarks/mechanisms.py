@@ -20,14 +20,13 @@ from suite.worker import Worker
 
 import shardtrace as st
 from shardtrace.ir.settings.context import config
-from shardtrace.ir.support.environment import SKIPPABLE
 from shardtrace.runtime.plans.draft import recording_plans
 from shardtrace.runtime.plans.generated import WRITTEN
 from shardtrace.runtime.plans.passes import PLANNED
 from shardtrace.runtime.rewrites.pipeline import EXECUTION
 
-PASSES = [name for name in dict.fromkeys([p.name for p in (*EXECUTION, *PLANNED, *WRITTEN)])
-          if name in SKIPPABLE]
+PASSES = list(dict.fromkeys(
+    [p.name for p in (*EXECUTION, *PLANNED, *WRITTEN) if p.may_be_skipped]))
 ALL, AGAIN = "all", "all again"
 WARM, SHORTEST = 4, 0.01            # runs before the first round; seconds of a round
 

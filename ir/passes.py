@@ -5,29 +5,33 @@ The partitioner's are in partitioner/passes.py, those by which the simulated exe
 per-device program in runtime/rewrites/pipeline.py, those over the calls that it plans, from draft
 to draft, in runtime/plans/passes.py. Each has one form, is verified, timed (`--time-passes`) and
 dumped under its name, and those that are not needed for right results can be left out by
-`SHARDTRACE_SKIP=name,...`, to find the one to blame.
+`SHARDTRACE_SKIP=name,...`, to find the one to blame; `optimize` stands for several.
 """
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
-from .program import Program, Var
+from .diagnostics.diagnostic import fail
+from .program import Var
 from .settings.phases import in_phase
 from .source.location import Location
 from .support.named_tuple import NamedTuple
+from .support.spelling import none_such
 from .types import ArrayType
+
+P = TypeVar("P", bound=Any)
 
 
 class Pass(NamedTuple):
     """A step: `run(program, ...)` gives a program with equal results, which the verifier accepts.
 
-    stage: the stage that it belongs to, which its last pass leaves, in dumps and by name. doc: what
-    is so afterwards. ops: where there is none of these in a program the step has nothing to do;
-    empty: it always may have. inside: it goes into the programs that equations hold, too. plans:
-    the plans that it is for: "xla", those that XLA makes; "own", all others; "": all. decides: its
-    decisions are part of a frozen plan, which is not taken through it again. (Those that may be
-    left out: `SKIPPABLE`, support/environment.py.)
+    stage: the stage that it belongs to; the last pass of a stage leaves the program of that name.
+    doc: what holds afterwards. ops: names of ops; the step changes no program without any of them
+    (none are named: it may change every program). inside: it goes into the programs that equations
+    hold, too. plans: the plans that it is for: "xla", those that XLA makes; "own", all others; "":
+    all. decides: its decisions are part of a frozen plan, which is not taken through it again.
+    needed: results are wrong without it. optimizes: `SHARDTRACE_SKIP=optimize` leaves it out.
     """
     name: str
     stage: str
@@ -37,18 +41,49 @@ class Pass(NamedTuple):
     inside: bool = False
     plans: str = ""
     decides: bool = False
+    needed: bool = False
+    optimizes: bool = False
+
+    @property
+    def may_be_skipped(self) -> bool:
+        """Without a pass that only XLA's plans go through, a plan would not be XLA's."""
+        return not self.needed and self.plans != "xla"
 
 
-def run_passes(passes: Iterable[Pass], program: Program, *context: Any,
-               skip: Container[str] = (), run: Callable[..., Program] | None = None,
-               changed: Callable[[int, Pass, Program, Program], Program] | None = None) -> Program:
-    """The program after these passes, except those to skip. context: their further arguments.
+PASSES: dict[str, Pass] = {}
+"""The passes of all pipelines that are loaded, by name."""
+
+
+def pipeline(*steps: Pass) -> tuple[Pass, ...]:
+    """These passes, in this order, which `SHARDTRACE_SKIP` knows then."""
+    PASSES.update([(step.name, step) for step in steps])
+    return steps
+
+
+def skipped(names: str) -> frozenset[str]:
+    """The passes of a list of names with commas. Raises ValueError for one that is needed."""
+    found = frozenset(filter(None, map(str.strip, names.split(","))))
+    if found:
+        known = ("optimize", *[step.name for step in PASSES.values() if step.may_be_skipped])
+        for name in sorted(found.difference(known)):
+            fail(ValueError, none_such(name, known, "pass that can be left out called"),
+                 code="unknown-pass", notes=(f"SHARDTRACE_SKIP, or `config.shardtrace_skip`, is "
+                                             f"{names!r}",),
+                 help=f"those that can be left out are {', '.join(known)}")
+    return found
+
+
+def run_passes(passes: Iterable[Pass], program: P, *context: Any,
+               skip: Container[str] = (), run: Callable[..., P] | None = None,
+               changed: Callable[[int, Pass, P, P], P] | None = None) -> P:
+    """The program (or draft of a plan) after these passes, except those to skip. context: their
+    further arguments.
 
     run: what runs a pass on a program and the context, if it is to do more. changed: is given the
     number of each pass that changed the program, the pass, what it was and what it is now, and
     gives the program to go on with.
     """
-    ops: frozenset[str] | None = None           # of the program; most changes are not looked into
+    ops: Any = None         # names of ops of the program; most changes are not looked into
     holds = False
     for i, step in enumerate(passes):
         if step.name in skip:

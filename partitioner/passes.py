@@ -7,12 +7,11 @@ from ..ir.meshes.mesh import AbstractMesh
 from ..ir.ops.communication.collective import ppermute_p
 from ..ir.ops.control.custom import CALLS
 from ..ir.ops.control.loops_and_branches import REGIONS
-from ..ir.passes import Pass, run_passes
+from ..ir.passes import Pass, pipeline, run_passes
 from ..ir.program import Program
 from ..ir.rewriting.inside import inside
 from ..ir.rewriting.unread import drop_dead
 from ..ir.spec import PartitionSpec
-from ..ir.support.environment import OPTIMIZE
 from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
 from .cost.prices import Objective, Prices
@@ -46,7 +45,7 @@ UNEVEN = frozenset(("slice", "pad", "concatenate", "split", "rev", "conv_general
 
 
 class PartitionRequest(NamedTuple):
-    """What is asked of the pipeline besides the program; see `partition`.
+    """The arguments of the pipeline besides the program; see `partition`.
 
     skip: names of passes to leave out; `optimize` stands for several. objective: what plans are
     judged by. keeps: the program carries the decisions of a frozen plan: no other plan is made, and
@@ -72,7 +71,7 @@ class PartitionRequest(NamedTuple):
         """The names of all passes to leave out, including those that the objective has no use for.
         """
         return self.skip.union(_OF_OTHERS["xla" if self.objective.name == "xla" else "own"],
-                               OPTIMIZE if "optimize" in self.skip else (),
+                               _OPTIMIZING if "optimize" in self.skip else (),
                                _DECIDED if self.keeps else ())
 
 
@@ -97,12 +96,12 @@ def _combined(program: Program, request: PartitionRequest) -> Program:
 _REPEATED = frozenset((ppermute_p,))      # XLA does not merge them: each has a channel
 
 # XLA takes each equation by itself: it plans nothing ahead, and delays and rewrites nothing.
-PREPARE: tuple[Pass, ...] = (
+PREPARE = pipeline(
     Pass("drop-checks", "inlined", lambda p, r: drop_checks(p),
          "checks for debugging are not made; others have to be values of the program by now",
-         frozenset({"check"}), inside=True),
+         frozenset({"check"}), inside=True, needed=True),
     Pass("inline", "inlined", lambda p, r: inline(p),
-         "calls are replaced by what they call", CALLS, inside=True),
+         "calls are replaced by what they call", CALLS, inside=True, needed=True),
     Pass("drop-unread", "inlined", lambda p, r: drop_unread(p),
          "what nothing reads asks for no layout", decides=True),
     Pass("drop-identities", "inlined", lambda p, r: drop_identities(p),
@@ -110,7 +109,7 @@ PREPARE: tuple[Pass, ...] = (
     Pass("merge-equal", "inlined", lambda p, r: merge_equal(p),
          "equal equations are one before they are split", plans="xla", decides=True),
     Pass("split-constants", "inlined", lambda p, r: split_constants(p),
-         "what is computed from constants alone is so for each reader, laid out as it likes",
+         "what is computed from constants alone is computed once for each reader, in its layout",
          plans="xla", decides=True),
     Pass("broadcast-operands", "inlined", lambda p, r: broadcast_operands(p),
          "operands that elementwise equations repeat are repeated by equations of their own",
@@ -129,64 +128,67 @@ PREPARE: tuple[Pass, ...] = (
 )
 
 # Each of these makes room for the next.
-SIMPLIFY: tuple[Pass, ...] = (
+SIMPLIFY = pipeline(
     Pass("inside-loops", "optimized", _inside_loops,
          "programs of loops and branches have been through the passes that follow",
-         REGIONS, inside=True),
+         REGIONS, inside=True, optimizes=True),
     Pass("hoist", "optimized", lambda p, r: hoist_invariants(p),
          "what a loop repeats on the same values, exchanges above all, is done once, before it",
-         frozenset({"scan", "while"})),
+         frozenset({"scan", "while"}), optimizes=True),
     Pass("multiply", "optimized", lambda p, r: MULTIPLICATIONS(p),
          "products that add nothing up are multiplications, which are fused",
-         frozenset({"dot_general"})),
+         frozenset({"dot_general"}), optimizes=True),
     Pass("dedupe", "optimized",
          lambda p, r: dedupe(p, _REPEATED if r.objective.name == "xla" else frozenset()),
-         "equal equations are computed once, and so their collectives done once"),
+         "equal equations are computed once, and so their collectives done once", optimizes=True),
     Pass("fold-gathers", "optimized", lambda p, r: FOLD_GATHERS(p),
          "the own block of what was gathered along the same axes is the block itself",
-         frozenset({"all_slice"})),
+         frozenset({"all_slice"}), optimizes=True),
     Pass("cut-first", "optimized", lambda p, r: CUT_FIRST(p),
          "blocks are cut out before they are transposed", frozenset({"all_slice"}), plans="xla"),
     Pass("form-scatters", "optimized", lambda p, r: FORM_SCATTERS(p),
          "an all-reduce of which every device keeps its own block is a reduce-scatter",
-         frozenset({"all_slice"})),
+         frozenset({"all_slice"}), optimizes=True),
     Pass("drop-dead", "optimized", lambda p, r: drop_dead(p),
-         "what nothing reads is not computed"),
+         "what nothing reads is not computed", optimizes=True),
     Pass("share-rows", "optimized", lambda p, r: share_rows(p),
          "rows of one value that devices lack come in one exchange",
-         frozenset({"exchange_rows"}), plans="own"),
+         frozenset({"exchange_rows"}), plans="own", optimizes=True),
 )
 
-PIPELINE: tuple[Pass, ...] = (
+PIPELINE = pipeline(
     *PREPARE,
     Pass("propagate", "resolved",
          lambda p, r: decide(p, r.mesh, r.in_shardings, r.out_shardings) if (
              is_decided(p, r.mesh)) else propagate(
                  p, r.mesh, r.in_shardings, r.out_shardings, r.objective.carried_rows),
-         "open dimensions get the axes that their factors have elsewhere"),
+         "open dimensions get the axes that their factors have elsewhere", needed=True),
     Pass("insert-reshards", "resharded",
          lambda p, r: insert_reshards(p, r.prices(p), r.draft, r.objective.wide),
          "operands are brought to what each equation can run with, where that moves least",
-         plans="own"),
+         plans="own", needed=True),
     Pass("shard-as-xla", "resharded",
          lambda p, r: as_xla.shard_as_xla(p, r.prices(p), r.draft, bool(r.objective.tried_for)),
          "operands are brought to what each equation runs with in XLA, by its steps", plans="xla"),
     Pass("move-sums", "resharded", lambda p, r: move_sums(p, r.prices(p)),
          "reshards stand where they cost least: later, and outside of loops",
-         frozenset({"reshard"}), inside=True, plans="own", decides=True),
+         frozenset({"reshard"}), inside=True, plans="own", decides=True, optimizes=True),
     Pass("route-reshards", "resharded", lambda p, r: route_reshards(p, r.prices(p)),
          "values go to other layouts by the cheapest way", frozenset({"reshard"}), inside=True,
-         plans="own"),
+         plans="own", optimizes=True),
     Pass("note-padding", "resharded", lambda p, r: note_padding(p),
-         "reshards say how many of their rows are padding", frozenset({"reshard"}), inside=True),
+         "reshards say how many of their rows are padding", frozenset({"reshard"}), inside=True,
+         needed=True),
     Pass("localize", "local", lambda p, r: localize(p, r.objective.name == "xla"),
-         "blocks instead of whole values, collectives instead of reshards"),
+         "blocks instead of whole values, collectives instead of reshards", needed=True),
     *SIMPLIFY,
     # joined parts are hidden from other passes, so it comes last, in nested programs too
     Pass("combine", "optimized", _combined,
-         "small exchanges that do not wait for each other are one", COMBINED, inside=True),
+         "small exchanges that do not wait for each other are one", COMBINED, inside=True,
+         optimizes=True),
 )
 _DECIDED = frozenset([step.name for step in PIPELINE if step.decides])
+_OPTIMIZING = frozenset([step.name for step in PIPELINE if step.optimizes])
 # By kind of plan, the passes to leave out.
 _OF_OTHERS = {kind: frozenset([step.name for step in PIPELINE if step.plans not in ("", kind)])
               for kind in ("own", "xla")}

@@ -15,13 +15,12 @@ from collections.abc import Sequence
 from ..ir.diagnostics.errors import VerificationError
 from ..ir.meshes.mesh import AbstractMesh
 from ..ir.ops.communication.retiling import merged_axes
-from ..ir.passes import OBJECTIVE, SKIPPED_PASSES, TEXT_ATTRIBUTES, Requests
+from ..ir.passes import OBJECTIVE, SKIPPED_PASSES, TEXT_ATTRIBUTES, Requests, skipped
 from ..ir.program import Program
 from ..ir.settings.context import config
 from ..ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ..ir.support.caches import cached
 from ..ir.support.collector import collector_paused
-from ..ir.support.environment import SKIPPABLE, skipped
 from ..ir.support.immutable import immutable
 from ..ir.support.named_tuple import NamedTuple
 from ..ir.support.progress import counted
@@ -71,7 +70,7 @@ class Options(NamedTuple):
 
 DEFAULT_OPTIONS = Options()
 STAGES = tuple(dict.fromkeys([step.stage for step in PIPELINE]))
-_OURS = frozenset(("optimize", *[step.name for step in PIPELINE if step.name in SKIPPABLE]))
+_OURS = frozenset(("optimize", *[step.name for step in PIPELINE if step.may_be_skipped]))
 
 
 @immutable

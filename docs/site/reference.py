@@ -154,7 +154,6 @@ def _rule(op: Any) -> str:
 
 
 def _passes() -> str:
-    from shardtrace.ir.support.environment import SKIPPABLE
     from shardtrace.partitioner import passes as partitioner
     from shardtrace.runtime.plans import passes as plans
     from shardtrace.runtime.rewrites import pipeline
@@ -167,7 +166,7 @@ def _passes() -> str:
              "(`SHARDTRACE_SKIP=name`) are marked."]
     for title, steps in lists:
         rows = "\n".join(f"| `{step.name}` | {escaped(step.doc)} | "
-                         f"{'yes' if step.name in SKIPPABLE else ''} |" for step in steps)
+                         f"{'yes' if step.may_be_skipped else ''} |" for step in steps)
         parts.append(f"## {title}\n\n| pass | afterwards | may be left out |\n"
                      f"| --- | --- | --- |\n{rows}")
     return "\n\n".join(parts) + "\n"

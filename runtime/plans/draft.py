@@ -11,22 +11,20 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ...ir.passes import Pass
-from ...ir.settings.context import STATE, config
-from ...ir.settings.phases import in_phase
-from ...ir.support.environment import skipped
+from ...ir.passes import Pass, run_passes, skipped
+from ...ir.settings.context import config
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.support.scopes import override
 from ..calls.call import Call
 
 
-class _Listener(threading.local):
-    """Collects the plans that this thread makes, if anyone asked for them."""
+class _Recorder(threading.local):
+    """Collects the plans that this thread makes, within `recording_plans`."""
 
-    told: list[tuple[str, str]] | None = None
+    texts: list[tuple[str, str]] | None = None
 
 
-_LISTENER = _Listener()
+_RECORDER = _Recorder()
 
 
 class Draft(NamedTuple):
@@ -87,19 +85,18 @@ def _line(call: Call) -> str:
             f"{'  # ' + comment if comment else ''}")
 
 
-def run_passes(passes: Iterable[Pass], draft: Draft) -> Draft:
+def optimized(draft: Draft, steps: Iterable[Pass]) -> Draft:
     """The draft after these passes, without those that `SHARDTRACE_SKIP` names."""
-    names = config.read("shardtrace_skip")
-    skip = skipped(names) if names else ()
-    for step in passes:
-        if step.name in skip:
-            continue
-        after = step.run(draft) if STATE.phases is None else in_phase(step.name, step.run, draft)
-        if after is not draft and _LISTENER.told is not None:
-            _LISTENER.told.append((step.name, f"after {step.name}; {step.doc}\n{after.text()}"))
-        draft = after
-    if _LISTENER.told is not None:
-        _LISTENER.told.append(("planned", draft.text()))
+    names, texts = config.read("shardtrace_skip"), _RECORDER.texts
+
+    def changed(number: int, step: Pass, before: Draft, after: Draft) -> Draft:
+        if texts is not None:
+            texts.append((step.name, f"after {step.name}; {step.doc}\n{after.text()}"))
+        return after
+
+    draft = run_passes(steps, draft, skip=skipped(names), changed=changed)
+    if texts is not None:
+        texts.append(("planned", draft.text()))
     return draft
 
 
@@ -108,6 +105,6 @@ def recording_plans() -> Iterator[list[tuple[str, str]]]:
     """Yields a list that collects the plans made in the block: for each pass that changed a plan
     its name and the text it left, then ("planned", text). Plans of loop bodies come first.
     """
-    with override(_LISTENER, told=[]):
-        assert _LISTENER.told is not None
-        yield _LISTENER.told
+    texts: list[tuple[str, str]] = []
+    with override(_RECORDER, texts=texts):
+        yield texts

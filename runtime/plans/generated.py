@@ -31,7 +31,7 @@ from ...ir.kernels.elementwise.selection import FEWEST as FEWEST_SELECTED
 from ...ir.kernels.elementwise.selection import selected
 from ...ir.kernels.merged_repeats import may_repeat, merged
 from ...ir.kernels.reductions import adder_of
-from ...ir.passes import Pass
+from ...ir.passes import pipeline
 from ...ir.program import Equation
 from ...ir.support.caches import cached
 from ..calls.call import Call, last_reads
@@ -52,12 +52,12 @@ from ..calls.symbolic import (
 from ..layout import Reshaped
 from ..storage import freeze_result
 from .constants import FOLD_CONSTANTS
-from .draft import Draft, run_passes
+from .draft import Draft, optimized
 from .in_place import WRITE_OVER
 
 Run = Callable[[Sequence[Any]], list[Any]]
 
-WRITTEN: tuple[Pass, ...] = (FOLD_CONSTANTS, WRITE_OVER)
+WRITTEN = pipeline(FOLD_CONSTANTS, WRITE_OVER)
 """The passes over the calls of a plan that is written out as a function."""
 
 
@@ -124,8 +124,8 @@ class Lines:
     def __init__(self, writer: Writer, plan: Any, letter: str = "v", fixed: Sequence[int] = (),
                  carried: Sequence[int] = ()) -> None:
         self.writer, self.letter = writer, letter
-        draft = run_passes(WRITTEN, Draft(plan.calls, plan.outputs, plan.constants, carried,
-                                          small=True))
+        draft = optimized(Draft(plan.calls, plan.outputs, plan.constants, carried, small=True),
+                          WRITTEN)
         self.calls, self.constants = draft.calls, draft.constants
         self.used = draft.used
         self.fixed = {*self.constants, *fixed}
@@ -162,7 +162,7 @@ class Lines:
             self.drop([s for s in ends if s not in self.fixed])
 
     def drop(self, slots: Sequence[int]) -> None:
-        """Append to the last line the release of these slots, which nobody reads any more."""
+        """Append to the last line the release of these slots, whose live ranges end there."""
         if slots:
             self.writer.lines[-1] += "; " + " = ".join(map(self.slot, slots)) + " = None"
 

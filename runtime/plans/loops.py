@@ -36,7 +36,7 @@ def _unpack(w: Writer, lines: Lines, slots: Sequence[int], source: str) -> None:
 
 def _carried(w: Writer, lines: Lines, carry: Sequence[int], outputs: Sequence[int],
              ended: Sequence[int]) -> None:
-    """Write what makes the outputs the next carry. ended: other slots nobody reads from here."""
+    """Write what makes the outputs the next carry. ended: other slots that end here."""
     moved = [(x, o) for x, o in zip(carry, outputs, strict=True)
              if x != o]
     if moved:

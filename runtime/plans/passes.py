@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ir.passes import Pass
+from ...ir.passes import Pass, pipeline
 from ..calls.call import Call, kernels, read_counts
 from ..calls.indexed import by_index
 from ..calls.symbolic import TRANSPOSE, Kernel
@@ -72,7 +72,7 @@ def _fused(d: Draft) -> Draft:
     return d
 
 
-PLANNED: tuple[Pass, ...] = (
+PLANNED = pipeline(
     Pass("index-parts", "", _indexed, "slices and updates at scalar starts become indexing"),
     Pass("order-products", "", lambda d: d.of(ordered(d.calls, d.outputs)),
          "a product and the transpose that reads it are one product"),

@@ -18,7 +18,7 @@ from ..calls.float_errors import silently
 from ..calls.symbolic import Kernel
 from ..storage import freeze_result
 from .blocked import Blocked
-from .draft import Draft, run_passes
+from .draft import Draft, optimized
 from .generated import Run, generate
 from .in_place import copied
 from .passes import PLANNED
@@ -79,19 +79,19 @@ class PlanBuilder:
         return slots
 
     def finish(self, outputs: Sequence[int], read_only: bool = False) -> Plan:
-        """The plan that returns these slots. Calls whose results nobody reads stay.
+        """The plan that returns these slots. Calls whose results are not read stay.
 
         read_only: freeze the results (`storage.freeze_result`), since the user may keep them.
         """
         draft = Draft(self.calls, outputs, self.constants)
         only = self.calls[0].kernel if len(self.calls) == 1 else None
         if only is None or only.changes or only.elements >= LARGE:  # else there is nothing to plan
-            draft = run_passes(PLANNED, draft)
+            draft = optimized(draft, PLANNED)
         return Plan(draft, self.inputs, self.slots, read_only)
 
     def finish_loop(self, outputs: Sequence[int], carried: Sequence[int]) -> LoopBody:
         """The plan of a loop's body. carried: the inputs that take its first outputs next."""
-        draft = run_passes(PLANNED, Draft(self.calls, outputs, self.constants, carried, loop=True))
+        draft = optimized(Draft(self.calls, outputs, self.constants, carried, loop=True), PLANNED)
         position = {slot: i for i, slot in enumerate(carried)}
         return LoopBody(Plan(draft, self.inputs, self.slots),
                         tuple([position[slot] for slot in draft.used]))

@@ -275,7 +275,7 @@ class _Registers:
                     tuple([(starts[k], shape, dtype) for k, shape, dtype in self.places]))
 
     def _release(self, root: int) -> None:
-        """Free the memory of this root, which nobody reads any more."""
+        """Free the memory of this root, whose live range has ended."""
         if root in self.held:
             self.free.append(self.held.pop(root))
         elif root in self.occupied:

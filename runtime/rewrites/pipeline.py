@@ -12,11 +12,10 @@ from typing import Any
 
 from ...ir.ops.communication.variadic import VARIADIC, alone
 from ...ir.ops.control.custom import CALLS
-from ...ir.passes import Pass, run_passes
+from ...ir.passes import Pass, pipeline, run_passes, skipped
 from ...ir.program import Program
 from ...ir.settings.context import config
 from ...ir.settings.phases import in_phase
-from ...ir.support.environment import skipped
 from ...ir.support.lazy import lazy_import
 from ...ir.verify import verify
 from .inline_calls import inline_calls
@@ -27,13 +26,13 @@ _induction = lazy_import(".induction", __package__)
 _join_slices = lazy_import(".join_slices", __package__)
 _peepholes = lazy_import(".peepholes", __package__)
 
-EXECUTION: tuple[Pass, ...] = (
+EXECUTION = pipeline(
     Pass("inline-calls", "inlined-calls", inline_calls,
-         "equations of called programs stand where the call stood", CALLS),
+         "equations of called programs stand where the call stood", CALLS, needed=True),
     Pass("part-exchanges", "parted-exchanges",
          lambda p: p.replace(eqns=[one for eqn in p.eqns for one in alone(eqn)]),
          "what the partitioner exchanges at once is exchanged one by one: here none has to start",
-         frozenset([op.name for op in VARIADIC.values()])),
+         frozenset([op.name for op in VARIADIC.values()]), needed=True),
     Pass("masked-gathers", "whole-gathers", lambda p: _masked_gathers.gather_from_whole(p),
          "rows that devices look up where they hold them and sum are looked up in the whole array",
          frozenset({"gather"}), inside=True),

@@ -28,7 +28,7 @@ SUITE = {
     "pass": (("tests/partitioner/test_skipped_passes.py", "tests/ir/rewriting/test_rewrites.py"),
              "drop-absolutes or absolute-of-absolute"),
 }
-FILES = {"engine": 2, "error": 2, "hardware": 1, "numpy_function": 2, "op": 4, "pass": 4}
+FILES = {"engine": 2, "error": 2, "hardware": 1, "numpy_function": 2, "op": 4, "pass": 3}
 IGNORED = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info", "recipes")
 
 

@@ -34,7 +34,7 @@ REGISTRIES = {
     "ir/dtypes/table.py": {"KEY_DTYPES", "_BY_LONG", "_BY_SHORT", "_KEYS"},
     "ir/meshes/manual_state.py": {"_states"}, "ir/meshes/mesh.py": {"_ABSTRACT_MESHES", "_MESHES"},
     "ir/op.py": {"OPS"},
-    "ir/param_types.py": {"PARAM_TYPES"},
+    "ir/param_types.py": {"PARAM_TYPES"}, "ir/passes.py": {"PASSES"},
     "ir/meshes/process.py": {"_IDENTITIES"},
     "ir/shardings/sharding.py": {"_NAMED", "_SINGLE"}, "ir/spec.py": {"_TABLE"},
     "ir/types.py": {"_types"}, "ir/shardings/normalized.py": {"_no_sharding"},

@@ -7,8 +7,8 @@ import pytest
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
+from shardtrace.ir.passes import PASSES, skipped
 from shardtrace.ir.program import Level
-from shardtrace.ir.support.environment import OPTIMIZE, SKIPPABLE, skipped
 from shardtrace.partitioner.passes import PIPELINE
 from shardtrace.runtime.plans import plan
 from shardtrace.runtime.plans.generated import WRITTEN
@@ -63,16 +63,16 @@ CASES = {
 }
 
 
-def test_those_that_may_be_left_out_are_those_of_the_pipelines_that_are_not_needed():
-    names = [step.name for step in (*PIPELINE, *EXECUTION)]
-    of_calls = list(dict.fromkeys([step.name for step in (*PLANNED, *WRITTEN)]))
-    assert [name for name in names if name in SKIPPABLE] + of_calls == list(SKIPPABLE)
+def test_these_passes_cannot_be_left_out():
+    steps = {step.name: step for step in (*PIPELINE, *EXECUTION, *PLANNED, *WRITTEN)}
+    assert steps == PASSES
     as_xla = {step.name for step in PIPELINE if step.plans == "xla"}
-    assert {*names} - {*SKIPPABLE} - as_xla == {
+    assert {step.name for step in steps.values() if not step.may_be_skipped} - as_xla == {
         "inline", "drop-checks", "propagate", "insert-reshards", "note-padding", "localize",
         "inline-calls", "part-exchanges"}
-    assert {*OPTIMIZE} == {*[step.name for step in PIPELINE if step.stage == "optimized"],
-                           "move-sums", "route-reshards"} - as_xla
+    assert {step.name for step in PIPELINE if step.optimizes} == {
+        *[step.name for step in PIPELINE if step.stage == "optimized"],
+        "move-sums", "route-reshards"} - as_xla
     assert list(CASES) == [step.name for step in EXECUTION][1:]
 
 
@@ -96,7 +96,7 @@ def test_each_changes_its_program_and_no_result(name):
     after = run_execution_passes(program, lambda i, step, p: changed.append((i, step.name)))
     assert (1 + list(CASES).index(name), name) in changed
     assert after.level is Level.LOCAL and after.in_avals == program.in_avals
-    if name in SKIPPABLE:
+    if PASSES[name].may_be_skipped:
         with st.config.override(shardtrace_skip=name):
             forget_plans()
             left = []
@@ -128,7 +128,7 @@ def test_each_pass_over_calls_can_be_left_out(name, monkeypatch):
             for a, b in zip(f(w, x), want, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
     made = {row.name for row in profile.rows}
-    assert name not in made and len(made.intersection(SKIPPABLE)) > 8
+    assert name not in made and len(made.intersection(PASSES)) > 8
 
 
 def test_plans_are_dumped_after_each_pass_that_changed_them(tmp_path):
