@@ -287,8 +287,8 @@ def test_api_only_imports_and_names() -> None:
                 f"{path}:{node.lineno}")
 
 
-def _run(program: str) -> str:
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+def _run(program: str, *flags: str) -> str:
+    done = subprocess.run([sys.executable, *flags, "-c", program], capture_output=True, text=True,
                           cwd=ROOT / "tests", timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -306,6 +306,10 @@ def test_ir_works_alone() -> None:
         "print(*sorted({m.split('.')[1] for m in sys.modules if m.startswith('shardtrace.')}))"
     )
     assert loaded == "ir"
+
+
+def test_ops_are_found_by_name_also_where_assertions_are_off() -> None:
+    assert _run("from shardtrace.ir.op import OPS\nprint(OPS['schur'])", "-O") == "schur"
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
