@@ -31,7 +31,7 @@ class Problem(Exception):
 
 
 def failure(error: BaseException, doing: str) -> Problem:
-    """The user's program raised: what it said, and the innermost line that is the user's."""
+    """The user's program raised: its message, and the innermost line of the user's code."""
     if isinstance(error, DumpError):
         return Problem(str(error), error=error)
     text = str(error) or type(error).__name__

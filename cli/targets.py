@@ -47,7 +47,7 @@ class Found:
 
     @contextlib.contextmanager
     def context(self) -> Iterator[None]:
-        """The context that it was traced in, for what traces it again; nobody watches that."""
+        """The context that it was traced in, to trace it again unobserved."""
         with unwatched():
             yield
 
@@ -190,7 +190,7 @@ class FoundProgram(Found):
             ).printing()
 
     def check_layouts(self) -> None:
-        """Raise Problem where nothing says how the arguments lie: figures would mean nothing."""
+        """Raise Problem where no argument has a known sharding: figures would mean nothing."""
         program = self.program
         if (self.is_text and program.level is Level.TRACED and program.mesh.auto_axes
                 and program.invars and Requests.KEY not in program.memo

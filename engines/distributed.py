@@ -1,4 +1,4 @@
-"""`jax.distributed`: how a program of many processes says that it begins.
+"""`jax.distributed`: how the processes of one program find each other.
 
 Simulated processes (runtime/processes/simulated.py) have nothing to connect to: what the program
 says of itself is compared with what it is. Ranks of an MPI job become processes here.

@@ -1,4 +1,4 @@
-"""What an op costs on one device, where its factor rule does not say it: `cost=` of `defop`."""
+"""What an op costs on one device beyond what its factor rule tells: `cost=` of `defop`."""
 from __future__ import annotations
 
 import math

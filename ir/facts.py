@@ -70,7 +70,7 @@ _KNOWN = frozenset((IDENTITY, BITCAST, VIEW, CHEAP, EXACT, TRANSCENDENTAL, GENER
 
 
 def facts_of(named: Iterable[str]) -> frozenset[str]:
-    """These facts and what they imply. Raises ValueError for one that there is not."""
+    """These facts and what they imply. Raises ValueError for an unknown one."""
     found = frozenset(named)
     if not found <= _KNOWN:
         raise ValueError(f"facts {sorted(found - _KNOWN)}: known ones are {sorted(_KNOWN)}")

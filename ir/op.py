@@ -99,7 +99,7 @@ class Evaluator:
 
 
 def only(number: int, said: str) -> Callable[[Sequence[int]], dict[str, Any]]:
-    """`narrowed` of a function that has a param `said` for that result `number` alone is read."""
+    """`narrowed` of a function with a param `said`: True where only result `number` is read."""
     return lambda read: {said: True} if [*read] == [number] else {}
 
 

@@ -98,13 +98,13 @@ def verify(program: Program, before: Program | None = None) -> None:
         raise _verification_error(program, index, violation) from violation.__cause__
     except VerificationError:                   # of a program in a param: says its own place
         raise
-    except Exception as problem:                # of a kind that no rule was made for
-        raise _verification_error(program, index, _unforeseen(program, index, problem)) from problem
+    except Exception as problem:                # raised by a rule that took more for granted
+        raise _verification_error(program, index, _malformed(program, index, problem)) from problem
     memo["verified"] = memo[SOUND_NAMES] = True
 
 
-def _unforeseen(program: Program, index: int, problem: Exception) -> Violation:
-    """What an equation lacks that the rules for its op take for granted."""
+def _malformed(program: Program, index: int, problem: Exception) -> Violation:
+    """What is wrong with an equation whose form the rules of its op cannot read."""
     inside = 0 <= index < len(program.eqns)
     what = f"`{program.eqns[index].op.name}` is not of its op's form" if inside else (
         "the heading is not that of a program")
@@ -115,7 +115,7 @@ def _unforeseen(program: Program, index: int, problem: Exception) -> Violation:
 
 
 def _has_heading_of(sound: Program, program: Program) -> bool:
-    """Are parameters and constants, and what is said of whole values, what `sound` has?"""
+    """Does it share parameters, constants and global types with `sound`?"""
     return ("verified" in sound.memo and program.invars is sound.invars
             and program.consts is sound.consts and program.mesh is sound.mesh
             and (program.level is sound.level or (

@@ -58,7 +58,7 @@ def local_devices(process_index: int | None = None, backend: str | None = None,
                   host_id: int | None = None) -> list[Device]:
     """The devices that a process (default: the caller's) owns. `host_id` is its old name.
 
-    Raises ValueError for a process that there is not.
+    Raises ValueError for an unknown process.
 
     >>> with st.distributed.as_process(2, of=4):
     ...     st.local_devices(), st.local_devices(process_index=0)

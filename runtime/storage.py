@@ -63,7 +63,7 @@ Storage = Stored | LocalBlocks
 
 
 def frozen(data: Any) -> np.ndarray:
-    """A read-only view, so that nobody changes an array through `np.asarray`."""
+    """A read-only view, so that an array cannot be changed through `np.asarray`."""
     view = data.view() if type(data) is np.ndarray else np.asarray(data)
     view.setflags(write=False)
     return view

@@ -1,4 +1,4 @@
-"""What a block of somebody's code jits and calls, explained when the block has ended."""
+"""What a block of the user's code jits and calls, explained when the block has ended."""
 from __future__ import annotations
 
 from typing import Any

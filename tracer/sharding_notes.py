@@ -1,4 +1,4 @@
-"""What happens to the sharding in each mode, said once for all functions that share a rule.
+"""What happens to the sharding in each mode, written once for all functions with the same rule.
 
 `@sharding_notes.reduction` puts the paragraph on reductions into a function's docstring, in front
 of its example. The decorators change nothing but the docstring.

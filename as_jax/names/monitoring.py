@@ -1,4 +1,4 @@
-"""Events that libraries record, and listeners that are told of them."""
+"""Events that libraries record, and listeners that receive them."""
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -146,7 +146,7 @@ def _matched(before: dict[str, Found], after: dict[str, Found], whole: bool) -> 
 
 
 def _objectives(options: argparse.Namespace) -> Pairs:
-    """The plans of a target by time, as they usually are, and by the objective that is asked for.
+    """The plans of a target by time, the default, and by the objective that is asked for.
     """
     if options.objective in (None, OBJECTIVES[0]):
         raise Problem(f"write what to compare {options.target} with: another target, or "

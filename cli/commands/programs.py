@@ -115,7 +115,7 @@ def list_collectives(options: argparse.Namespace) -> None:
 
 
 def _summary(out: Output, records: list[CollectiveRecord]) -> None:
-    """What is moved: a line for those that are alike, the largest first; then where, and why."""
+    """What is moved: a line for each kind of move, the largest first; then where, and why."""
     total = sum(r.total for r in records)
     word = "collective" if len(records) == 1 else "collectives"
     out.text(f"{len(records)} {word}, {total:,} bytes received per device")

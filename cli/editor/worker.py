@@ -133,7 +133,7 @@ def _programs(explanations: Sequence[Explanation]) -> list[str]:
 
 
 def answers(asked: dict[str, Any], waiting: Isolated, questions: Any) -> Iterator[dict[str, Any]]:
-    """What is found in a file, until there is another question: nobody waits for this one then. An
+    """What is found in a file, until another question makes this one obsolete. An
     empty answer with a problem where it takes too long, ends or cannot be read.
     """
     seconds = (3 if asked.get("advise") else 1) * asked["seconds"] + 5

@@ -195,7 +195,7 @@ class Link:
         self.status.tell(raised(problem), place)
 
     def _fail(self, kind: type[BaseException], problem: BaseException, trace: Any) -> None:
-        """An exception that nobody caught ends the job."""
+        """An uncaught exception ends the job."""
         if self.status.speaks or not isinstance(problem, ProcessMismatchError):
             self._hook(kind, problem, trace)
         else:

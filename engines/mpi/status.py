@@ -25,7 +25,7 @@ STILL = 2 * LOOK       # for which what is said must hold: messages may be on th
 
 
 class _Heard:
-    """What a rank said last. place: compared, of those that wait. peers: whom it waits for. since:
+    """A rank's last report. place: compared, of those that wait. peers: whom it waits for. since:
     when it first said so. failed: that it raised in a program, and where, whatever came then."""
 
     __slots__ = ("failed", "last", "peers", "place", "since", "standing", "token")

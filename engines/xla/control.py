@@ -14,7 +14,7 @@ Texts = Sequence[str]
 
 
 def _check_groups(e: Equation, predicate: Atom, programs: Sequence[Program]) -> None:
-    """No device may wait for another that does something else meanwhile: it would for ever."""
+    """No device may wait for another that is doing something else: it would wait for ever."""
     varying = predicate.aval.varying
     if not varying:
         return

@@ -333,7 +333,7 @@ class JaxRuntimeError(ShardtraceError, RuntimeError):
 
 
 class MemoryLimitError(JaxRuntimeError):
-    """A program for which no plan was found that needs as little memory as is asked for.
+    """No plan was found for a program within the memory limit that was given.
 
     Fails: a device may hold 64 kB, and half of the argument alone is 128 kB.
 

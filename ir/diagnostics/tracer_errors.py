@@ -6,7 +6,7 @@ from typing import Any
 
 
 class ShardtraceError(Exception):
-    """Base of every error class of this package, beside the built-in class that it also is.
+    """Base of every error class of this package; each derives from a built-in class, too.
 
     `except ShardtraceError` catches what the package itself found wrong with a program; the
     built-in bases (ValueError, TypeError, IndexError) are those of JAX's classes.

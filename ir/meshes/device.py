@@ -124,7 +124,7 @@ class Device(Immutable):
         return Memory(self, kind)
 
     def default_memory(self) -> Memory:
-        """The memory that arrays live in unless told otherwise."""
+        """The memory in which arrays are placed by default."""
         return Memory(self, self.memory_kinds[0])
 
     def addressable_memories(self) -> list[Memory]:

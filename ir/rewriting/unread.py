@@ -10,8 +10,8 @@ from ..program import Atom, Equation, Program
 
 def without_unread(eqns: Sequence[Equation], outvars: Iterable[Atom],
                    ops: Container[Op] | None = None) -> Sequence[Equation]:
-    """Without equations that nothing reads and nobody hears of; of these ops, if any are given. The
-    equations themselves where all are read.
+    """Without unread equations that have no effect; of these ops, if any are given. The equations
+    themselves where all are read.
     """
     outvars = tuple(outvars)
     read: set[Atom] = {*outvars}.union(*[eqn.invars for eqn in eqns])

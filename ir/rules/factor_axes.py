@@ -1,4 +1,4 @@
-"""Mesh axes of a dimension, told apart by the factors that the dimension consists of.
+"""The mesh axes of a dimension, divided among the factors of the dimension.
 
 A dimension that is the two factors (i j), of sizes 4 and 16, split over (X, Y) with X=4 and Y=2,
 has i over X and j over Y; with X=8 it has i over the first half of X, the sub-axis X:(1)4, and j

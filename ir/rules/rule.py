@@ -69,7 +69,7 @@ class FactorRule:
         return table[f]
 
     def without_sums(self) -> FactorRule:
-        """The rule for values that nobody can add up: what is looked up is so in whole dimensions.
+        """The rule for values that cannot be added up: look-ups take whole dimensions.
         """
         return FactorRule(self.operands, self.results, tuple([
             Factor(f.name, f.size, INDEXED, blocked=f.blocked)

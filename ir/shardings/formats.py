@@ -124,7 +124,7 @@ class Format:
 
 
 def default_layout(ndim: int) -> Layout:
-    """Row-major, as arrays are unless told otherwise."""
+    """Row-major, the default."""
     return Layout(tuple(range(ndim)), ())
 
 

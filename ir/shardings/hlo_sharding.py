@@ -83,7 +83,7 @@ class HloSharding(Immutable):
 
     @classmethod
     def unknown(cls) -> HloSharding:
-        """Nothing is said."""
+        """No tiling is given."""
         return cls(_UNKNOWN)
 
     @classmethod
@@ -195,7 +195,7 @@ class HloSharding(Immutable):
         return self.kind is _UNREDUCED
 
     def is_unknown(self) -> bool:
-        """Whether nothing is said."""
+        """Whether no tiling is given."""
         return self.kind is _UNKNOWN
 
     def is_tiled(self) -> bool:

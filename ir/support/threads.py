@@ -41,7 +41,7 @@ def share_count(elements: int) -> int:
 
 
 def free_cores() -> int:
-    """The cores that nobody uses now, as far as the system says how many threads run."""
+    """The cores that are idle now, as far as the system tells how many threads run."""
     try:
         with open(LOAD, "rb", 0) as file:
             running = int(file.read(64).partition(b"/")[0].split()[-1])

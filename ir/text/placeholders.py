@@ -55,7 +55,7 @@ class NamedCallable:
 
 
 class OpaqueValue:
-    """Stands where a param held an object that has no text form; equal to what prints alike."""
+    """Stands for an object in a param that has no text form; equal to one that prints the same."""
 
     __slots__ = ("text",)
 

@@ -1,4 +1,4 @@
-"""How an equation runs on blocks: as it is, with resized params, or by its op's own emitter."""
+"""How an equation runs on blocks: unchanged, with resized params, or by its op's own emitter."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

@@ -84,7 +84,7 @@ def _copy(x: np.ndarray) -> np.ndarray:
 
 
 def _may_change(x: np.ndarray) -> bool:
-    """Can somebody still write to the memory of `x`?"""
+    """Is the memory of `x` writable through it or an array that it is a view of?"""
     base: Any = x
     while isinstance(base, np.ndarray):
         if base.flags.writeable:

@@ -66,7 +66,7 @@ def remembered() -> list[Any]:
 def live_arrays(platform: str | None = None) -> list[Any]:
     """All arrays of this process that still have data and are referenced.
 
-    platform: of their devices. Raises RuntimeError for a platform that there is not.
+    platform: of their devices. Raises RuntimeError for an unknown platform.
 
     >>> x = jnp.ones(3)
     >>> any(y is x for y in st.live_arrays())

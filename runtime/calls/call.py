@@ -56,7 +56,7 @@ def last_reads(calls: Sequence[Call], live: Iterable[int]) -> list[tuple[int, ..
 
 
 def without_unread(calls: Sequence[Call], outputs: Iterable[int]) -> list[Call]:
-    """The calls without those whose result nobody reads."""
+    """The calls without those whose result is never read."""
     read = set(outputs)
     live: list[Call] = []
     for call in reversed(calls):

@@ -125,7 +125,7 @@ def _of_sharding(shape: tuple[int, ...], value: Any, sharding: Any) -> Array:
 
 
 def _placed_like(result: Array, x: Array) -> Array:
-    """result where x is, if somebody chose that; only outside of a trace can it be moved."""
+    """result where x is, if x is committed; it can be moved outside of a trace only."""
     if is_concrete(x) and STATE.interpreter is None and getattr(x, "committed", False):
         own = x.sharding  # type: ignore[attr-defined]
         if own.is_concrete and (result.ndim == x.ndim or own.is_fully_replicated):

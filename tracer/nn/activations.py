@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.values.array import Array
+from ...ir.values.typeof import typeof
 from .. import lax, sharding_notes
 from ..autodiff.custom.custom_jvp import custom_jvp
 from ..jnp.elementwise.arithmetic import (
@@ -42,11 +43,10 @@ from ..operands.rank_promotion import shape_of
 from ..operands.shape_arguments import canonical_axis
 from ..staging.constants import as_array
 from ..staging.memoized import memoized
-from ..staging.tracer import typeof
 
 
 def identity(x):
-    """x itself, as an array: the activation that does nothing, where a function is asked for."""
+    """x itself, as an array: the identity, where an activation is asked for."""
     check_arraylike("identity", x)
     return as_array(x)
 

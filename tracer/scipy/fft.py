@@ -40,7 +40,7 @@ def idct(x, type=2, n=None, axis=-1, norm=None):
 
 
 def dctn(x, type=2, s=None, axes=None, norm=None):
-    """`dct` along several dimensions, all unless said. s: their sizes, as n there."""
+    """`dct` along several dimensions, by default all. s: their sizes, as n there."""
     _only_type_2(type)
     return _along_all(_forward, "dctn", x, s, axes, norm)
 
@@ -84,7 +84,7 @@ def _along_all(f: Callable[[Any, Any], Any], name: str, x: Any, s: Axes, axes: A
 
 
 def _sized(x: Any, n: int | None) -> Any:
-    """The first n along the last dimension, zeros behind where there are less."""
+    """The first n along the last dimension, padded with zeros where there are fewer."""
     if n is None or n == x.shape[-1]:
         return x
     return lax.pad(x, x.dtype.type(0), [(0, 0, 0)] * (x.ndim - 1) + [(0, n - x.shape[-1], 0)])

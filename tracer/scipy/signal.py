@@ -346,12 +346,12 @@ def _segments(x: Any, y: Any, how: _Segmentation, axis: int, boundary: str | Non
 
 
 def _padded(x: Any, before: int, behind: int, **how: Any) -> Any:
-    """The signals with more samples at their ends: zeros, or as `jnp.pad` is told."""
+    """The signals with more samples at their ends: zeros, or as a mode of `jnp.pad` says."""
     return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(before, behind)], **how)
 
 
 def _as_long(signals: Sequence[Any]) -> list[Any]:
-    """Signals of one shape: zeros behind the shorter ones."""
+    """Signals of one shape, the shorter ones padded with zeros."""
     ranks = [v.ndim for v in signals]
     if ranks[0] != ranks[1]:
         raise ValueError(f"two-arguments must have the same rank ({ranks[0]} vs {ranks[1]}).")

@@ -16,7 +16,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def include_frame(f: FrameType) -> bool:
-    """Is it a frame of a file that nobody has excluded?"""
+    """Is it a frame of a file that is not excluded?"""
     return f.f_code.co_filename not in _EXCLUDED and not is_ours(f.f_globals.get("__name__", ""))
 
 

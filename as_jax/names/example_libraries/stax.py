@@ -171,7 +171,7 @@ FanInSum = _without_parameters(lambda shapes: shapes[0],
 
 
 def FanInConcat(axis=-1) -> Layer:
-    """The inputs of several branches behind each other."""
+    """The inputs of several branches, concatenated."""
     def shape_of(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
         place = axis % len(shapes[0])
         return (*shapes[0][:place], sum(s[place] for s in shapes), *shapes[0][place + 1:])
@@ -197,7 +197,7 @@ def Dropout(rate, mode="train") -> Layer:
 
 
 def serial(*layers: Layer) -> Layer:
-    """Layers behind each other."""
+    """Layers applied one after the other."""
     inits, applies = [layer[0] for layer in layers], [layer[1] for layer in layers]
 
     def init(rng, input_shape):
@@ -218,7 +218,7 @@ def serial(*layers: Layer) -> Layer:
 
 
 def parallel(*layers: Layer) -> Layer:
-    """Layers beside each other, each on an input of its own."""
+    """Layers in parallel, each with its own input."""
     inits, applies = [layer[0] for layer in layers], [layer[1] for layer in layers]
 
     def init(rng, input_shape):

@@ -95,7 +95,7 @@ def svd(lead: int, a: np.ndarray, *, full_matrices: bool, compute_uv: bool, subs
 def apply_pivots(pivots: np.ndarray, size: int) -> np.ndarray:
     """Row i was exchanged with row pivots[i], in order; where each row of the result comes from.
 
-    A row that there is not is read as the nearest one, and not written, as in XLA.
+    A row out of bounds is read as the nearest one, and not written, as in XLA.
     """
     batch = pivots.shape[:-1]
     flat = pivots.reshape(math.prod(batch), pivots.shape[-1])

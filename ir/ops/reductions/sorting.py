@@ -180,7 +180,7 @@ def _sort_traffic(read: Sizes, written: Sizes, operands: Types, params: dict[str
 
 
 def _sort_padded(context: PaddedContext) -> list[Padded] | None:
-    """Padding comes behind all else: its keys are the last there are, and it was last."""
+    """Padding is sorted to the end: its keys are the largest there are, and the sort is stable."""
     params, d = context.params, context.params["dimension"]
     operands = list(context.operands)
     for k in range(params["num_keys"]):

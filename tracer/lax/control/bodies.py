@@ -13,8 +13,9 @@ from ....ir.op import OPS
 from ....ir.program import Program, Var
 from ....ir.support.named_tuple import NamedTuple
 from ....ir.types import ArrayType
+from ....ir.values.typeof import typeof
 from ...staging.staging import trace_to_program
-from ...staging.tracer import Tracer, typeof
+from ...staging.tracer import Tracer
 from ...trees import tree
 
 NONE: frozenset[str] = frozenset()
@@ -113,7 +114,7 @@ def needed(program: Program) -> set[Var]:
 
 
 def pruned(program: Program) -> Program:
-    """The program without equations that nobody looks at: neither its results nor the host."""
+    """The program without equations that neither its results nor the host depend on."""
     found = needed(program)
     return program.replace(eqns=[e for e in program.eqns
                                  if e.effects or not found.isdisjoint(e.outvars)])
