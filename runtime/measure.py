@@ -56,10 +56,7 @@ def measure(compiled: Any, *args: Any, **kwargs: Any) -> list[Measured]:
     >>> [(c.kind, c.received_bytes) for c in compiled.collectives()]
     [('all-reduce', 28)]
     """
-    if isinstance(compiled, Program):
-        program, stored = compiled, stored_values(compiled, args)
-    else:
-        program, stored = compiled.program, compiled.stored_arguments(*args, **kwargs)
+    program, stored = program_and_arguments(compiled, args, kwargs)
     run = _perdevice.PerDeviceRun(program, program.mesh)
     run(stored)
     return [Measured(e.kind, np.sum(received, 0) if received else np.zeros(len(run.own), np.int64),
@@ -68,10 +65,15 @@ def measure(compiled: Any, *args: Any, **kwargs: Any) -> list[Measured]:
             for received in [run.traffic.get(e.equation, ())]]
 
 
-def stored_values(program: Program, values: Sequence[Any]) -> list[Stored]:
-    """Whole values of a LOCAL program's parameters, in stored form."""
-    types = program.global_in or program.in_avals
-    if len(values) != len(types):
-        raise TypeError(f"the program takes {len(types)} arguments, and {len(values)} were given")
-    return [v if isinstance(v, Stored) else Stored(np.asarray(v, storage_dtype(t.dtype)))
-            for v, t in zip(values, types, strict=True)]
+def program_and_arguments(compiled: Any, args: Sequence[Any], kwargs: dict[str, Any]
+                          ) -> tuple[Program, list[Stored]]:
+    """The LOCAL program of a compiled function, and its arguments in stored form; or this program
+    itself and whole values of its parameters.
+    """
+    if not isinstance(compiled, Program):
+        return compiled.program, compiled.stored_arguments(*args, **kwargs)
+    types = compiled.global_in or compiled.in_avals
+    if len(args) != len(types):
+        raise TypeError(f"the program takes {len(types)} arguments, and {len(args)} were given")
+    return compiled, [v if isinstance(v, Stored) else Stored(np.asarray(v, storage_dtype(t.dtype)))
+                      for v, t in zip(args, types, strict=True)]

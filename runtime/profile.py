@@ -26,7 +26,7 @@ from ..ir.source.wording import duration
 from ..ir.support.immutable import immutable
 from ..ir.support.lazy import lazy_import
 from ..ir.support.scopes import override
-from .measure import stored_values
+from .measure import program_and_arguments
 from .plans.plan import TIMED
 from .simulation.executor import compile_simulated
 
@@ -311,14 +311,10 @@ def profile(compiled: Any, *args: Any, executor: str = "simulated", repeat: int 
     """
     if executor not in ("simulated", "per_device"):
         raise ValueError(f"executor is 'simulated' or 'per_device', not {executor!r}")
-    explain = None
-    if isinstance(compiled, Program):
-        program, stored = compiled, stored_values(compiled, args)
-        mesh = next((t.mesh for t in (*program.global_in, *program.global_out)
-                     if t.mesh.axis_names), program.mesh)
-    else:
-        program, stored = compiled.program, compiled.stored_arguments(*args, **kwargs)
-        mesh, explain = compiled.runtime_executable().placement.abstract_mesh, compiled.explain
+    program, stored = program_and_arguments(compiled, args, kwargs)
+    mesh = next((t.mesh for t in (*program.global_in, *program.global_out)
+                 if t.mesh.axis_names), program.mesh)
+    explain = None if compiled is program else compiled.explain
     run: Any = (compile_simulated(program, mesh) if executor == "simulated"
            else _perdevice.PerDeviceRun(program, mesh))
     best: Profile | None = None

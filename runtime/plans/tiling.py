@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from ...ir.support.named_tuple import NamedTuple
 from ..calls.symbolic import (
     BITS,
     CALL,
@@ -29,22 +30,12 @@ Shape = tuple[int, ...]
 LONGEST_ROW = 1 << 16           # elements of a row, at most
 
 
-class Form:
+class Form(NamedTuple):
     """What a block holds of a value: some rows of this shape (is_rows), or one array of this shape:
     the same for every block, or what a block contributes to a total.
     """
-
-    __slots__ = ("is_rows", "shape")
-
-    def __init__(self, is_rows: bool, shape: Shape) -> None:
-        self.is_rows, self.shape = is_rows, shape
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Form) and (
-            self.is_rows == other.is_rows and self.shape == other.shape)
-
-    def __hash__(self) -> int:
-        return hash((self.is_rows, self.shape))
+    is_rows: bool
+    shape: Shape
 
     def of(self, rows: int) -> Shape:
         """The shape of the value in a block of `rows` rows."""
@@ -69,6 +60,21 @@ def leading(shape: Shape, rows: int) -> int:
     return 0
 
 
+def _by_rows(shape: Shape, rows: int) -> Form | None:
+    k = leading(shape, rows)
+    return Form(True, shape[k:]) if k else None
+
+
+def _broadcast(shape: Shape, out: Shape, rows: int) -> Form | None:
+    """The form of an operand that numpy broadcasts to the shape `out`."""
+    k = leading(out, rows)
+    if not shape or len(shape) != len(out):
+        return None if shape else Form(False, ())
+    if shape[:k] == out[:k]:
+        return Form(True, shape[k:])
+    return Form(False, (1, *shape[k:])) if all([n == 1 for n in shape[:k]]) else None
+
+
 def forms_of(recording: Recording, rows: int) -> Forms | None:
     """What a block of rows holds of each value, worked out from the result backwards; None if the
     call cannot be split into `rows` rows.
@@ -83,22 +89,9 @@ def forms_of(recording: Recording, rows: int) -> Forms | None:
             forms[v] = form
         return forms[v] == form
 
-    def by_rows(shape: Shape) -> Form | None:
-        k = leading(shape, rows)
-        return Form(True, shape[k:]) if k else None
-
-    def broadcast_form(shape: Shape, out: Shape) -> Form | None:
-        """The form of an operand that numpy broadcasts to the shape `out`."""
-        k = leading(out, rows)
-        if not shape or len(shape) != len(out):
-            return None if shape else Form(False, ())
-        if shape[:k] == out[:k]:
-            return Form(True, shape[k:])
-        return Form(False, (1, *shape[k:])) if all([n == 1 for n in shape[:k]]) else None
-
     total = total_of(recording, rows)
     shape = values[recording.result][0]
-    whole = Form(False, shape) if total else by_rows(shape)
+    whole = Form(False, shape) if total else _by_rows(shape, rows)
     if whole is None:
         return None
     forms[recording.result] = whole
@@ -111,13 +104,13 @@ def forms_of(recording: Recording, rows: int) -> Forms | None:
                 continue
             given, form = values[v][0], None
             if step.kind in (CALL, WHERE, CAST, BITS, REPEAT):
-                form = (broadcast_form(given, shape) if out.is_rows
+                form = (_broadcast(given, shape, rows) if out.is_rows
                         else out if given == shape else None)
             elif step.kind == RESHAPE:
-                form = by_rows(given) if out.is_rows else Form(False, given)
+                form = _by_rows(given, rows) if out.is_rows else Form(False, given)
             elif step is total or (step.kind == REDUCE and out.is_rows
                                    and leading(given, rows) <= min(step.axes)):
-                form = by_rows(given)
+                form = _by_rows(given, rows)
             if form is None or not ask(v, form):
                 return None
     return tuple(forms)
