@@ -85,7 +85,7 @@ class ArrayImpl(HostView):
         self._npy_value: np.ndarray | None = None
         self._shards: tuple[ProcessIdentity, list[Shard]] | None = None    # as that process sees it
         self._key: ArrayKey
-        remember(self)
+        remember((self,))
 
     @property
     def key(self) -> ArrayKey:

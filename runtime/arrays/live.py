@@ -26,12 +26,7 @@ class _Sweep:
     at = 4096
 
 
-def remember(x: Any) -> None:
-    """Add `x` to the list."""
-    remember_all((x,))
-
-
-def remember_all(arrays: Sequence[Any]) -> None:
+def remember(arrays: Sequence[Any]) -> None:
     """Add these arrays to the list."""
     me = THREAD.identity
     known = _known.get(me)

@@ -13,7 +13,7 @@ from ...ir.types import ArrayType
 from ..storage import Stored
 from .array import ArrayImpl
 from .keys import ArrayKey
-from .live import remember_all
+from .live import remember
 
 Described = tuple[ArrayType, Sharding, ArrayKey]
 _WHOLE = attrgetter("_whole")
@@ -40,7 +40,7 @@ def results(described: Sequence[Described], stored: Sequence[Any],
         else:
             x._other = data
         out.append(x)
-    remember_all(out)
+    remember(out)
     return out
 
 
