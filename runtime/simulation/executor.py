@@ -242,12 +242,14 @@ class Planner(Workspace):
 
     def local(self, eqn: Equation) -> None:
         """Plan an equation that each device computes from its own operands."""
-        operands = list(map(self.value_of, eqn.invars))
-        outs = eqn.outvars
+        at, outs = self.at, eqn.outvars
+        operands = [at[a] if a in at else self.literal(a)       # type: ignore[index, arg-type]
+                    for a in eqn.invars]
         types = [v.aval for v in outs]
         allowed = NO_FOLDS
         if self.folds:
-            allowed = folds_of([self.folds.get(v, NO_FOLDS) for v in outs])
+            found = [self.folds.get(v, NO_FOLDS) for v in outs]
+            allowed = found[0] if len(found) == 1 else folds_of(found)
         folded = [i for i, x in enumerate(operands) if x.layout.folded]
         done = NONE
         if folded:
@@ -274,14 +276,15 @@ class Planner(Workspace):
 
     def _bind_results(self, eqn: Equation, made: EquationPlan, slots: Sequence[int]) -> None:
         """Append the call that was decided on, and bind its results."""
-        if eqn.op.multiple_results:
-            made_slots: Sequence[int] = self.plan.call_several(
-                made.function, slots, len(eqn.outvars), eqn)
-        else:
-            made_slots = (self.plan.call(made.function, slots, eqn, made.kernel),)
-        for var, slot, (layout, same, kind) in zip(eqn.outvars, made_slots, made.results,
-                                                   strict=True):
-            self.at[var] = Value(var.aval, layout, slot, same, kind)
+        outs, at = eqn.outvars, self.at
+        if not eqn.op.multiple_results:
+            ((layout, same, kind),) = made.results
+            slot = self.plan.call(made.function, slots, eqn, made.kernel)
+            at[outs[0]] = Value(outs[0].aval, layout, slot, same, kind)
+            return
+        results = self.plan.call_several(made.function, slots, len(outs), eqn)
+        for var, slot, (layout, same, kind) in zip(outs, results, made.results, strict=True):
+            at[var] = Value(var.aval, layout, slot, same, kind)
 
     def reduce_linear_operands(self, eqn: Equation, operands: list[Value], members: frozenset[int],
                                axes: frozenset[str]) -> list[Value]:

@@ -48,10 +48,11 @@ class Value:
 
     aval: its local type. layout, slot: the form in which it was computed. uniform: for each
     dimension, whether all elements along it are equal, so that it can be lengthened for free.
-    forms: the slots of other forms, by the request for them.
+    forms: the slots of other forms, by the request for them. kind: one object for its type, layout
+    and uniform dimensions.
     """
 
-    __slots__ = ("aval", "forms", "_kind", "layout", "slot", "uniform")
+    __slots__ = ("aval", "forms", "kind", "layout", "slot", "uniform")
 
     def __init__(self, aval: ArrayType, layout: Layout, slot: int,
                  uniform: tuple[bool, ...] = (), kind: Kind | None = None) -> None:
@@ -60,15 +61,7 @@ class Value:
         self.slot = slot
         self.uniform = uniform or (False,) * len(aval.shape)
         self.forms: dict[Any, Any] = {}
-        self._kind = kind
-
-    @property
-    def kind(self) -> Kind:
-        """The one object for its type, layout and uniform dimensions."""
-        kind = self._kind
-        if kind is None:
-            kind = self._kind = kind_of(self.aval, self.layout, self.uniform)
-        return kind
+        self.kind = kind or kind_of(aval, layout, self.uniform)
 
     def with_type(self, aval: ArrayType) -> Value:
         """The same arrays as a value of another type with the same local shape."""
