@@ -15,7 +15,7 @@ from ...ir.meshes.device import Device
 from ...ir.meshes.mesh import Mesh
 from ...ir.ops.control.callback import inspect_sharding_p
 from ...ir.passes import run_passes
-from ...ir.program import Program
+from ...ir.program import Atom, Program
 from ...ir.settings.context import STATE, config
 from ...ir.settings.phases import phase
 from ...ir.shardings.gspmd import is_single_device
@@ -91,15 +91,15 @@ class BoundProgram:
         self.used = tuple(map(_USED, args))
         self.arg_specs = argument_specs(args, placement)
         self.partitioned = self._partition(program, refined, out_shardings, options)
-        if "debug" in self.partitioned.traced.effects:
+        traced = self.partitioned.traced
+        if "debug" in traced.effects:
             self._tell_shardings()
         self.committed = bool(placement.mesh is not None or self.asked
                               or any(map(is_single_device, program.memo.get("meshes", ())))
                               or any([a.sharding is not None and a.used for a in args]))
-        self.shardings = self._result_shardings(out_shardings, args)
+        self.shardings = self._result_shardings(traced.outvars, out_shardings, args)
         if refined is not None:
             self._use_own_meshes(program, out_shardings, refined, devices_mesh)
-        traced = self.partitioned.traced
         self.avals = [array_aval(v.aval, s)
                       for v, s in zip(traced.outvars, self.shardings, strict=True)]
         positions: dict[Any, int] = {v: i for i, v in enumerate(traced.invars)}
@@ -150,16 +150,15 @@ class BoundProgram:
             return sharding.spec
         return spec_on(placement.mesh, sharding, aval.ndim)
 
-    def _result_shardings(self, asked: Sequence[Any], args: Sequence[ArgumentPlacement]
-                          ) -> list[Any]:
+    def _result_shardings(self, outvars: Sequence[Atom], asked: Sequence[Any],
+                          args: Sequence[ArgumentPlacement]) -> list[Any]:
         """What was asked for, else as found; spelled as that of the first argument on a mesh."""
         model = next((a for a in args if isinstance(a.sharding, NamedSharding)), None)
         like = None if model is None else model.sharding
         ndim = -1 if model is None else model.aval.ndim
         return [found_sharding(self.placement, v.aval, spec, like if ndim == v.aval.ndim else None)
                 if s is None else s
-                for v, spec, s in zip(self.partitioned.traced.outvars, self.partitioned.out_specs,
-                                      asked, strict=True)]
+                for v, spec, s in zip(outvars, self.partitioned.out_specs, asked, strict=True)]
 
     def on_devices(self, devices: tuple[Device, ...]) -> Self:
         """The same computation, lowered on an AbstractMesh, bound to devices.
