@@ -17,7 +17,7 @@ import numpy as np
 from ...ir.api_boundary import bound_class, process_exception
 from ...ir.meshes.device import Device
 from ...ir.meshes.mesh import entered_mesh
-from ...ir.meshes.process import process_identity
+from ...ir.meshes.process import THREAD
 from ...ir.ops.control.call import jit_p
 from ...ir.passes import DONATED
 from ...ir.program import Program
@@ -173,7 +173,7 @@ class Jitted:
         state, key = STATE, None
         try:
             key = (in_tree, static, leaf_keys(leaves), state.mesh, state.abstract_mesh,
-                   entered_mesh(), call_settings(), process_identity())
+                   entered_mesh(), call_settings(), THREAD.identity)
             return key, self._executables.get(key)
         except (TypeError, OverflowError):
             return None, None       # a leaf is not an array: tracing reports it
@@ -227,7 +227,7 @@ class Jitted:
                 avals.append(self._other_type(leaves, i, in_tree, error))
         state = STATE
         settings = (state.abstract_mesh, entered_mesh(), trace_settings(), state.named_axes,
-                    state.mapped_mesh_axes, state.check_vma, process_identity())
+                    state.mapped_mesh_axes, state.check_vma, THREAD.identity)
         key: tuple[Any, ...] = (in_tree, static, *avals, settings)
         traces = self._traces
         found = None

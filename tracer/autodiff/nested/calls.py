@@ -52,12 +52,12 @@ def call_split(evaluation: PartialEvaluation, operands: Sequence[Any], params: d
 
 
 def call_transpose(op: Op, cts: Sequence[Any], operands: Sequence[Any], params: dict[str, Any],
-                   changed: Callable[[Program, int], Program] = lambda back, count: back
+                   changed: Callable[[Program, int, dict[str, Any]], Program] | None = None
                    ) -> list[Any]:
     """The cotangents of a call's operands, by a call of the transposed program.
 
-    changed: from that program, and the number of its operands that are no cotangents, to the one
-    that is called.
+    changed: from that program, the number of its operands that are no cotangents, and the params of
+    the call, to the program that is called.
     """
     linear = tuple(map(is_linear, operands))
     back, out_mask = transpose_program(params["jaxpr"], linear,
@@ -65,8 +65,10 @@ def call_transpose(op: Op, cts: Sequence[Any], operands: Sequence[Any], params: 
     results: Sequence[Any] = ()
     if any(out_mask):
         values = [x for x in operands if not is_linear(x)]
+        if changed is not None:
+            back = changed(back, len(values), params)
         results = op.bind(*values, *(ct for ct in cts if ct is not None),
-                          **{**params, "jaxpr": changed(back, len(values))})
+                          **{**params, "jaxpr": back})
     found, has = iter(results), iter(out_mask)
     return [next(found) if m and next(has) else None for m in linear]
 

@@ -275,18 +275,13 @@ def _recomputation(program: Program, unknown: tuple[bool, ...], policy: Policy) 
     return found
 
 
-def _transpose(cts: Sequence[Any], operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
-    if params["prevent_cse"]:
-        return call_transpose(checkpoint_p, cts, operands, params, _behind_barrier)
-    return call_transpose(checkpoint_p, cts, operands, params)
-
-
-def _behind_barrier(program: Program, count: int) -> Program:
-    """The program with its first `count` operands behind an optimization barrier.
+def _behind_barrier(program: Program, count: int, params: dict[str, Any]) -> Program:
+    """The program with its first `count` operands behind an optimization barrier, for params that
+    ask for one.
 
     What is computed from them again is then no common subexpression of the first computation.
     """
-    if not count:
+    if not count or not params["prevent_cse"]:
         return program
     found = program.memo.get("barrier")
     if found is None:
@@ -301,4 +296,4 @@ def _behind_barrier(program: Program, count: int) -> Program:
 
 
 register("checkpoint", jvp=functools.partial(call_jvp, checkpoint_p), split=_split,
-         transpose=_transpose)
+         transpose=functools.partial(call_transpose, checkpoint_p, changed=_behind_barrier))
