@@ -16,19 +16,15 @@ from ..staging.tracer import Tracer
 from .interpreter import BatchedVar, VmapBuilder
 
 
-def _mapped(table: Known, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-            ) -> Any:
-    """`f(*args, **kwargs)`, whose table this is."""
-    state = STATE
-    builder: Any = state.interpreter
-    parent = builder.parent
-    if parent is not builder.outer or type(parent) not in BUILDERS or builder.casting \
-            or state.overrides or state.on_equation:
-        return f(*args, **kwargs)
-    parts: list[Any] = [owner_of(builder.axis), state.abstract_mesh, config._key, *kwargs]
+def _inputs(builder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+            ) -> tuple[tuple[Any, ...], list[Tracer], list[Any]] | None:
+    """(key of a call, the tracers among its arguments, what these are around the vmap); None where
+    nothing is remembered of such a call.
+    """
+    parts: list[Any] = [owner_of(builder.axis), STATE.abstract_mesh, config._key, *kwargs]
     given: list[Tracer] = []
     if not enter((*args, *kwargs.values()), parts, given):
-        return f(*args, **kwargs)
+        return None
     values: list[Any] = []
     mapped = False
     for x in given:
@@ -38,16 +34,31 @@ def _mapped(table: Known, f: Callable[..., Any], args: tuple[Any, ...], kwargs: 
             value = var.value
             parts.append(var.dim)
             mapped = mapped or var.dim is not None
-        if type(value) is not Tracer or value.builder is not parent:
-            return f(*args, **kwargs)
+        if type(value) is not Tracer or value.builder is not builder.parent:
+            return None
         parts.append(value.aval)
         values.append(value)
     if not mapped:                         # its equations are no batched ones
-        return f(*args, **kwargs)
+        return None
     variables = [x.variable for x in values]
     if len({*variables}) < len(variables):
         parts.append(tuple([variables.index(v) for v in variables]))
-    key = tuple(parts)
+    return tuple(parts), given, values
+
+
+def _mapped(table: Known, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+            ) -> Any:
+    """`f(*args, **kwargs)`, whose table this is."""
+    state = STATE
+    builder: Any = state.interpreter
+    parent = builder.parent
+    if parent is not builder.outer or type(parent) not in BUILDERS or builder.casting \
+            or state.overrides or state.on_equation:
+        return f(*args, **kwargs)
+    inputs = _inputs(builder, args, kwargs)
+    if inputs is None:
+        return f(*args, **kwargs)
+    key, given, values = inputs
     found = table[key]
     if found is MISS:
         return f(*args, **kwargs)
