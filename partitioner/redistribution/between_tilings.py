@@ -222,9 +222,8 @@ class _Tails:
     def _retile(self, before: Tiling, step: Step, dims: Sequence[int], rank: int) -> Move:
         size = dict(self.sizes)
         tilings: tuple[list[tuple[str, ...]], ...] = [()] * rank, [()] * rank
-        for d, *both in zip(dims, before, step.after, strict=True):
-            for tiling, axes in zip(tilings, _moving(*both, size), strict=True):
-                tiling[d] = axes
+        for d, axes, others in zip(dims, before, step.after, strict=True):
+            tilings[0][d], tilings[1][d] = _moving(axes, others, size)
         source, target = merged_axes(list(map(tuple, tilings)), self.mesh.shape)
         names = self.mesh.sort_axes({a for t in (source, target) for axes in t for a in axes})
         return Move("retile", names, source=source, target=target)
