@@ -24,13 +24,14 @@ from typing import Any
 
 import numpy as np
 from collectives import CASES, _computation, compile_case
+from device_times import seconds_of_a_call
 
 import shardtrace as st
 from shardtrace.engines.xla.engine import executed
 from shardtrace.engines.xla.source import Source
 
 OBJECTIVES = ("time", "xla")
-RUNS, CALLS = 5, 20
+RUNS = 5
 BETWEEN = 0.4e-6         # seconds between two kernels of a program, as measured on an H200
 
 
@@ -150,25 +151,12 @@ def kernels(folder: str, jax: Any) -> dict[str, list[tuple[bool, float]]]:
                 if not line.name.startswith("Stream"):
                     continue
                 for event in line.events:
-                    stats = {k: v for k, v in event.stats}
+                    stats = dict(event.stats)
                     module = str(stats.get("hlo_module", ""))
                     where = str(stats.get("name", "")) + str(stats.get("tf_op", ""))
                     found.setdefault(module, []).append(
                         ("exchange" in where, event.duration_ns * 1e-9))
     return found
-
-
-def wall(jax: Any, run: Any, args: list[Any]) -> float:
-    """Seconds of a call among others that do not wait for it, exchanges' stand-ins included."""
-    jax.block_until_ready([run(*args) for _ in range(3)])
-    means = []
-    for _ in range(3):
-        start = time.perf_counter()
-        for _ in range(CALLS):
-            results = run(*args)
-        jax.block_until_ready(results)
-        means.append((time.perf_counter() - start) / CALLS)
-    return min(means)
 
 
 def results(chosen: dict[str, dict[str, Any]], hardware: str, seconds: float
@@ -191,7 +179,7 @@ def results(chosen: dict[str, dict[str, Any]], hardware: str, seconds: float
     with ThreadPoolExecutor(8) as pool:
         built = list(pool.map(build, jobs))
     ready = [(job, made) for job, made in zip(jobs, built, strict=True) if made]
-    waited = [wall(jax, *made) for _, made in ready]
+    waited = [seconds_of_a_call(jax, *made) for _, made in ready]
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             for _, (run, args) in ready:

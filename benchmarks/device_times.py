@@ -333,6 +333,11 @@ def measured(name: str) -> float:
     run, key = loaded.compiled(), jax.random.key(0)
     given = [jax.device_put(_numbers(jax, key, x), s)
              for x, s in zip(st.tree.leaves(args), loaded.sharding, strict=True)]
+    return seconds_of_a_call(jax, run, given)
+
+
+def seconds_of_a_call(jax: Any, run: Callable, given: list[Any]) -> float:
+    """Seconds of a call among others that do not wait for it, the least of several means."""
     for _ in range(3):
         results = run(*given)
     means = []

@@ -95,13 +95,13 @@ def retile_rounds(shape: Shape, axes: Sequence[str], axis_sizes: Sequence[int], 
                               [x.start for x in there], [x.start for x in here])
             (own if s == i else sent).append(message)
     new = retiled_shape(shape, source, target, size)
+    between = schedule(sent, count)
     if itemsize and _is_one_each((*own, *sent)) and is_sooner_at_once(
-            len(schedule(sent, count)), count - len(schedule(sent, count)),
-            itemsize * math.prod(sent[0].shape)):
+            len(between), count - len(between), itemsize * math.prod(sent[0].shape)):
         return new, _at_once((*own, *sent), count, len(shape))
     rounds = [_round((), held, count, len(shape)) for held in schedule(own, count)]
     rounds += [_round(tuple([(m.source, m.target) for m in held]), held, count, len(shape))
-               for held in schedule(sent, count)]
+               for held in between]
     return new, [r for r in rounds if 0 not in r.shape]
 
 
