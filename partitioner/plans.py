@@ -17,7 +17,7 @@ each complete, and one is taken:
                           loops carry along dimensions that iterations keep apart
 
 The plan with the shorter step wins; its memory may be larger by as large a factor as its step is
-shorter, plus a tenth.
+shorter, plus a tenth, or by any where the other's step is longer than that of XLA's plan.
 """
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ FIRST = "insert-reshards"       # the pass that prices are for
 WEIGHTS = (16, 256)             # weights of the bytes of blocks, beside time
 MAX_PEAK_RATIO = 1.1            # how much more a plan may hold at the same step time
 MIN_GAIN = 1.03                 # ratio of step times from which blocks may be split in another way
-MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which XLA's plan is worth making
+MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which XLA's plan is worth making;
+                                        # any where starting kernels, which it has fewer of, counts
 MOST_FOR_WIDE_SEARCH = 200      # equations
 WAITS = 0.25            # part of a step that starting the exchanges in loops takes, to try more
 MUCH_LARGER = 16        # ratio of two sums over the same axes that a plan has come to keep apart
@@ -205,6 +206,9 @@ def _best_plan(plans: _Plans) -> _Plan:
     if taken.longer_than(usual, 1.0) > 1:        # it needs too much memory: try what lies between
         for other in map(plans.of, lighter):
             taken = _shorter_or_lighter(other, taken)
+        as_xla = plans.of(_as_xla(objective))
+        if taken.longer_than(as_xla, 1.0) > 1:      # memory is not worth more than XLA saves
+            taken = usual if usual.longer_than(as_xla, 1.0) <= 1 else as_xla
     return taken
 
 
@@ -255,7 +259,8 @@ def _plans_to_make(local: Program, objective: Objective) -> _ToMake:
         joins = joins or max(other, received) > MUCH_LARGER * min(other, received)
     grows = moved > 0 and moved >= sum(
         [t.local_nbytes for t in (*local.in_avals, *local.out_avals)])
-    return found._replace(large=grows or joins or total >= MIN_BYTES_FOR_XLA_PLAN, grows=grows)
+    least = 0 if objective.hardware.kernel else MIN_BYTES_FOR_XLA_PLAN
+    return found._replace(large=grows or joins or total >= least, grows=grows)
 
 
 def _waits_in_loops(local: Program, uses: Sequence[Use], objective: Objective) -> bool:

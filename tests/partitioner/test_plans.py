@@ -237,3 +237,31 @@ def test_longer_programs_are_searched_widely_too():
             at((8, 64, 64), "x"), at((64, 64), None, "x"), at((64, 64), "x")).compile()
     assert [(c.kind, c.received_bytes) for c in compiled.collectives()] == [
         ("all-gather", 2 * 64 * 64 * 4 * 7 // 8)]
+
+
+def largest_of_rows(x):
+    """By blocks it takes an exchange of little, and kernels to put these together."""
+    return lax.top_k(x, 8)
+
+
+def similar_bags(table, places):
+    """Gradient of embedding bags: repeating their gather takes the shortest, and most memory."""
+    def loss(table):
+        h = table[places].sum(1)
+        n = h / jnp.sqrt((h * h).sum(-1, keepdims=True) + 1e-6)
+        return jnp.mean((n @ n.T) ** 2)
+    return st.grad(loss)(table)
+
+
+@pytest.mark.parametrize("f, args, device", [
+    (largest_of_rows, (struct((16, 2048), None, "x"),), "h100"),
+    (similar_bags, (struct((512, 64)), struct((256, 16), None, "x").update(dtype=jnp.int32)),
+     "v5p")])
+def test_small_programs_take_no_longer_than_by_the_plan_of_xla(f, args, device):
+    def seconds(objective):
+        lowered = st.jit(f, compiler_options={"objective": objective, "hardware": device}).lower(
+            *args)
+        local = lowered.stages["optimized"]
+        return times(local, Topology.of(hardware(device), local.mesh.shape)).step
+
+    assert seconds("time") <= seconds("xla")
