@@ -22,7 +22,7 @@ COMBINED = frozenset([op.name for op in VARIADIC])
 """Ops of which several become one."""
 
 _MOST = 64
-WINDOW = 200
+WINDOW = 500
 """Equations over which exchanges are combined: what reads the first waits for the last."""
 
 
