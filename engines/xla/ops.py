@@ -1,8 +1,8 @@
 """What stands for each op in a written program: an expression of JAX's functions.
 
-Most ops are functions of `jax.lax` of the same name. Where operands and params are given otherwise,
-a function here writes the call; ops of other rooms are in `collectives.py`, `control.py` and
-`random_ops.py`.
+Elementwise ops are functions of `jax.lax` of the same name, unless a table says otherwise. Where
+operands and params are given in another way, a function here writes the call; ops of other rooms
+are in `collectives.py`, `control.py` and `random_ops.py`.
 """
 from __future__ import annotations
 
@@ -13,27 +13,19 @@ import numpy as np
 
 from ...ir.facts import IDENTITY
 from ...ir.program import Equation
+from ...ir.rules.rule import ELEMENTWISE
 from .literals import dtype_text, keywords, plain, tuple_of
 
 Texts = Sequence[str]
 Params = dict[str, Any]
 Writer = Callable[[Params, Texts, Equation], str]
 
-# Functions of the same name (or of the one given) and the same operands, without params.
-PLAIN: dict[str, str] = {name: f"lax.{name}" for name in (
-    "neg", "floor", "ceil", "sign", "abs", "sqrt", "rsqrt", "cbrt", "exp", "exp2", "expm1", "log",
-    "log1p", "logistic", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh",
-    "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "lgamma", "digamma", "bessel_i0e",
-    "bessel_i1e", "is_finite", "real", "imag", "complex", "add", "sub", "mul", "div", "rem", "max",
-    "min", "nextafter", "shift_left", "shift_right_logical", "shift_right_arithmetic",
-    "population_count", "clz", "eq", "ne", "lt", "le", "gt", "ge", "pow", "atan2", "square",
-    "select_n", "clamp", "polygamma", "zeta", "igamma", "igammac", "igamma_grad_a",
-    "random_gamma_grad")}
-PLAIN.update({
+# Functions of the same operands, without params; of elementwise ops, those that have another name.
+PLAIN: dict[str, str] = {
     "and": "lax.bitwise_and", "or": "lax.bitwise_or", "xor": "lax.bitwise_xor",
     "not": "lax.bitwise_not", "add_any": "lax.add", "regularized_incomplete_beta": "lax.betainc",
     "trunc": "jnp.trunc", "mulhi": "high_product", "eq_to": "equal_in_order",
-    "householder_product": "linalg.householder_product_p.bind"})
+    "householder_product": "linalg.householder_product_p.bind"}
 
 # The primitives of other ops, which take the same params.
 BOUND: dict[str, str] = {
@@ -250,6 +242,8 @@ def expression(e: Equation, x: Texts) -> str | None:
         return f"{PLAIN[name]}({', '.join(x)})"
     if name in BOUND:
         return f"{BOUND[name]}.bind({', '.join(x)}{keywords(p.items())})"
+    if e.op.rule == ELEMENTWISE:
+        return f"lax.{name}({', '.join(x)})"
     return None
 
 
