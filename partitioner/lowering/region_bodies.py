@@ -12,12 +12,7 @@ from collections.abc import Sequence
 from ...ir.facts import POSITION
 from ...ir.meshes.manual_state import ManualState
 from ...ir.op import Op
-from ...ir.ops.communication.collective import (
-    all_gather_invariant_p,
-    psum_invariant_p,
-    pvary_p,
-    reduce_scatter_p,
-)
+from ...ir.ops.communication.collective import OPS_ON_DATA, psum_invariant_p, pvary_p
 from ...ir.ops.communication.sharding import assume_invarying_p
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.region import Region
@@ -28,14 +23,6 @@ from ..regions import region_of, with_programs
 from .builder import Lowering
 
 _EMPTY: frozenset[str] = frozenset()
-# Ops of manual regions that differ only in the state of a value (unreduced, reduced, untracked), to
-# the op for data that plainly varies or not; None if it is the value itself.
-_PLAIN: dict[str, Op | None] = {
-    "pvary": None, "preduced": None, "vary_unreduced_cast_p": None, "reduced_vary_cast_p": None,
-    "psum": psum_invariant_p, "unreduced_psum": psum_invariant_p,
-    "unreduced_reduce_scatter": reduce_scatter_p, "all_gather_reduced": all_gather_invariant_p,
-}
-
 
 def localize_manual_region(out: Lowering, eqn: Equation) -> None:
     """Inline the body of a shard_map: blocks outside are its parameters inside."""
@@ -60,7 +47,7 @@ def localize_manual_region(out: Lowering, eqn: Equation) -> None:
 
 def is_of_regions(op: Op) -> bool:
     """Might `localize_plain` replace an equation of this op?"""
-    return op.collective is not None or op.name in _PLAIN or POSITION in op.facts
+    return op.collective is not None or op in OPS_ON_DATA or POSITION in op.facts
 
 
 def localize_plain(out: Lowering, eqn: Equation) -> bool:
@@ -71,9 +58,9 @@ def localize_plain(out: Lowering, eqn: Equation) -> bool:
     if POSITION in op.facts:
         out.env[eqn.outvars[0]] = out.emit(op, [], {**params, "varying": True})[0]
         return True
-    if op.name in _PLAIN and not params.get("axis_index_groups"):
+    if op in OPS_ON_DATA and not params.get("axis_index_groups"):
         x = out.atom(eqn.invars[0])
-        plain = _PLAIN[op.name]
+        plain = OPS_ON_DATA[op]
         if plain is None:
             if not isinstance(x, Literal):
                 out.env[eqn.outvars[0]] = x
@@ -179,8 +166,8 @@ def _flow(out: Lowering, program: Program, state: dict[Atom, frozenset[str]]
             if a in state and state[a]:
                 varies = varies | state[a]
         if out.manual and is_of_regions(op):
-            if op.name in _PLAIN:
-                if _PLAIN[op.name] is not None:
+            if op in OPS_ON_DATA:
+                if OPS_ON_DATA[op] is not None:
                     return None
             elif op.collective is not None and op.collective.kind == "collective-permute":
                 varies = varies.union(op.collective.axes(eqn.params))

@@ -290,6 +290,12 @@ unreduced_reduce_scatter_p = _scatter(
     psum_invariant_p, pending="keep", manual=_unreduced_scatter_state, linear=((0,),), jvp="linear",
     transpose=lambda ct, x, *, scatter_dimension, **params: (
         all_gather_reduced_p.bind(ct, all_gather_dimension=scatter_dimension, **params),))
+# Ops that differ from others in the state of a value alone (unreduced, reduced, untracked), to the
+# op for data that plainly varies or not; None if it is the value itself.
+OPS_ON_DATA: dict[Op, Op | None] = {
+    **dict.fromkeys((pvary_p, preduced_p, vary_unreduced_cast_p, reduced_vary_cast_p)),
+    psum_p: psum_invariant_p, unreduced_psum_p: psum_invariant_p,
+    unreduced_reduce_scatter_p: reduce_scatter_p, all_gather_reduced_p: all_gather_invariant_p}
 
 
 all_to_all_p = defop(
