@@ -16,6 +16,7 @@ from ...ir.facts import BRANCHES
 from ...ir.ops.communication.collective_kinds import collective_of, equation_kind
 from ...ir.program import Atom, Equation, Literal, Program
 from ...ir.support.named_tuple import NamedTuple
+from ..regions import has_region, region_of
 from .kernels import kernels
 from .links import collective_seconds
 from .topology import NETWORK, Topology
@@ -197,17 +198,16 @@ class Run:
         nested = bodies(eqn)
         if BRANCHES in eqn.op.facts:
             return max(self.program_seconds(p) for p in nested), 0.0
-        if eqn.op.name != "scan":
+        if not has_region(eqn) or len(nested) > 1:
             return sum(self.program_seconds(p) for p in nested) * trips(eqn), 0.0
         body, length = nested[0], trips(eqn)
-        first, carried = eqn.params["num_consts"], eqn.params["num_carry"]
-        state, ends = State(), []
-        carry = [0.0] * carried
+        carries = [(slot.inputs[0][1], slot.outputs[0][1]) for slot in region_of(eqn).slots
+                   if slot.inputs and slot.outputs]
+        state, ends, given = State(), [], [0.0] * len(body.invars)
         for _ in range(min(length, _WARM_UP)):
-            given = [0.0] * len(body.invars)
-            given[first:first + carried] = carry
             state = self.program(body, given, state)
-            carry = state.ready[:carried]
+            for entry, result in carries:
+                given[entry] = state.ready[result]
             ends.append(max([state.clock, state.compute, *state.links.values()]))
         if length <= len(ends):
             return ends[-1] if ends else 0.0, 0.0
