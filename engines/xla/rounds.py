@@ -170,41 +170,43 @@ def row_rounds(size: int, parts: tuple[int, ...], wanted: tuple, nbytes: int = 0
     messages = []
     for i in range(size):
         for s in np.unique(owner[i][owner[i] >= 0]).tolist():
-            if s == i:
-                continue
-            rows = np.unique(where[i][owner[i] == s])
-            messages.append(Message(s, i, (len(rows),), rows, None))
+            if s != i:
+                rows = np.unique(where[i][owner[i] == s])
+                messages.append(Message(s, i, (len(rows),), rows, None))
     rounds = schedule(messages, size)
     begin = np.cumsum([own, *(held[0].shape[0] for held in rounds)])
-    arrived: dict[tuple[int, int], tuple[int, np.ndarray]] = {}
-    found = []
-    silent = [{i for i in range(size)} - {m.target for m in held} for held in rounds]
     width = max([m.shape[0] for m in messages], default=0)
     if nbytes and is_sooner_at_once(len(rounds), own + size * width - int(begin[-1]), nbytes):
-        rows = np.zeros((size, size * width), np.int64)
-        for m in messages:
-            first = m.target * width
-            rows[m.source, first:first + m.shape[0]] = m.there
-            arrived[m.source, m.target] = own + m.source * width, m.there
-        found, rounds = [RowRound((), rows)], []
-        begin, silent = np.array([own, own + size * width]), [set()]
-    for k, held in enumerate(rounds):
-        rows = np.zeros((size, held[0].shape[0]), np.int64)
-        rows[:] = held[0].there
-        for m in held:
-            rows[m.source] = m.there
-            arrived[m.source, m.target] = int(begin[k]), m.there
-        found.append(RowRound(tuple([(m.source, m.target) for m in held]), rows))
-    places = np.full(owner.shape, -1)
-    for i in range(size):
-        for s in np.unique(owner[i][owner[i] >= 0]).tolist():
-            mine = owner[i] == s
-            if s == i:
-                places[i][mine] = where[i][mine]
-            else:
-                first, rows = arrived[s, i]
-                places[i][mine] = first + np.searchsorted(rows, where[i][mine])
+        found, silent = [_rows_at_once(messages, size, width)], [set()]
+        begin = np.array([own, own + size * width])
+        starts = {(m.source, m.target): own + m.source * width for m in messages}
+    else:
+        found = [_row_round(held, size) for held in rounds]
+        silent = [{*range(size)} - {m.target for m in held} for held in rounds]
+        starts = {(m.source, m.target): int(begin[k])
+                  for k, held in enumerate(rounds) for m in held}
+    places = np.where(owner == np.arange(size)[:, None], where, -1)
+    for m in messages:
+        mine = owner[m.target] == m.source
+        places[m.target][mine] = starts[m.source, m.target] + np.searchsorted(
+            m.there, where[m.target][mine])
     return RowPlan(found, places, _runs(places, begin, silent))
+
+
+def _row_round(held: Sequence[Message], size: int) -> RowRound:
+    rows = np.tile(held[0].there, (size, 1))     # who sends nothing may as well send the same rows
+    for m in held:
+        rows[m.source] = m.there
+    return RowRound(tuple([(m.source, m.target) for m in held]), rows)
+
+
+def _rows_at_once(messages: Sequence[Message], size: int, width: int) -> RowRound:
+    """One all-to-all, in which everybody sends `width` rows to each."""
+    rows = np.zeros((size, size * width), np.int64)
+    for m in messages:
+        first = m.target * width
+        rows[m.source, first:first + m.shape[0]] = m.there
+    return RowRound((), rows)
 
 
 def _runs(places: np.ndarray, begin: np.ndarray, silent: list[set[int]]
