@@ -279,3 +279,19 @@ def test_functions_that_public_functions_return_are_filtered_too():
         with pytest.raises(ZeroDivisionError) as caught:
             f(1.0)
         assert not _ours(caught.value)
+
+
+@pytest.mark.parametrize("call, help", [
+    (lambda x: st.lax.reshape(x, (5,)), "sizes whose product is 24"),
+    (lambda x: jnp.moveaxis(x, (0, 1), (0,)), "as many items in each"),
+    (lambda x: jnp.select([x > 0], [x, x]), "as many items in each"),
+    (lambda x: jnp.diag(x[None]), "flatten with `ravel`"),
+    (lambda x: jnp.meshgrid(x), "flatten with `ravel`"),
+    (lambda x: jnp.linalg.inv(x), "as many rows as columns"),
+    (lambda x: st.lax.slice(x, (0, 0), (9, 9)), "take smaller bounds"),
+    (lambda x: jnp.bincount(x), "convert with `astype`"),
+])
+def test_a_plain_mistake_is_told_what_to_give_instead(call, help):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        call(jnp.ones((4, 6)))
+    assert help in str(caught.value)
