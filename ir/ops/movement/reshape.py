@@ -65,14 +65,11 @@ def common_factors(a: Shape, b: Shape
 
     Factors of both sides with one identity are the same; private ones have identities below zero.
     """
+    if 0 in a:
+        return [[(-1 - d, n)] for d, n in enumerate(a)], [
+            [(-1 - d, n)] for d, n in enumerate(b, len(a))]
     left: list[list[tuple[int, int]]] = [[] for _ in a]
     right: list[list[tuple[int, int]]] = [[] for _ in b]
-    if 0 in a:
-        private = iter(range(-1, -1 - len(a) - len(b), -1))
-        for dims, shape in ((left, a), (right, b)):
-            for d, n in enumerate(shape):
-                dims[d].append((next(private), n))
-        return left, right
     shared, private_count = 0, 0
     p = q = 1                       # products of the factors emitted on either side
     i = j = 0
