@@ -24,6 +24,7 @@ from .builder import Lowering
 
 _EMPTY: frozenset[str] = frozenset()
 
+
 def localize_manual_region(out: Lowering, eqn: Equation) -> None:
     """Inline the body of a shard_map: blocks outside are its parameters inside."""
     body: Program = eqn.params["jaxpr"]
