@@ -1,9 +1,9 @@
 """Rewrites of the user's code that exchange once behind a loop instead of in each of its steps.
 
     NAME                  instead of                              written
-    sum behind            a psum in each step of a scan           one psum behind it
-    stack behind          a psum, pmax or pmin of what each step  one of what all steps stack
-                          of a scan stacks
+    sum behind            a psum or pmean in each step of a scan  one behind it
+    stack behind          a psum, pmean, pmax or pmin of what     one of what all steps stack
+                          each step of a scan stacks
     loop ahead            in each step of a scan, what no step    a loop of its own for that, whose
                           takes from the one before               exchanges wait for its end
     product ahead         a product in each step of a scan with   one product for all steps
@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ....ir.dtypes import issubdtype
 from ....ir.op import OPS
 from ....ir.program import Atom, Equation, Literal, Program, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
@@ -26,7 +27,33 @@ from ....ir.rewriting.substitution import substituted
 from ....ir.rewriting.unread import drop_dead
 from .rewrites import SCALARS, CodeChange, alike
 
-_REDUCTIONS = ("psum", "psum_invariant", "pmax", "pmin")
+_SUMS = ("psum", "psum_invariant")
+_REDUCTIONS = (*_SUMS, "pmax", "pmin")
+
+
+def _reduced(value: Atom, made: Mapping[Var, Equation], reads: Counter, names: Sequence[str]
+             ) -> list[Equation]:
+    """The reduction over devices that makes a value, which nothing else reads; of a mean also the
+    division behind it.
+    """
+    found: list[Equation] = []
+    while isinstance(value, Var) and value in made and reads[value] == 1:
+        eqn = made[value]
+        found.insert(0, eqn)
+        if eqn.op.name in names:
+            return found if len(eqn.invars) == 1 and not eqn.params.get("axis_index_groups") else []
+        if len(found) > 1 or eqn.op.name != "div" or not isinstance(eqn.invars[1], Literal) or (
+                not issubdtype(value.aval.dtype, np.inexact)):
+            return []
+        value, names = eqn.invars[0], _SUMS
+    return []
+
+
+def _repeated(m: Match, eqns: Sequence[Equation], value: Atom) -> Atom:
+    """What a reduction, and the division behind it, make of another value."""
+    for eqn in eqns:
+        value = m.emit(eqn.op, value, *eqn.invars[1:], like=eqn, **eqn.params)
+    return value
 
 
 def _summed_behind(m: Match) -> list[Atom] | None:
@@ -39,18 +66,16 @@ def _summed_behind(m: Match) -> list[Atom] | None:
         if add is None or add.op.name != "add" or carry not in add.invars:
             continue
         value = add.invars[1 - add.invars.index(carry)]
-        total = made.get(value) if isinstance(value, Var) else None
-        if (total is None or total.op.name not in ("psum", "psum_invariant")
-                or total.params.get("axis_index_groups") is not None or len(total.invars) != 1
-                or [reads[carry], reads[value], reads[body.outvars[j]]] != [1, 1, 1]):
+        totals = _reduced(value, made, reads, _SUMS)
+        if not totals or [reads[carry], reads[body.outvars[j]]] != [1, 1]:
             continue
-        part = total.invars[0]
+        part = totals[0].invars[0]
         if not isinstance(part, Var) or (part.aval.shape, part.aval.dtype) != (
                 carry.aval.shape, carry.aval.dtype):
             continue
         own, out = Var(part.aval, carry.name), Var(part.aval, body.outvars[j].name)
         eqns = [add.replace(invars=(own, part), outvars=(out,)) if e is add else e
-                for e in body.eqns if e is not total]
+                for e in body.eqns if e not in totals]
         inside = body.replace(
             eqns=eqns, invars=[own if v is carry else v for v in body.invars],
             outvars=[out if i == j else v for i, v in enumerate(body.outvars)])
@@ -59,8 +84,8 @@ def _summed_behind(m: Match) -> list[Atom] | None:
         start = m.eqn.invars[first + j]
         given = [zero if i == first + j else a for i, a in enumerate(m.eqn.invars)]
         results = m.emit(m.eqn.op, *given, **{**m.eqn.params, "jaxpr": inside})
-        everywhere = m.emit(total.op, results[j], like=total, **total.params)
-        results[j] = m.emit(add.op, start, everywhere, like=total, **add.params)
+        everywhere = _repeated(m, totals, results[j])
+        results[j] = m.emit(add.op, start, everywhere, like=totals[0], **add.params)
         return results if results[j].aval == m.eqn.outvars[j].aval else None
     return None
 
@@ -71,16 +96,14 @@ def _stacked_behind(m: Match) -> list[Atom] | None:
     made = {v: e for e in body.eqns for v in e.outvars}
     reads = Counter([a for e in body.eqns for a in e.invars] + list(body.outvars))
     for j in range(m.eqn.params["num_carry"], len(body.outvars)):
-        value = body.outvars[j]
-        total = made.get(value) if isinstance(value, Var) else None
-        if (total is None or total.op.name not in _REDUCTIONS or len(total.invars) != 1
-                or total.params.get("axis_index_groups") is not None or reads[value] != 1):
+        totals = _reduced(body.outvars[j], made, reads, _REDUCTIONS)
+        if not totals:
             continue
-        inside = body.replace(eqns=[e for e in body.eqns if e is not total],
-                              outvars=[total.invars[0] if i == j else v
+        inside = body.replace(eqns=[e for e in body.eqns if e not in totals],
+                              outvars=[totals[0].invars[0] if i == j else v
                                        for i, v in enumerate(body.outvars)])
         results = m.emit(m.eqn.op, *m.eqn.invars, **{**m.eqn.params, "jaxpr": inside})
-        results[j] = m.emit(total.op, results[j], like=total, **total.params)
+        results[j] = _repeated(m, totals, results[j])
         return results if results[j].aval == m.eqn.outvars[j].aval else None
     return None
 

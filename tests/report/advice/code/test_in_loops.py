@@ -56,6 +56,21 @@ CASES = {
         return state, lax.pmax(state.max(), "d")
     return lax.scan(step, x, None, length=6)[1]
 """, "P()", "behind the loop", lambda x: np.stack([hops_alone(x, n + 1).max() for n in range(6)])),
+    "means over devices that a loop stacks": ("""
+    def step(state, _):
+        state = jnp.tanh(state * 0.5)
+        return state, lax.pmean(state.sum(0), "d")
+    return lax.scan(step, x, None, length=6)[1]
+""", "P()", "behind the loop",
+        lambda x: np.stack([hops_alone(x, n + 1).sum(0) / 8 for n in range(6)])),
+    "means over devices that a loop adds up": ("""
+    def step(carry, _):
+        state, total = carry
+        state = jnp.tanh(state * 0.5)
+        return (state, total + lax.pmean(state.sum(0), "d")), None
+    return lax.scan(step, (x, jnp.zeros(256)), None, length=6)[0][1]
+""", "P()", "behind the loop",
+        lambda x: sum([hops_alone(x, n + 1).sum(0) / 8 for n in range(6)])),
     "scaled and narrowed behind the gather": ("""
     whole = lax.all_gather(x, "d", axis=0, tiled=True)
     return (jnp.tanh(whole) * 0.5).astype(jnp.float16)
