@@ -192,6 +192,13 @@ class _Rows:
             if len(ones) > 1:           # several expressions of one line: as what that is told
                 line = next(iter(ones.values())).location.source_line().strip()
                 self.at[place] = f"`{line}` at line {place[1]}"
+        table: dict[tuple[str, str], dict[int, str]] = {}      # results of one row, asked for alike
+        for one in filter(None, asked):
+            spec, _, name = one.text.partition(" for result ")
+            if one.result >= 0 and name:
+                table.setdefault((spec, row_of(name)), {})[one.result] = name
+        self.results = {i: f"{spec} for result {pattern_of([*row.values()])}"
+                        for (spec, _), row in table.items() for i in row}
         self.asked: set[str] = set()
         self.suspect = {self.text[i] for i in (freedoms.unlike if freedoms is not None else ())}
 
@@ -200,7 +207,9 @@ class _Rows:
         """
         cause = c.cause
         if cause.asked_by is not None:
-            text = self.placed(cause.asked_by.text, cause.asked_by.location)
+            text = self.results.get(cause.asked_by.result) or self.placed(
+                cause.asked_by.text, cause.asked_by.location)
+            self.annotations.setdefault(text, Annotation())
             self.asked.add(text)
             if cause.asked_by.result >= 0:
                 self.annotations[text].results.add(cause.asked_by.result)

@@ -92,7 +92,8 @@ class Candidates(PlacedValues):
         agreed = self.of_table(self.freedoms.consensus()) if self.freedoms is not None else ()
         return list(dict.fromkeys([*self.of_code(record, cause), *self.of_parts(record, cause),
                                    *self.in_body(record, cause),
-                                   *agreed, *self.later(cause), *changed, *single]))
+                                   *agreed, *self.later(cause),
+                                   *self.all_as_made(cause), *changed, *single]))
 
     def charge(self, tensor: int, group: tuple[Change, ...], axes: tuple[str, ...]) -> float:
         """Seconds of the collectives over these axes that the values of a change are behind."""
@@ -399,12 +400,36 @@ class Candidates(PlacedValues):
         """The layout in which a result is before it is moved, where a cause is of one of the moves
         that it is brought to its layout by.
         """
+        moves, made = self.moves(i)
+        return made.aval.entries if cause.move in moves else None
+
+    def moves(self, i: int) -> tuple[list[Equation], Atom]:
+        """The moves that bring a result to its layout, and what they bring there."""
         moves, made = [], self.reasons.resharded.outvars[i]
         while isinstance(made, Var) and (
                 move := self.reasons.made.get(made)) is not None and move.op is reshard_p:
             moves.append(move)
             made = move.invars[0]
-        return made.aval.entries if cause.move in moves else None
+        return moves, made
+
+    def all_as_made(self, cause: Cause) -> Iterator[tuple[Change, ...]]:
+        """All results that are moved to the layout that one is asked for in, each row as the first
+        of it is made: whoever wrote the table of results wrote that layout in several rows.
+        """
+        specs = self.partitioned.out_specs
+        asked = {specs[i] for i in range(len(specs)) if cause.move in self.moves(i)[0]}
+        if self.explicit or cause.move is None:
+            return
+        group, of_row = [], {}
+        for i, v in enumerate(self.inlined.outvars[:len(specs)]):
+            moves, made = self.moves(i)
+            entries = merged(made.aval.entries, self.mesh) if moves else ()
+            if specs[i] in asked and entries and is_layout(self.mesh, v.aval.shape, entries):
+                entries = of_row.setdefault((row_of(self.result_name(i)), v.aval.shape), entries)
+                group.append(Result(i, self.result_name(i), spec_from_entries(entries),
+                                    spec_text(specs[i])))
+        if len(group) > 1:
+            yield tuple(group)
 
     def of_result(self, i: int, axes: tuple[str, ...], wanted: Entries | None
                   ) -> Iterator[Change]:

@@ -150,3 +150,14 @@ def test_a_suggestion_is_told_in_full_once_and_reasons_by_the_nearest() -> None:
         assert line.endswith("(as above)") == (line.removesuffix(" (as above)") in lines[:n])
     full = explained(6, None, "model").text(each=True)
     assert "(as above)" not in full and full.count("comes from") >= text.count("comes from")
+
+
+def test_results_of_one_row_that_are_asked_for_alike_are_one_cause() -> None:
+    def decayed(ws: list[dict[str, st.Array]]) -> list[dict[str, st.Array]]:
+        return st.tree.map(lambda w: 0.9 * w, ws)
+
+    rows = {"up": struct((256, 512), None, "model"), "down": struct((512, 256), "model")}
+    f = st.jit(decayed, out_shardings=NamedSharding(MESH, P()))
+    found = st.explain(f)([dict(rows) for _ in range(3)])
+    assert {c.text for c in found.root_causes} == {
+        f"`out_shardings`, P() for result [*]['{row}']" for row in rows}

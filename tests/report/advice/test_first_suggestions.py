@@ -229,6 +229,19 @@ def logits_returned_whole_beside_their_loss(x, w):
     return z, nn.logsumexp(z, -1).mean()
 
 
+def momenta(n: int) -> dict[str, list[dict[str, st.ShapeDtypeStruct]]]:
+    return {name: table(n, up=(None, "model"), down=("model",)) for name in "mv"}
+
+
+@case(momenta(3), momenta(3), reason=r"`out_shardings`, P\(\) for result \['[mv]'\]\[\d\]",
+      fix="(?s)" + "".join([
+          rf"(?=.*all 3 results `\['{m}'\]\[\*\]\['{row}'\]` as P\({spec}'model')"
+          for m in "mv" for row, spec in (("up", "None, "), ("down", ""))]))
+@functools.partial(st.jit, out_shardings=NamedSharding(MESH, P()))
+def momenta_returned_whole(m, g):
+    return st.tree.map(lambda m, g: 0.9 * m + g, m, g)
+
+
 @case(struct((512, 8192), None, "model"), struct((64, 128, 512), "data"),
       struct((64, 64), "data", dtype=np.int32), fix="for all steps first, ahead of the loop",
       reason="reduce_max")
