@@ -93,7 +93,8 @@ class Candidates(PlacedValues):
         return list(dict.fromkeys([*self.of_code(record, cause), *self.of_parts(record, cause),
                                    *self.in_body(record, cause),
                                    *agreed, *self.later(cause),
-                                   *self.all_as_made(cause), *changed, *single]))
+                                   *filter(None, [self.all_as_made.get(cause.move)]),
+                                   *changed, *single]))
 
     def charge(self, tensor: int, group: tuple[Change, ...], axes: tuple[str, ...]) -> float:
         """Seconds of the collectives over these axes that the values of a change are behind."""
@@ -412,24 +413,27 @@ class Candidates(PlacedValues):
             made = move.invars[0]
         return moves, made
 
-    def all_as_made(self, cause: Cause) -> Iterator[tuple[Change, ...]]:
-        """All results that are moved to the layout that one is asked for in, each row as the first
-        of it is made: whoever wrote the table of results wrote that layout in several rows.
+    @functools.cached_property
+    def all_as_made(self) -> dict[Equation | None, tuple[Change, ...]]:
+        """By move of a result to its layout, all results that are moved to the layout that this one
+        is asked for in, each row as the first of it is made: whoever wrote the table of results
+        wrote that layout in several rows.
         """
-        specs = self.partitioned.out_specs
-        asked = {specs[i] for i in range(len(specs)) if cause.move in self.moves(i)[0]}
-        if self.explicit or cause.move is None:
-            return
-        group, of_row = [], {}
-        for i, v in enumerate(self.inlined.outvars[:len(specs)]):
+        groups: dict[PartitionSpec, list[Change]] = {}
+        asked: dict[Equation, PartitionSpec] = {}
+        of_row: dict[tuple, Entries] = {}
+        specs = () if self.explicit else self.partitioned.out_specs
+        for i, (v, spec) in enumerate(zip(self.inlined.outvars, specs, strict=False)):
             moves, made = self.moves(i)
             entries = merged(made.aval.entries, self.mesh) if moves else ()
-            if specs[i] in asked and entries and is_layout(self.mesh, v.aval.shape, entries):
-                entries = of_row.setdefault((row_of(self.result_name(i)), v.aval.shape), entries)
-                group.append(Result(i, self.result_name(i), spec_from_entries(entries),
-                                    spec_text(specs[i])))
-        if len(group) > 1:
-            yield tuple(group)
+            if entries and is_layout(self.mesh, v.aval.shape, entries):
+                name = self.result_name(i)
+                entries = of_row.setdefault((row_of(name), v.aval.shape, spec), entries)
+                groups.setdefault(spec, []).append(
+                    Result(i, name, spec_from_entries(entries), spec_text(spec)))
+                asked.update(dict.fromkeys(moves, spec))
+        together = {spec: tuple(group) for spec, group in groups.items() if len(group) > 1}
+        return {move: together[spec] for move, spec in asked.items() if spec in together}
 
     def of_result(self, i: int, axes: tuple[str, ...], wanted: Entries | None
                   ) -> Iterator[Change]:
