@@ -45,7 +45,7 @@ class PartitionRequest(NamedTuple):
     skip: names of passes to leave out; `optimize` stands for several. objective: what plans are
     judged by. keeps: the program carries the decisions of a frozen plan: no other plan is made, and
     reshards stay where they are. compared: the seconds of a step up to which several plans are made
-    and the best taken. draft: the plan is only compared with others: nothing is verified, and no
+    and the best taken. draft: the plan is only judged by what it costs: nothing is verified, and no
     reasons are given.
     """
     mesh: AbstractMesh

@@ -43,6 +43,7 @@ class Options(NamedTuple):
       program's text says, else the configuration (`shardtrace_objective` and so on).
     compared: the seconds of a step up to which several plans are made where one alone may not be
       the best (plans.py); 0 for one alone.
+    draft: as of `PartitionRequest`.
     """
     optimize: bool = True
     dump: bool = True
@@ -50,6 +51,7 @@ class Options(NamedTuple):
     hardware: str | Hardware | None = None
     memory_limit: int | None = None
     compared: float = math.inf
+    draft: bool = False
 
     def judged(self, program: Program) -> Objective:
         """The objective for a program. Raises ValueError for an unknown one, VerificationError if
@@ -138,7 +140,7 @@ def partition(program: Program, *, mesh: AbstractMesh,
     objective = options.judged(program)
     request = PartitionRequest(mesh, _specs(in_shardings, len(program.invars), "in_shardings"),
               _specs(out_shardings, len(program.outvars), "out_shardings"), objective,
-              skip & _OURS, keeps_plan(program), options.compared)
+              skip & _OURS, keeps_plan(program), options.compared, options.draft)
     requests = _requests(program, request)
     if not program.mesh.axis_names and mesh.axis_names:
         said = {k: v for k, v in program.memo.items() if k in TEXT_ATTRIBUTES}

@@ -170,8 +170,8 @@ def _best_stages(plans: _Plans, dump: Dump | None) -> dict[str, Program]:
     taken = _best_plan(plans)
     if plans.is_least_wanted:
         taken = _with_least_memory(plans, taken)
-    if taken.stages is plans.first:
-        return plans.first
+    if taken.stages is plans.first or plans.request.draft:
+        return taken.stages
     if dump is not None and dump.folder is not None:
         dump.rewind(len(taken.stages))
     return dict(plans.stages(taken.objective, dump))

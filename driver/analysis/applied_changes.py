@@ -41,7 +41,7 @@ from ..jit.stages import Traced
 
 def _trial(base: Partitioned, compared: float) -> Options:
     """The options of a program that is partitioned only to be costed beside another."""
-    return Options(True, False, *base.objective[:3], compared)
+    return Options(True, False, *base.objective[:3], compared, draft=True)
 
 
 def inlined(program: Program, padded: bool = True, objective: Objective | None = None) -> Program:

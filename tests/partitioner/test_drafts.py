@@ -1,0 +1,35 @@
+"""Drafts: programs that are partitioned only to be judged by what they cost."""
+from __future__ import annotations
+
+import numpy as np
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace.ir.fingerprint import programs_equal
+from shardtrace.partitioner.pipeline import Options, partition
+from shardtrace.sharding import AbstractMesh
+from shardtrace.sharding import PartitionSpec as P
+
+MESH = AbstractMesh((4, 2), ("data", "model"))
+
+
+def test_a_draft_is_the_program_that_is_run() -> None:
+    """Another plan than the usual one is taken here, and a draft of it need not be made again."""
+    def step(layers, x):
+        def loss(layers):
+            h = x
+            for p in layers:
+                h = h + jnp.tanh(h @ p["up"]) @ p["down"]
+            return (h * h).mean()
+        return st.tree.map(lambda p, g: p - 0.1 * g, layers, st.grad(loss)(layers))
+
+    def struct(*shape: int) -> st.ShapeDtypeStruct:
+        return st.ShapeDtypeStruct(shape, np.float32)
+
+    layers = [{"up": struct(512, 2048), "down": struct(2048, 512)}] * 3
+    traced = st.jit(step).trace(layers, struct(1024, 512)).jaxpr
+    specs = [P("model", "data"), P("data", "model")] * 3 + [P("data", "model")]
+    made, draft = [partition(traced, mesh=MESH, in_shardings=specs, options=Options(
+        objective="time", draft=is_draft)) for is_draft in (False, True)]
+    assert made.taken != made.objective
+    assert draft.taken == made.taken and programs_equal(draft.local, made.local)
