@@ -108,8 +108,7 @@ class Freedoms:
         splits along it.
         """
         found: dict[tuple[int, int], dict[str, float]] = {}
-        for places in self.places:
-            counts = Counter([a for i, d in places for a in self.given[i].entries[d]])
+        for places, counts in zip(self.places, self.counts, strict=True):
             found.update(dict.fromkeys(places, {a: n / len(places) for a, n in counts.items()}))
         return found
 
@@ -117,25 +116,42 @@ class Freedoms:
         """The arguments that more axes split along freedoms in which they split few of the others,
         of which there are so many at least, with these new layouts than without.
         """
-        return {i for i in new if i in self.given
-                and self._unlike_axes(i, new, least) > self._unlike_axes(i, {}, least)}
+        counts: dict[int, Counter[str]] = {}        # by freedom, if not those of now
+        for i, own in new.items():
+            for d, axes in enumerate(own):
+                f = self.place_of.get((i, d), -1)
+                if f >= 0:
+                    split = counts[f] = counts.get(f) or self.counts[f].copy()
+                    split.subtract(self.given[i].entries[d])
+                    split.update(axes)
+        return {i for i, own in new.items() if i in self.given
+                and self._unlike_axes(i, own, counts, least)
+                > self._unlike_axes(i, self.given[i].entries, {}, least)}
 
-    def _unlike_axes(self, i: int, new: Mapping[int, Entries], least: int) -> int:
-        """How many axes split an argument along freedoms in which they split few of the others."""
-        def entries(j: int) -> Entries:
-            return new.get(j, self.given[j].entries)
-
+    def _unlike_axes(self, i: int, entries: Entries, counts: Mapping[int, Counter[str]], least: int
+                     ) -> int:
+        """How many axes split an argument along freedoms in which they split few of the others.
+        counts: of freedoms in which these are not those of now.
+        """
         found = 0
-        for d, axes in enumerate(entries(i)):
-            others = [entries(j)[e] for j, e in self.place_of.get((i, d), ()) if j != i]
-            found += len(others) >= least and sum(
-                sum(a in own for own in others) < _MOST * len(others) for a in axes)
+        for d, axes in enumerate(entries):
+            f = self.place_of.get((i, d), -1)
+            others = len(self.places[f]) - 1 if f >= 0 else 0
+            if others >= least:
+                split = counts.get(f, self.counts[f])
+                found += sum(split[a] - 1 < _MOST * others for a in axes)
         return found
 
     @functools.cached_property
-    def place_of(self) -> dict[tuple[int, int], list[tuple[int, int]]]:
-        """(position, dimension) -> those of its freedom."""
-        return {place: places for places in self.places for place in places}
+    def counts(self) -> list[Counter[str]]:
+        """For each freedom the number of its arguments that each axis splits along it."""
+        return [Counter([a for i, d in places for a in self.given[i].entries[d]])
+                for places in self.places]
+
+    @functools.cached_property
+    def place_of(self) -> dict[tuple[int, int], int]:
+        """(position, dimension) -> the number of its freedom."""
+        return {place: f for f, places in enumerate(self.places) for place in places}
 
     @functools.cached_property
     def unlike(self) -> frozenset[int]:
