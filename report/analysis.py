@@ -138,7 +138,7 @@ class Analysis:
         bytes_ = self.figures.work.hbm_bytes
         return self.flops / bytes_ if bytes_ else 0.0
 
-    @property
+    @functools.cached_property
     def lower_bound(self) -> int:
         """Bytes that the layouts of this program make a device receive, whatever the algorithm.
 

@@ -98,7 +98,7 @@ def sites(program: Program) -> Iterator[Site]:
 def _rewritten(program: Program, rewrites: Rewrites) -> Program:
     eqns, changed = [], False
     makers: dict[Var, Equation] = {}
-    for n, eqn in enumerate(program.eqns):
+    for n, eqn in enumerate(program.eqns if program.holds_programs else ()):
         makers.update(dict.fromkeys(eqn.outvars, eqn))
         new = {}
         for (_, name, j), inner in inner_programs(eqn, n):
