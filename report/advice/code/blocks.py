@@ -22,7 +22,7 @@ from ....ir.program import Atom, Equation, Literal, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS, REDUCE
 from ....ir.rules.rule import FactorRule
-from .rewrites import REDUCTIONS, CodeChange, alike, called, expression, fit, over
+from .rewrites import REDUCTIONS, CodeChange, alike, called, expression, fit, over, parted
 from .shard_map_bodies import axis_names
 
 BETWEEN = 32            # values from a value back to the gather that it is made of
@@ -101,16 +101,11 @@ class Blocks:
 
     def factor(self, eqn: Equation) -> tuple[FactorRule, int] | None:
         """The rule of an equation, and the factor along which its operands are blocks."""
-        op = eqn.op
         if self.m.program.op_names.isdisjoint(GATHERS):
             return None
-        if op.collective is not None or op.effect or op.subprograms or op.rule is None:
+        parts, rule = parted(eqn, self.of)
+        if rule is None:
             return None
-        parts = [self.of(a) for a in eqn.invars]
-        if not any(parts):
-            return None
-        rule = op.factor_rule(tuple([a.aval.shape for a in eqn.invars]),
-                              tuple([v.aval.shape for v in eqn.outvars]), eqn.params)
         # of several, such as the rows and columns of a product, the first; others stay whole
         f = next((f for i, p in enumerate(parts) if p is not None
                   for f in rule.operands[i][p[1]][:1]), None)

@@ -18,7 +18,7 @@ from ....ir.program import Atom, Equation, Literal
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS, REDUCE
 from ....ir.rules.rule import ELEMENTWISE, FactorRule
-from .rewrites import REDUCTIONS, CodeChange, fit
+from .rewrites import REDUCTIONS, CodeChange, fit, parted
 from .weights import cut
 
 _BETWEEN = 24           # values from a value back to what is joined
@@ -88,14 +88,9 @@ class Parts:
 
     def factor(self, eqn: Equation) -> tuple[FactorRule, int] | None:
         """The rule of an equation, and the factor along which its operands are parts."""
-        op = eqn.op
-        if op.collective is not None or op.effect or op.subprograms or op.rule is None:
+        parts, rule = parted(eqn, self.of)
+        if rule is None:
             return None
-        parts = [self.of(a) for a in eqn.invars]
-        if not any(parts):
-            return None
-        rule = op.factor_rule(tuple([a.aval.shape for a in eqn.invars]),
-                              tuple([v.aval.shape for v in eqn.outvars]), eqn.params)
         own = {rule.operands[i][p[1]] for i, p in enumerate(parts) if p is not None}
         if len(own) != 1 or len(f := own.pop()) != 1 or rule.factors[f[0]].blocked:
             return None

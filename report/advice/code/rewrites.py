@@ -20,6 +20,7 @@ from ....ir.op import OPS
 from ....ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
 from ....ir.program import Atom, Equation, Literal, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
+from ....ir.rules.rule import FactorRule
 from ....ir.types import array_type
 from .shard_map_bodies import axis_names
 
@@ -44,6 +45,20 @@ def fit(m: Match, value: Atom, result: int = 0) -> Atom | None:
     if missing:
         value = m.emit(OPS["pvary"], value, axes=tuple(sorted(missing)))
     return value if value.aval == wanted else None
+
+
+def parted(eqn: Equation, part_of: Callable[[Atom], tuple[Any, int] | None]
+           ) -> tuple[list[tuple[Any, int] | None], FactorRule | None]:
+    """The parts of the operands of an equation, and its rule, if it has one and some are in parts.
+    part_of: of a value the parts, and the dimension along which they lie; None of another value.
+    """
+    op = eqn.op
+    if op.collective is not None or op.effect or op.subprograms or op.rule is None:
+        return [], None
+    parts = [part_of(a) for a in eqn.invars]
+    return parts, op.factor_rule(tuple([a.aval.shape for a in eqn.invars]),
+                                 tuple([v.aval.shape for v in eqn.outvars]), eqn.params
+                                 ) if any(parts) else None
 
 
 def over(m: Match, name: str, x: Atom, names: Any = None) -> Atom:
