@@ -38,6 +38,7 @@ LONGEST = 32_000
 EVERY = 4_000              # equations in all trials of every way to lay out the arguments
 FAR = 6.0                  # times the cost of the best: how far behind none of a large program is
 NEAR = 2.0                 # and how near is tried in several ways
+FEW = 4                    # plans that hold least, of which the lightest collectives are tried
 STATED = 3                 # plans with names of which states are split further
 SAME = 1.001               # a time is as good as one that is less by this factor
 ABOVE = (1.001, 1.1, 1.5)  # times what each point holds at least, taken by itself
@@ -127,12 +128,19 @@ class Search:
         self.better(within or (answer.chosen if answer else best_start))
         rivals = self.split_states(rivals)
         best = self.fewer(self.best)
+        if not best.fits:
+            best = min([self.trials.lightest(t) for t in self.lightest], key=lambda t: t.rank)
         bound = None if answer is None else answer.bound / 10 ** 18
         return Outcome(best, bound, rivals, len(self.trials.found), every)
 
     @property
     def best(self) -> Trial:
         return min(self.found, key=lambda t: t.rank)
+
+    @property
+    def lightest(self) -> list[Trial]:
+        """Those that hold least, where none fits."""
+        return sorted(self.found, key=lambda t: t.rank)[:FEW]
 
     # -- candidates --------------------------------------------------------------------------------
 
@@ -183,17 +191,21 @@ class Search:
         if not self.names:
             return ()
         cost = {n.name: self.model.cost(n.chosen) for n in self.names}
-        # one job for all axes first; of mixtures the most promising
-        ranked = sorted(self.names, key=lambda n: (" x " in n.name, cost[n.name]))
+        # one job for all axes first; of mixtures the most promising, or those that hold least
+        heavy = bool(self.found) and not self.best.fits
+        held = held_at_once(self.model) if heavy else ()
+        weigh = {n.name: max([h.total(n.chosen) for h in held], default=cost[n.name])
+                 for n in self.names}
+        ranked = sorted(self.names, key=lambda n: (not heavy and " x " in n.name, weigh[n.name]))
         least, large = min(cost.values()), self.budget <= FEWEST
         before, found = len(self.trials.found), []
         for n in counted(ranked, "plans that have names"):
             trial = None
-            if ((not large or cost[n.name] <= FAR * least)
+            if ((not large or heavy or cost[n.name] <= FAR * least)
                     and len(self.trials.found) - before < 2 * self.budget // 3):
                 plans = self.realised.plans(n.chosen)
-                trial = self.try_plans(plans[2:3] if cost[n.name] > NEAR * least and large
-                                       else plans[int(large):3])
+                far = large and cost[n.name] > NEAR * least
+                trial = self.try_plans(plans[:3:2] if heavy else plans[2 if far else int(large):3])
             found.append(Rival(n.name, trial, cost[n.name] / 10 ** 18))
         return tuple(sorted(found, key=lambda r: (
             r.trial is None, r.trial.rank if r.trial else (), r.cost)))

@@ -116,11 +116,18 @@ class Trials:
                   else None)
         return Trial(plan, first, False) if within is None else Trial(plan, within, True)
 
-    def _partitioned(self, plan: Plan, limit: int, compared: bool = True) -> Figures | None:
+    def lightest(self, trial: Trial) -> Trial:
+        """A trial that does not fit, with the collectives that hold least."""
+        found = self._partitioned(trial.plan, 0, objective="memory")
+        return trial if found is None or found.peak_bytes >= trial.figures.peak_bytes else (
+            trial._replace(figures=found))
+
+    def _partitioned(self, plan: Plan, limit: int, compared: bool = True, objective: str = ""
+                     ) -> Figures | None:
         changes = self.changes(plan)
         program = edited(self.program, changes, self.mesh) if changes else self.program
-        options = Options(True, False, self.objective.name, self.objective.hardware, limit,
-                          math.inf if compared else 0.0)
+        options = Options(True, False, objective or self.objective.name, self.objective.hardware,
+                          limit, math.inf if compared else 0.0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
