@@ -141,8 +141,12 @@ def test_the_limit_of_memory_holds():
 def test_a_limit_that_no_plan_keeps_to_is_refused_with_the_least():
     case = SMALL["mlp"]()
     with pytest.raises(MemoryLimitError, match=r"within 1,000 bytes .* the least that was found "
-                                               r"is [\d,]+"):
+                                               r"is [\d,]+") as refused:
         st.autoshard(case.fun, *case.args, mesh=MESH, memory_limit=1000)
+    said = str(refused.value).partition("least that was found is ")[2].partition(".")[0]
+    assert int(said.replace(",", "")) <= min(
+        st.explain(case.fun)(*by_hand(case, plan, MESH)).peak_bytes
+        for plan in case.by_hand.values())
 
 
 def test_fixed_specs_stay():
