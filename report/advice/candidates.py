@@ -37,14 +37,15 @@ from .code.shard_map_bodies import Ungather, body_changes
 from .code.side_by_side import SideBySide
 from .freedoms import Freedoms
 from .other_layouts import is_layout, layouts_over_others, merged, other_layouts
-from .placed_values import PlacedValues, line_of
+from .placed_results import PlacedResults
+from .placed_values import line_of
 
-_NEAR, _CONSTRAINTS, _ARGUMENTS, _RESULTS = 6, 12, 24, 8    # most that are looked at
+_NEAR, _CONSTRAINTS, _ARGUMENTS = 6, 12, 24        # most that are looked at
 _LATER = 3          # values further on that are looked at in place of a constrained one
 _USUAL = 2          # layouts of other arguments of its shape that are tried for one
 
 
-class Candidates(PlacedValues):
+class Candidates(PlacedResults):
     """Enumerates changes for the collectives of one partitioned program. explained: these, with
     their causes and seconds; freedoms: of its arguments.
     """
@@ -388,67 +389,6 @@ class Candidates(PlacedValues):
         return other_layouts(self.mesh, shape, entries, axes, wanted)
 
     # -- results ---------------------------------------------------------------------------------
-
-    def results(self, axes: tuple[str, ...], cause: Cause) -> list[tuple[int, Iterator[Change]]]:
-        """Other specs of each result, in out_shardings; with its tensor."""
-        if self.explicit or not self.partitioned.out_specs:
-            return []
-        return [(self.graph_tensor(v) if isinstance(v, Var) else -1,
-                 self.of_result(i, axes, self.as_made(i, cause)))
-                for i, v in enumerate(self.inlined.outvars[:_RESULTS]) if v.aval.shape]
-
-    def as_made(self, i: int, cause: Cause) -> Entries | None:
-        """The layout in which a result is before it is moved, where a cause is of one of the moves
-        that it is brought to its layout by.
-        """
-        moves, made = self.moves(i)
-        return made.aval.entries if cause.move in moves else None
-
-    def moves(self, i: int) -> tuple[list[Equation], Atom]:
-        """The moves that bring a result to its layout, and what they bring there."""
-        moves, made = [], self.reasons.resharded.outvars[i]
-        while isinstance(made, Var) and (
-                move := self.reasons.made.get(made)) is not None and move.op is reshard_p:
-            moves.append(move)
-            made = move.invars[0]
-        return moves, made
-
-    @functools.cached_property
-    def all_as_made(self) -> dict[Equation | None, tuple[Change, ...]]:
-        """By move of a result to its layout, all results that are moved to the layout that this one
-        is asked for in, each row as the first of it is made: whoever wrote the table of results
-        wrote that layout in several rows.
-        """
-        groups: dict[PartitionSpec, list[Change]] = {}
-        asked: dict[Equation, PartitionSpec] = {}
-        of_row: dict[tuple, Entries] = {}
-        specs = () if self.explicit else self.partitioned.out_specs
-        for i, (v, spec) in enumerate(zip(self.inlined.outvars, specs, strict=False)):
-            moves, made = self.moves(i)
-            entries = merged(made.aval.entries, self.mesh) if moves else ()
-            if entries and is_layout(self.mesh, v.aval.shape, entries):
-                name = self.result_name(i)
-                entries = of_row.setdefault((row_of(name), v.aval.shape, spec), entries)
-                groups.setdefault(spec, []).append(
-                    Result(i, name, spec_from_entries(entries), spec_text(spec)))
-                asked.update(dict.fromkeys(moves, spec))
-        together = {spec: tuple(group) for spec, group in groups.items() if len(group) > 1}
-        return {move: together[spec] for move, spec in asked.items() if spec in together}
-
-    def of_result(self, i: int, axes: tuple[str, ...], wanted: Entries | None
-                  ) -> Iterator[Change]:
-        v, spec = self.inlined.outvars[i], self.partitioned.out_specs[i]
-        entries = spec.padded(v.aval.ndim).entries
-        for new in other_layouts(self.mesh, v.aval.shape, entries, axes, wanted):
-            if new != entries:
-                yield Result(i, self.result_name(i), spec_from_entries(new),
-                             spec_text(spec_from_entries(entries)))
-
-    def result_name(self, i: int) -> str:
-        names = self.partitioned.traced.result_names
-        if i < len(names) and names[i]:
-            return names[i]
-        return f"[{i}]" if len(self.inlined.outvars) > 1 else ""
 
     def unchanged_results(self, results: Sequence[int], before: Partitioned, moved: Partitioned
                           ) -> tuple[Result, ...]:
