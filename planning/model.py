@@ -308,6 +308,13 @@ class Model:
             total = total + part
         return total.min(0)
 
+    def group_costs(self, g: int, chosen: Sequence[int]) -> np.ndarray:
+        """What each layout of a group costs, where others are laid out as chosen."""
+        total = self.costs[g]
+        for n in self.touching[g]:
+            total = total + self.node_costs(n, chosen, g)
+        return total
+
     def cost(self, chosen: Sequence[int]) -> float:
         """The cost of a choice of layouts, a number for each group."""
         return float(sum(c[i] for c, i in zip(self.costs, chosen, strict=True))

@@ -10,11 +10,14 @@ A plan gives each mesh axis a job, in the terms of roles.py:
     tensor+sequence  as tensor; where values do not have the inner dimension, the sequence
     FSDP+sequence    the sequence is over it, and parameters as by FSDP
 
-As a choice of layouts of a model (model.py) it can be judged, and bettered, like any other.
+Scales and biases stay whole, as do other parameters that are small beside the largest (the factors
+of adapters), where that costs no more. As a choice of layouts of a model (model.py) a plan can be
+judged, and bettered, like any other.
 """
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 from ..ir.support.named_tuple import NamedTuple
@@ -26,6 +29,7 @@ JOBS = ("data", "FSDP", "tensor", "sequence", "tensor+sequence", "FSDP+sequence"
 NAMES = {"data": "data parallel", "FSDP": "FSDP", "tensor": "tensor parallel",
          "sequence": "sequence parallel", "tensor+sequence": "tensor and sequence parallel",
          "FSDP+sequence": "FSDP over the sequence"}
+SMALL = 20              # parts of the largest parameter, of which a small one has one at most
 _GATHERED = ("FSDP", "FSDP+sequence")
 _INNER = ("tensor", "tensor+sequence")
 
@@ -49,7 +53,7 @@ def named_plans(model: Model, roles: Roles) -> list[Named]:
             continue
         chosen = tuple([_number(model, g, _layout(model, roles, g, jobs))
                         for g in range(len(model.groups))])
-        found.setdefault(chosen, _name(jobs))
+        found.setdefault(_small_whole(model, roles, chosen), _name(jobs))
     return [Named(name, chosen) for chosen, name in found.items()]
 
 
@@ -115,6 +119,21 @@ def _layout(model: Model, roles: Roles, g: int, jobs: dict[str, str]) -> GroupLa
             for a in gathered:
                 put(a, [d for d in largest if d not in taken] + taken)
     return tuple(layout)
+
+
+def _small_whole(model: Model, roles: Roles, chosen: Sequence[int]) -> tuple[int, ...]:
+    """A choice with small parameters whole where that costs no more."""
+    found = list(chosen)
+    sizes = {g: math.prod(group.sizes) for g, group in enumerate(model.groups)
+             if group.holds_argument and not roles.is_data(group)}
+    most = max(sizes.values(), default=0) / SMALL
+    for g, size in sizes.items():
+        whole = len(model.layouts[g]) - 1
+        if size <= most and not any(model.layouts[g][whole]):
+            costs = model.group_costs(g, found)
+            if costs[whole] <= costs[found[g]]:
+                found[g] = whole
+    return tuple(found)
 
 
 def _inner_of_values(roles: Roles, group: Group) -> list[int]:

@@ -48,9 +48,9 @@ def descend(model: Model, start: Sequence[int], fixed: frozenset[int] = frozense
         for g, own in enumerate(model.costs):
             if g in fixed or len(own) < 2:
                 continue
-            total = own + weights[g] if weights else own
-            for n in model.touching[g]:
-                total = total + model.node_costs(n, chosen, g)
+            total = model.group_costs(g, chosen)
+            if weights:
+                total = total + weights[g]
             best = int(total.argmin())
             if total[best] < total[chosen[g]] * (1 - 1e-9):
                 chosen[g], moved = best, True
