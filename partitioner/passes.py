@@ -38,6 +38,11 @@ from .resharding.routes import route_reshards
 
 as_xla = lazy_import(".resharding.as_xla", __package__)
 
+# Ops that can make a size that axes do not divide of one that they do; or a constraint asks for it.
+UNEVEN = frozenset(("slice", "pad", "concatenate", "split", "rev", "conv_general_dilated",
+                    "reduce_window_sum", "reduce_window_max", "reduce_window_min",
+                    "sharding_constraint"))
+
 
 class PartitionRequest(NamedTuple):
     """The arguments of the pipeline besides the program; see `partition`.
@@ -119,7 +124,7 @@ PREPARE = pipeline(
          lambda p, r: pad_uneven(p, r.mesh, r.in_shardings, r.out_shardings,
                                  r.objective.name != "xla"),
          "dimensions that axes would split, but do not divide, are padded so that they do",
-         decides=True),
+         UNEVEN, inside=True, decides=True),
 )
 
 # Each of these makes room for the next.

@@ -35,7 +35,8 @@ def pad_uneven(program: Program, mesh: AbstractMesh,
 
     strides: also pad odd sizes of windows more than one row apart, which XLA leaves whole.
     """
-    if not _may_gain(program, mesh.axis_sizes) or not mesh.auto_axes or mesh.manual_axes:
+    splits = [n for n in mesh.axis_sizes if n > 1]
+    if not splits or not mesh.auto_axes or mesh.manual_axes or not _may_gain(program, splits):
         return program
     wanted = _Wanted(solve(program, mesh, in_shardings, out_shardings, uneven=True).graph)
     if not any(map(wanted.is_uneven, wanted.graph.index)):
@@ -47,16 +48,16 @@ def _strided(eqn: Equation) -> bool:
     return max(eqn.params.get("window_strides", ()), default=1) > 1
 
 
-def _may_gain(program: Program, sizes: Sequence[int]) -> bool:
+def _may_gain(program: Program, splits: Sequence[int]) -> bool:
     """Does some equation turn sizes that axes do not divide into sizes that they may?"""
     for eqn in program.eqns:
         if eqn.op.subprograms:
-            if has_region(eqn) and any([_may_gain(p, sizes)
+            if has_region(eqn) and any([_may_gain(p, splits)
                                         for _, _, p in region_of(eqn).programs]):
                 return True
         elif eqn.op.padded is not None or eqn.op is sharding_constraint_p:
             for v in eqn.outvars:
-                if any([n >= k > 1 and n % k for n in v.aval.shape for k in sizes]):
+                if any([n >= k > 1 and n % k for n in v.aval.shape for k in splits]):
                     return True
     return False
 
