@@ -63,10 +63,14 @@ BY_PLACE = "by place"
 REPEATS = "repeats"
 """Along dimensions that no operand has, the operand is repeated."""
 
+UNEVEN = "uneven"
+"""A dimension of the result has more or fewer rows than that of the operand it comes from, so that
+axes may divide only one of them; or its layout is given, whether axes divide it or not."""
+
 _IMPLIED = {IDENTITY: (BITCAST, VIEW), BITCAST: (VIEW,)}
 _KNOWN = frozenset((IDENTITY, BITCAST, VIEW, CHEAP, EXACT, TRANSCENDENTAL, GENERATED, REARRANGED,
                     IN_PLACE, FRESH, TAKEN, PERMUTED, READS_FUSED, BRANCHES, PER_DEVICE,
-                    POSITION, LAYOUT, BY_PLACE, REPEATS))
+                    POSITION, LAYOUT, BY_PLACE, REPEATS, UNEVEN))
 
 
 def facts_of(named: Iterable[str]) -> frozenset[str]:

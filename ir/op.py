@@ -49,7 +49,9 @@ current interpreter of the thread, which records an equation or runs it.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -172,6 +174,7 @@ class _Ops(dict[str, "Op"]):
 
 
 OPS = _Ops()
+_NAMES: defaultdict[str, set[str]] = defaultdict(set)
 DEFAULT_INTERPRETER: list[Interpreter] = []   # set by the driver: runs an op at once
 
 
@@ -370,7 +373,14 @@ def defop(name: str, *, doc: str = "",
     op.resize, op.padded, op.localize = resize, padded, localize
     op.effect, op.samples = effect, samples
     OPS[name] = op
+    for fact in op.facts:
+        _NAMES[fact].add(name)
     return op
+
+
+def names_with(fact: str) -> AbstractSet[str]:
+    """The names of the ops that have a fact; ops declared later join them."""
+    return _NAMES[fact]
 
 
 class LinearOperand:

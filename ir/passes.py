@@ -10,6 +10,7 @@ dumped under its name, and those that are not needed for right results can be le
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
+from collections.abc import Set as AbstractSet
 from typing import Any, TypeVar
 
 from .diagnostics.diagnostic import fail
@@ -37,7 +38,7 @@ class Pass(NamedTuple):
     stage: str
     run: Callable[..., Any]
     doc: str = ""
-    ops: frozenset[str] = frozenset()
+    ops: AbstractSet[str] = frozenset()
     inside: bool = False
     plans: str = ""
     decides: bool = False

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import math
 
+from ..ir.facts import UNEVEN
 from ..ir.meshes.mesh import AbstractMesh
+from ..ir.op import names_with
 from ..ir.ops.communication.collective import ppermute_p
 from ..ir.ops.control.custom import CALLS
 from ..ir.ops.control.loops_and_branches import REGIONS
@@ -37,11 +39,6 @@ from .resharding.reshards import insert_reshards
 from .resharding.routes import route_reshards
 
 as_xla = lazy_import(".resharding.as_xla", __package__)
-
-# Ops that can make a size that axes do not divide of one that they do; or a constraint asks for it.
-UNEVEN = frozenset(("slice", "pad", "concatenate", "split", "rev", "conv_general_dilated",
-                    "reduce_window_sum", "reduce_window_max", "reduce_window_min",
-                    "sharding_constraint"))
 
 
 class PartitionRequest(NamedTuple):
@@ -124,7 +121,7 @@ PREPARE = pipeline(
          lambda p, r: pad_uneven(p, r.mesh, r.in_shardings, r.out_shardings,
                                  r.objective.name != "xla"),
          "dimensions that axes would split, but do not divide, are padded so that they do",
-         UNEVEN, inside=True, decides=True),
+         names_with(UNEVEN), inside=True, decides=True),
 )
 
 # Each of these makes room for the next.

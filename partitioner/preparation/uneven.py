@@ -13,8 +13,8 @@ import math
 from collections.abc import Sequence
 
 from ...ir.dtypes import is_extended
+from ...ir.facts import UNEVEN
 from ...ir.meshes.mesh import AbstractMesh
-from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.padded import Padded
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.rewriting.unread import drop_dead
@@ -55,7 +55,7 @@ def _may_gain(program: Program, splits: Sequence[int]) -> bool:
             if has_region(eqn) and any([_may_gain(p, splits)
                                         for _, _, p in region_of(eqn).programs]):
                 return True
-        elif eqn.op.padded is not None or eqn.op is sharding_constraint_p:
+        elif UNEVEN in eqn.op.facts:
             for v in eqn.outvars:
                 if any([n >= k > 1 and n % k for n in v.aval.shape for k in splits]):
                     return True

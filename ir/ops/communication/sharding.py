@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...diagnostics.diagnostic import fail
-from ...facts import IDENTITY, LAYOUT
+from ...facts import IDENTITY, LAYOUT, UNEVEN
 from ...inference.unreduced import is_pending, refuse_pending
 from ...meshes.manual_state import ManualState
 from ...meshes.mesh import AbstractMesh, AxisType, empty_abstract_mesh
@@ -168,7 +168,7 @@ sharding_constraint_p = defop(
         "`unreduced` over which axes it stays an unfinished sum (of a plan that is kept).",
     infer=_constraint_infer, rule="... -> ...", explicit="follow", pending="carry",
     linear=[(0,)], jvp="linear", transpose=_constraint_transpose,
-    evaluate=_identity, arithmetic=False, facts=(IDENTITY, LAYOUT),
+    evaluate=_identity, arithmetic=False, facts=(IDENTITY, LAYOUT, UNEVEN),
     samples=_no_samples)
 
 

@@ -18,6 +18,7 @@ from ...device_cost import DeviceCost, Types
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
+from ...facts import UNEVEN
 from ...inference.unreduced import is_pending, refuse_pending
 from ...kernels.device_dimensions import lead_sizes, without_common
 from ...kernels.matrices.conv_products import by_products
@@ -375,7 +376,7 @@ conv_general_dilated_p = defop(
     transpose=_transpose,
     batch=lambda operands, dims, size, **params: batch_conv(
         conv_general_dilated_p, operands, dims, size, params),
-    evaluate=_evaluate, cost=DeviceCost(_flops, as_stored=_as_stored),
+    evaluate=_evaluate, facts=(UNEVEN,), cost=DeviceCost(_flops, as_stored=_as_stored),
     resize=_resize, padded=_padded, localize=_localize,
     samples=lambda: [
         _sample((2, 3, 5, 4), (4, 3, 2, 3)),

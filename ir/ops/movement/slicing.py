@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...device_cost import DeviceCost, window_traffic
-from ...facts import REARRANGED, TAKEN, VIEW
+from ...facts import REARRANGED, TAKEN, UNEVEN, VIEW
 from ...op import LocalizeContext, Sample, defop
 from ...padded import Padded, PaddedContext
 from ...rules.factor import INDEXED
@@ -208,7 +208,7 @@ slice_p = defop(
     explicit=lambda op, types, shapes, params: [resized_entries("slicing", types[0], shapes[0])],
     pending="keep",
     linear=((0,),), jvp="linear", transpose=_slice_transpose, batch=_slice_batch,
-    evaluate=_slice_evaluate, arithmetic=False, facts=(VIEW, REARRANGED, TAKEN),
+    evaluate=_slice_evaluate, arithmetic=False, facts=(VIEW, REARRANGED, TAKEN, UNEVEN),
     cost=DeviceCost(traffic=window_traffic), resize=_slice_resize,
     padded=_slice_padded, localize=_slice_localize,
     samples=lambda: [

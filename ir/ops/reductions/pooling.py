@@ -13,6 +13,7 @@ import numpy as np
 
 from ...device_cost import DeviceCost, Types
 from ...dtypes import issubdtype
+from ...facts import UNEVEN
 from ...inference.pending import refuse
 from ...kernels.windows import (
     Padding,
@@ -243,7 +244,7 @@ def _reduce_window(name: str, doc: str, *, infer: Callable[..., Any] = _reduce_i
     return defop(
         name, doc=doc, infer=infer, rule=_rule, explicit=window_explicit, pending=refuse,
         batch=batch_with(name),
-        evaluate=_reduce_with(function, identity), cost=DeviceCost(window_flops),
+        evaluate=_reduce_with(function, identity), facts=(UNEVEN,), cost=DeviceCost(window_flops),
         padded=_padded_with(identity), localize=_localize(name, identity),
         samples=_samples, **fields)
 

@@ -22,6 +22,7 @@ import pytest
 from shardtrace.ir.diagnostics.errors import IndivisibleError, ShardingTypeError
 from shardtrace.ir.dialect import OPS, Op
 from shardtrace.ir.dtypes import compute_dtype
+from shardtrace.ir.facts import UNEVEN
 from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.kernels.key_data import storage_dtype
 from shardtrace.ir.meshes.manual_state import ManualState
@@ -225,6 +226,28 @@ def splits(rule: FactorRule, tensors: Arrays) -> Iterator[tuple[int, Factor]]:
                     for d in range(x.ndim) if f in dims[d])
         if factor.splittable and factor.size % 2 == 0 and factor.size and whole:
             yield f, factor
+
+
+def resizes(op: Op, sample: Sample) -> bool:
+    """Is a factor carried by dimensions of other sizes in the results than in the operands?"""
+    operands, params = types_of(sample.operands), dict(sample.params)
+    results = infer(op, operands, params)
+    rule = op.factor_rule(tuple(t.shape for t in operands), tuple(t.shape for t in results), params)
+
+    def sizes(types: Sequence[ArrayType], maps: Sequence[Any]) -> set[tuple[int, int]]:
+        return {(f, n) for t, dims in zip(types, maps, strict=True)
+                for n, factors in zip(t.shape, dims, strict=True) if len(factors) == 1
+                for f in factors}
+
+    given = sizes(operands, rule.operands)
+    return any(f in dict(given) and (f, n) not in given for f, n in sizes(results, rule.results))
+
+
+@pytest.mark.parametrize("name", sorted(name for name, samples in SAMPLES.items() if samples))
+def test_what_can_be_padded_and_resizes_dimensions_says_so(name: str) -> None:
+    op = OPS[name]
+    assert (UNEVEN in op.facts) == (
+        op.padded is not None and any(resizes(op, sample) for sample in SAMPLES[name]))
 
 
 @on_each([(op, s) for op, s in ALL if op.localize is None])
