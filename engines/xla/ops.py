@@ -6,6 +6,7 @@ are in `collectives.py`, `control.py` and `random_ops.py`.
 """
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -230,7 +231,10 @@ WRITERS_OF_SEVERAL: dict[str, Writer] = {
 
 
 def expression(e: Equation, x: Texts) -> str | None:
-    """The source text of an equation with these operands; None if it is not supported."""
+    """The source text of an equation with these operands; None if it is not supported.
+
+    Which functions `jax.lax` has is known where JAX is imported, as it is before a program runs.
+    """
     name, p = e.op.name, e.params
     if name in WRITERS:
         return WRITERS[name](p, x, e)
@@ -242,7 +246,8 @@ def expression(e: Equation, x: Texts) -> str | None:
         return f"{PLAIN[name]}({', '.join(x)})"
     if name in BOUND:
         return f"{BOUND[name]}.bind({', '.join(x)}{keywords(p.items())})"
-    if e.op.rule == ELEMENTWISE:
+    lax = sys.modules.get("jax.lax")
+    if e.op.rule == ELEMENTWISE and (lax is None or hasattr(lax, name)):
         return f"lax.{name}({', '.join(x)})"
     return None
 

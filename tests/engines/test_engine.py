@@ -233,6 +233,16 @@ def test_an_exchange_that_only_some_devices_come_to(mesh):
             compiled(put(mesh, X, "x"))
 
 
+def test_an_elementwise_op_that_jax_has_no_function_of(mesh, jax, monkeypatch):
+    monkeypatch.delattr(jax.lax, "tan")
+    x = put(mesh, X, "x")
+    compiled = st.jit(lambda x: lax.fori_loop(0, 2, lambda _, x: lax.tan(x), x)).lower(x).compile(
+        engine="jax")
+    with pytest.raises(NotImplementedError, match="the jax engine has nothing for `tan`") as error:
+        compiled(x)
+    assert error.value.diagnostic.code == "engine-op"
+
+
 # -- one device -----------------------------------------------------------------------------------
 
 def test_the_unpartitioned_program_on_one_device(mesh):
