@@ -63,7 +63,8 @@ args = (struct((8192, 64), "d"), struct((64, 8)))
             return
         assert best is not None and best.received_bytes < 0.6 * found.received_bytes
         assert best.time < found.time
-        given = [v / 64 for v in values_of(module.args)]
+        # few bits, so that float32 has sums of products exactly, in any order of additions
+        given = [np.round(4 * v) / np.float32(256) for v in values_of(module.args)]
         placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
         with st.config.override(shardtrace_executor="per_device"):
             changed = np.asarray(best.apply()(*placed))
