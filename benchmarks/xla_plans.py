@@ -3,6 +3,7 @@
     python benchmarks/xla_plans.py                   # beside what was recorded of XLA
     python benchmarks/xla_plans.py --jax PYTHON      # and XLA itself, by that Python with JAX
     python benchmarks/xla_plans.py -k block -a       # some programs, those that agree too
+    python benchmarks/xla_plans.py --random 11 100 --jax PYTHON    # programs drawn by a seed
 
 Programs are those of partition_*.py, and the training steps of examples/. Counts are those of the
 optimised program of eight CPU devices, loops multiplied by their trips, all-reduces after XLA has
@@ -26,6 +27,7 @@ from typing import Any
 import collectives
 import hlo
 from collectives import CASES, DEVICES
+from partition_random import drawn
 
 ROOT = pathlib.Path(__file__).parent.parent
 RECORDED = ROOT / "tests" / "golden" / "xla_plans.json"
@@ -60,9 +62,12 @@ def _example(path: pathlib.Path, library: str) -> Any:
     raise AssertionError(f"{path} runs no step")
 
 
-def programs(pattern: str) -> list[str]:
-    """The programs whose name has this."""
-    return [name for name in (*(case.name for case in CASES), *EXAMPLES) if pattern in name]
+def programs(pattern: str, random: tuple[int, int] | None = None) -> list[str]:
+    """The programs whose name has this. random: those drawn by a seed, and how many, instead."""
+    _CASES.update({case.name: case for case in (drawn(*random) if random else ())})
+    names = [name for name in _CASES if name.startswith("random ")] if random else [
+        *(case.name for case in CASES), *EXAMPLES]
+    return [name for name in names if pattern in name]
 
 
 def compiled(name: str, library: str) -> tuple[Any, dict[str, int]]:
@@ -205,22 +210,28 @@ def main() -> None:
     parser.add_argument("-k", default="", help="only programs whose name has this")
     parser.add_argument("-a", action="store_true", help="show those that agree too")
     parser.add_argument("--record", action="store_true", help="keep what XLA says")
+    parser.add_argument("--random", metavar=("SEED", "COUNT"), type=int, nargs=2,
+                        help="programs drawn by this seed instead; with --jax")
     parser.add_argument("--only-jax", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    names = programs(options.k, options.random)
     if options.only_jax:
-        print(json.dumps({name: xla_plan(name) for name in programs(options.k)}))
+        print(json.dumps({name: xla_plan(name) for name in names}))
         return
+    if options.random and (options.record or not options.jax):
+        parser.error("nothing is recorded of programs at random: --jax PYTHON, without --record")
     recorded = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
     if options.jax:
         environment = {**os.environ, "JAX_PLATFORMS": "cpu",
                        "XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}"}
-        run = subprocess.run([options.jax, __file__, "--only-jax", "-k", options.k],
+        which = ["--random", *map(str, options.random)] if options.random else []
+        run = subprocess.run([options.jax, __file__, "--only-jax", "-k", options.k, *which],
                              capture_output=True, text=True, env=environment, check=True)
         recorded |= json.loads(run.stdout.splitlines()[-1])
         if options.record:
             rows = [f"{json.dumps(name)}: {json.dumps(row)}" for name, row in recorded.items()]
             RECORDED.write_text("{\n" + ",\n".join(rows) + "\n}\n")
-    agreed, names = 0, programs(options.k)
+    agreed = 0
     for name in names:
         own, xla = own_plan(name), collections.Counter(recorded[name])
         agreed += own == xla
