@@ -152,13 +152,9 @@ class _Structure:
                     self.is_product = True
 
     def _kind(self, maps: tuple, operands: int, factors: tuple[Factor, ...]) -> str:
-        """"structural", "broadcast" or "other". Halo factors count as passing through: a window
-        slides over what stays where it is.
-        """
-        carried, real = self.carried, frozenset(range(len(factors)))
-        if self.has_halos:
-            real = frozenset([f for f in real if factors[f].reach <= 0])
-            carried = [c & real for c in carried]
+        """"structural", "broadcast" or "other", whatever dimensions of size 1 there are."""
+        real = frozenset([f for f, factor in enumerate(factors) if factor.size != 1])
+        carried = [c & real for c in self.carried]
         if self.has_other_kinds and any([factors[f].kind != PASS for f in real]):
             return "other"
         for c, dims in zip(carried, maps, strict=True):

@@ -65,8 +65,13 @@ def _strategy(decision: Decision, idle_axes: bool) -> Strategy | Decision:
     if any(a not in decision.layouts.mesh.shape for axes in axes_of.values() for a in axes):
         axes_of = _without_overlaps(axes_of)
     decision.layouts.numbers[tuple(axes_of.values()), frozenset()]      # makes new axes known
+
+    def strategy(axes_of: AxesOf) -> Strategy | None:
+        return table.strategy(candidates.candidate(dict(sorted(axes_of.items()))), decision.sums)
     while True:
-        found = table.strategy(candidates.candidate(dict(sorted(axes_of.items()))), decision.sums)
+        found = strategy(axes_of)
+        if found is None and info.kind == "structural" and info.operands == 1:
+            found = strategy(parts[0])      # a reshape that no block of its result comes from
         if found is not None:
             return found
         assert axes_of, "every equation can run on whole operands"
@@ -202,7 +207,7 @@ def _elementwise(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
     row = count == 1 and not any(f.kind == REPLICATE for f in info.factors)
     if _indexed(info) and any(f.leaves_sum for f in info.factors):
         return min(_in_order([*parts[1:], parts[0]]), _in_order(parts),
-                   key=lambda found: _largest(info, found, mesh))
+                   key=lambda found: _lookup_cost(info, found, parts, mesh))
     sums = any(f.kind == REDUCE for f in info.factors) or row and any(
         f.leaves_sum for f in info.factors)
     if sums:
@@ -229,11 +234,17 @@ def _in_order(parts: Sequence[AxesOf]) -> AxesOf:
     return found
 
 
-def _largest(info: RuleInfo, found: AxesOf, mesh: BaseMesh) -> float:
-    """Elements of the largest block, which XLA compares first between two ways of an indexed
-    lookup.
+def _lookup_cost(info: RuleInfo, found: AxesOf, parts: list[AxesOf], mesh: BaseMesh
+                 ) -> tuple[float, float]:
+    """What XLA compares of two ways of an indexed lookup: elements of the largest block, then
+    elements that move, to another layout or into a sum.
     """
-    return max([_elements(info, t, found, mesh) for t in range(len(info.carried))])
+    sizes = [_elements(info, t, found, mesh) for t in range(len(info.carried))]
+    first = int(info.operands > 2)          # what is added to stays, or is none of its sum
+    moved = [sizes[t] for t in range(first, info.operands)
+             if parts[t] != {f: axes for f, axes in found.items() if f in info.carried[t]}]
+    summed = any(info.factors[f].leaves_sum for f in found)
+    return max(sizes), sum(moved) + summed * sizes[-1]
 
 
 def _elements(info: RuleInfo, t: int, found: AxesOf, mesh: BaseMesh) -> float:

@@ -1,9 +1,9 @@
 """The fixed point of propagation: worklists of nodes, until no layout grows.
 
-There are five levels of falling certainty; each first adds what no tensor contradicts, then
-resolves conflicts by preference. Equations are integers in a worklist and layouts integers in a
-table; a step is computed once for each rule and layouts, so repeated layers cost a dictionary
-lookup, in this program and in any other on a mesh of this shape.
+There are five levels of falling certainty, each a walk over the program; conflicts are resolved
+where it meets them. Equations are integers in a worklist and layouts integers in a table; a step is
+computed once for each rule and layouts, so repeated layers cost a dictionary lookup, in this
+program and in any other on a mesh of this shape.
 """
 from __future__ import annotations
 
@@ -84,16 +84,15 @@ def _schedule(kind: Kind, shared: bool) -> Schedule:
 
 
 Growing = tuple[tuple[Extension, int], ...]     # what a step adds, and the new layouts
-Known = tuple[tuple[dict[tuple, Growing], dict[tuple, Growing]], set[tuple]]
+Known = tuple[dict[tuple, Growing], set[tuple]]
 
 
 class _Tables:
     """Layouts by number, and the steps between them, for meshes of one shape.
 
-    table: the layouts by number. steps: (rule, direction, pass-through only) -> for each strategy,
-    from the layouts of the tensors to what grows, and those layouts for which nothing ever grows,
-    since all tensors agree. Shared by all programs: a repeated layer, in this program or another,
-    costs look-ups.
+    table: the layouts by number. steps: (rule, direction, pass-through only) -> what grows, by the
+    layouts of the tensors, and those layouts for which nothing ever grows, since all tensors agree.
+    Shared by all programs: a repeated layer, in this program or another, costs look-ups.
     """
 
     _MOST = Cache("partitioner.propagation.fixed_point._Tables",
@@ -119,11 +118,11 @@ class _Tables:
     def known(self, info: RuleInfo | None, how: tuple[int, bool]) -> Known:
         """The computed steps of a rule; empty for the boundary of a shard_map."""
         if info is None:
-            return ({}, {}), set()
+            return {}, set()
         found = self.steps.get((info, how))
         if found is None:
             agreed = self.agreed.setdefault(info, set())
-            found = self.steps.setdefault((info, how), (({}, {}), agreed))
+            found = self.steps.setdefault((info, how), ({}, agreed))
         return found
 
     def number(self, layout: Layout) -> int:
@@ -147,8 +146,7 @@ def run(solution: Solution) -> None:
 class _Turn:
     """Nodes that are visited at the same levels and share known steps.
 
-    steps: for each strategy, those of this level; None where it is not their turn. agreed: as in
-    `Known`.
+    steps, agreed: as in `Known`, of this level.
     """
 
     __slots__ = ("agreed", "info", "nodes", "schedule", "steps")
@@ -156,7 +154,7 @@ class _Turn:
     def __init__(self, kind: Kind, schedule: Schedule) -> None:
         self.info, self.schedule = kind.info, schedule
         self.nodes: list[int] = []
-        self.steps: tuple[Any, Any] = None, None
+        self.steps: dict[tuple, Growing] = {}
         self.agreed: set[tuple] = set()
 
 
@@ -229,7 +227,7 @@ class _Propagation:
         turns, kinds = self.turns()
         settled = self.settled
         numbers_of = [itemgetter(*tensors) for tensors in graph.tensors]    # from the state
-        waiting = bytearray(count), bytearray(count)    # for each strategy, 1 for nodes to visit
+        waiting = bytearray(count)      # 1 for nodes to visit
         visits = 0
         for level in range(LEVELS):
             for turn in kinds:
@@ -237,43 +235,40 @@ class _Propagation:
                 if how is not (turn.schedule[level - 1] if level else _OFF):
                     turn.steps, turn.agreed = tables.known(turn.info, how)
                     for i in turn.nodes:
-                        waiting[0][i] = waiting[1][i] = 1
-            for aggressive in (False, True):
-                mine, other = waiting[aggressive], waiting[not aggressive]
-                stack: list[int] = []           # nodes to visit again before going on
-                at = -1                         # position in the walk over all nodes
-                while True:
-                    if stack:
-                        i = stack.pop()
+                        waiting[i] = 1
+            stack: list[int] = []           # nodes to visit again before going on
+            at = -1                         # position in the walk over all nodes
+            while True:
+                if stack:
+                    i = stack.pop()
+                else:
+                    i = at = waiting.find(1, at + 1)
+                    if i < 0:
+                        break
+                waiting[i] = 0
+                turn = turns[i]
+                if settled[i] or turn.schedule[level] is _OFF:
+                    continue
+                visits += 1
+                key = numbers_of[i](state)
+                if key in turn.agreed:
+                    settled[i] = 1
+                    continue
+                growing = turn.steps.get(key)
+                if growing is None:
+                    if turn.info is None:
+                        growing = self.cross(i)
                     else:
-                        i = at = mine.find(1, at + 1)
-                        if i < 0:
-                            break
-                    mine[i] = 0
-                    turn = turns[i]
-                    known = turn.steps[aggressive]
-                    if settled[i] or known is None:
-                        continue
-                    visits += 1
-                    key = numbers_of[i](state)
-                    if key in turn.agreed:
-                        settled[i] = 1
-                        continue
-                    growing = known.get(key)
-                    if growing is None:
-                        if turn.info is None:
-                            growing = self.cross(i)
-                        else:
-                            growing = known[key] = self.step(
-                                turn.info, key, turn.schedule[level], aggressive, turn.agreed)
-                    if growing:
-                        stack += self.grow(i, key, growing, mine, other, at)
+                        growing = turn.steps[key] = self.step(
+                            turn.info, key, turn.schedule[level], turn.agreed)
+                if growing:
+                    stack += self.grow(i, key, growing, waiting, at)
         self.solution.steps += visits
         table = tables.table
         self.graph.layouts = [table[n] for n in state[:-1]]
 
-    def grow(self, i: int, key: tuple[int, ...], growing: Growing, mine: bytearray,
-             other: bytearray, at: int) -> list[int]:
+    def grow(self, i: int, key: tuple[int, ...], growing: Growing, waiting: bytearray,
+             at: int) -> list[int]:
         """Extend layouts as node i asks for; what is to be visited at once, the next one last.
 
         As in Shardy, that is what a change touches, unless it is still ahead in the walk, which is
@@ -290,15 +285,14 @@ class _Propagation:
             self.solution.grown.append((i, extension))
             for j in self.nodes_of[t]:
                 self.settled[j] = 0
-                other[j] = 1
-                if not mine[j]:
-                    mine[j] = 1
+                if not waiting[j]:
+                    waiting[j] = 1
                     if j <= at:
                         touched.append(j)
         return touched[::-1]
 
     def step(self, info: RuleInfo | None, key: tuple[int, ...], how: tuple[int, bool],
-             aggressive: bool, agreed: set[tuple]) -> Growing:
+             agreed: set[tuple]) -> Growing:
         """(what grows, the new layout numbers). agreed: gets the key if nothing can ever grow for
         it.
         """
@@ -311,7 +305,7 @@ class _Propagation:
             return ()
         self.solution.evaluated += 1
         return tuple([(x, self.tables.number(self.grown(layouts[x.position], x.entries)))
-                      for x in step(info, layouts, *how, aggressive, self.size)])
+                      for x in step(info, layouts, *how, self.size)])
 
     def grown(self, layout: Layout | None, entries: Entries) -> Layout:
         assert layout is not None

@@ -17,6 +17,7 @@ from ...ir.op_instance import OpInstance
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.region import Region, Slot
 from ...ir.rules.rule import ELEMENTWISE, make_rule
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
@@ -78,12 +79,13 @@ class Graph:
     index: variable -> tensor; tensors of rank 0 have no entry. pending: axes over which a tensor is
     an unfinished sum. roots: where the axes come from that a tensor starts with. asked: tensors
     closed by a constraint. uses: how many equations read a tensor. priority: tensors whose axes
-    spread later than others'. uneven: sizes do not matter, see `roomy`. repeats: from the tensor of
-    a broadcast operand to that of the operand.
+    spread later than others'. uneven: sizes do not matter, see `roomy`. carried_rows: as for
+    `solve`. repeats: from the tensor of a broadcast operand to that of the operand.
     """
 
-    def __init__(self, mesh: AbstractMesh, uneven: bool = False) -> None:
-        self.mesh, self.uneven = mesh, uneven
+    def __init__(self, mesh: AbstractMesh, uneven: bool = False, carried_rows: bool = False
+                 ) -> None:
+        self.mesh, self.uneven, self.carried_rows = mesh, uneven, carried_rows
         self.size = mesh.axis_size
         self.kinds: list[Kind] = []
         self.tensors: list[tuple[int, ...]] = []
@@ -244,19 +246,31 @@ class Graph:
         elif has_region(eqn):
             region = region_of(eqn)
             for _, _, program in region.programs:
+                for var in program.invars:
+                    self.define(var, manual)
+            # what a body only reads is laid out before the body is met, unless its rows are to win
+            first = [slot for slot in region.slots if slot.result < 0 and not self.carried_rows]
+            for slot in first:
+                self.add_slot(eqn, region, slot)
+            for _, _, program in region.programs:
                 self.add_program(program, manual)
             for slot in region.slots:
-                outer = [eqn.invars[slot.operand]] if slot.operand >= 0 else []
-                outer += [eqn.outvars[slot.result]] if slot.result >= 0 else []
-                inner = [self.of(a) for a in region.body_atoms(slot)]
-                if slot.stacked:
-                    self.stack_edge(self.of(outer[0]), inner[0], eqn)
-                else:
-                    self.edge([*inner, *map(self.of, outer)], eqn)
+                if slot not in first:
+                    self.add_slot(eqn, region, slot)
         else:
             tensors = tuple(map(self.of, (*eqn.invars, *eqn.outvars)))
             if max(tensors, default=-1) >= 0:
                 self.add_whole(eqn, tensors, manual)
+
+    def add_slot(self, eqn: Equation, region: Region, slot: Slot) -> None:
+        """Tie what a slot stands for outside and inside of an equation that holds programs."""
+        outer = [eqn.invars[slot.operand]] if slot.operand >= 0 else []
+        outer += [eqn.outvars[slot.result]] if slot.result >= 0 else []
+        inner = [self.of(a) for a in region.body_atoms(slot)]
+        if slot.stacked:
+            self.stack_edge(self.of(outer[0]), inner[0], eqn)
+        else:
+            self.edge([*inner, *map(self.of, outer)], eqn)
 
     def add_whole(self, eqn: Equation, tensors: tuple[int, ...], manual: frozenset[str]) -> None:
         """Add an equation by its factor rule; some tensor has dimensions."""
@@ -265,7 +279,8 @@ class Graph:
         if kind is None:
             kind = self.known[key] = (
                 self.elementwise(instance, *types) if op.rule == ELEMENTWISE else
-                self.kind(rule_info(instance.rule(*types)), op is broadcast_in_dim_p))
+                self.kind(rule_info(instance.rule(*types)), op is broadcast_in_dim_p
+                          and eqn.invars[0].aval.size < eqn.outvars[0].aval.size))
         if kind.repeated:
             tensors = self.repeat(eqn, kind, tensors, manual)
         self.kinds.append(kind)

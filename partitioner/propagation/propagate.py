@@ -2,9 +2,9 @@
 
 Layouts flow through factor rules, forward and backward, to a fixed point, in rounds of falling
 certainty: first ops that only rename dimensions, then all factors that pass through, then
-contractions, and broadcasts last; in each round first what nobody contradicts, then conflicts by
-preference. Axes are only ever appended, so the fixed point is reached after at most rank x axes
-changes a tensor. Each new axis remembers where it came from. After Shardy
+contractions, and broadcasts last. Where tensors of an equation contradict each other, the larger
+one has its way. Axes are only ever appended, so the fixed point is reached after at most
+rank x axes changes a tensor. Each new axis remembers where it came from. After Shardy
 (github.com/openxla/shardy, docs/propagation.md).
 
 This file sets the problem up; fixed_point.py runs it.
@@ -39,7 +39,7 @@ def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partition
     carried_rows: rows that loops carry start split (carried_rows.py).
     """
     check_ends(program, mesh, in_shardings, out_shardings)
-    graph = Graph(mesh, uneven)
+    graph = Graph(mesh, uneven, carried_rows)
     graph.add_program(program)
     for i, (var, spec) in enumerate(zip(program.invars, in_shardings, strict=True)):
         t = graph.of(var)

@@ -1,9 +1,8 @@
 """One propagation step: the axes that one equation propagates between its operands and results.
 
-Two strategies, after Shardy: BASIC extends shardings only where no tensor of the equation
-conflicts; AGGRESSIVE resolves conflicts between factors by preference, tensor by tensor. Both only
-append axes at the minor end of a factor. Steps are pure functions of shardings, remembered per
-rule.
+Where factors want the same axis on a tensor, the one that comes from the larger tensor has it, as
+by Shardy's aggressive strategy. A step only appends axes at the minor end of a factor. Steps are
+pure functions of shardings, remembered per rule.
 """
 from __future__ import annotations
 
@@ -72,24 +71,24 @@ def _differing(info: RuleInfo, layouts: Sequence[Layout | None], factors: Sequen
 
 
 def step(info: RuleInfo, layouts: Sequence[Layout | None], direction: int, pass_only: bool,
-         aggressive: bool, size: AxisSize) -> tuple[Extension, ...]:
+         size: AxisSize) -> tuple[Extension, ...]:
     """What this equation adds to the layout of each tensor (None: a tensor without dimensions)."""
     factors = info.passing if pass_only else info.flowing
     if info.simple:
         factors = _differing(info, layouts, factors)
         if not factors:
             return ()
-        found = _undisputed(info, layouts, direction, factors, aggressive, size)
+        found = _undisputed(info, layouts, direction, factors, size)
         if found is not None:
             return found
-    return _Step(info, layouts, direction, factors, size).run(aggressive)
+    return _Step(info, layouts, direction, factors, size).run()
 
 
 def _undisputed(info: RuleInfo, layouts: Sequence[Layout | None], direction: int,
-                factors: Sequence[int], aggressive: bool, size: AxisSize
+                factors: Sequence[int], size: AxisSize
                 ) -> tuple[Extension, ...] | None:
     """The step if all tensors that have axes of a factor have the same, and nothing keeps these
-    from the others; both strategies then agree. None otherwise.
+    from the others. None otherwise.
     """
     rows: list[Any] = [layout and [*layout.entries] for layout in layouts]
     origins: dict[int, list[tuple[int, str, int, int]]] = {}
@@ -108,7 +107,7 @@ def _undisputed(info: RuleInfo, layouts: Sequence[Layout | None], direction: int
                 sends = sends or (t < info.operands) == (direction == FORWARD)
         if not sends:
             continue
-        if aggressive and info.kind == "structural" and positions[-1][0] < info.operands:
+        if info.kind == "structural" and positions[-1][0] < info.operands:
             return None                     # operands follow results, without the factor
         seen = 0
         for row in rows:
@@ -174,14 +173,11 @@ class _Step:
         positions = self.info.positions[f]
         return any(self.axes[t][f] != self.axes[positions[0][0]][f] for t, _, _ in positions)
 
-    def run(self, aggressive: bool) -> tuple[Extension, ...]:
+    def run(self) -> tuple[Extension, ...]:
         if not self.active:
             return ()
         before = [a.copy() for a in self.axes]
-        if aggressive:
-            self.aggressive()
-        else:
-            self.basic()
+        self.extend()
         out = []
         for t, layout in enumerate(self.layouts):
             if layout is not None and self.axes[t] != before[t]:
@@ -194,7 +190,7 @@ class _Step:
         self.axes[t][f] = axes
         self.busy[t].update(axes)
 
-    # -- strategies ----------------------------------------------------------------------------
+    # -- axes of factors -----------------------------------------------------------------------
 
     def compatible(self, f: int) -> Axes:
         """The longest list of axes of a factor on which its tensors agree."""
@@ -240,27 +236,8 @@ class _Step:
         return ((axis in self.busy[t] or axis in self.loose[t])
                 and axis not in self.axes[t].get(f, ()))
 
-    def basic(self) -> None:
-        info = self.info
-        for f in self.active:
-            agreed: Axes = ()
-            positions = info.positions[f]
-            carriers = [t for t, _, _ in positions]
-            for axis in self.compatible(f):
-                if (all([self.fits(axis, t, f, d, agreed) for t, d, _ in positions])
-                        and not any([self.taken(axis, t, f) for t in carriers])
-                        and not any([axis in busy for t, busy in enumerate(self.busy)
-                                     if t not in carriers])):
-                    agreed += (axis,)
-                else:
-                    break
-            if agreed:
-                for t in carriers:
-                    have = self.axes[t][f]
-                    if len(have) < len(agreed) and agreed[:len(have)] == have:
-                        self.hold(t, f, agreed)
-
-    def aggressive(self) -> None:
+    def extend(self) -> None:
+        """Append the axes of each factor to the tensors that lack them."""
         info = self.info
         wanted = {f: axes for f in self.active if (axes := self.compatible(f))}
         if not wanted:

@@ -27,13 +27,12 @@ OTHERWISE = {
     "mixture of experts, data x experts x tensor",
     "examples/transformer_scan.py",
     "two layers' step, sequence x tensor", "recomputed scan of layers, fsdp, small",
-    "products of all pairs, normalised",
     "next-token loss, sequence split, gradient",
     "next-token loss, batch x sequence, gradient of a table", "a class token before split tokens",
     "a class token before split tokens, gradient", "attention of a class token",
     "uneven pieces side by side", "uneven pieces, times a matrix",
     "two convolutions without padding, rows and batch split", "convolution in time with stride 2",
-    "order of a slice", "fixed boundary by iteration, rows split",
+    "order of a slice", "queries of the rows before", "fixed boundary by iteration, rows split",
 }
 
 

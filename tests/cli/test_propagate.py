@@ -20,7 +20,7 @@ def layer(write):
 
 def test_without_a_terminal_all_steps_are_printed(layer, said):
     status, out, _ = said("propagate", layer, "--step")
-    assert status == 0 and out.startswith("layer: 3 annotations, 6 steps")
+    assert status == 0 and out.startswith("layer: 3 annotations, 4 steps")
     assert "2. `tanh` (d0 d1 -> d0 d1) at model.py" in out
     assert "`h` without it: 24.6 kB received; `w2` with it: 49.2 kB" in out
 
@@ -31,7 +31,7 @@ def test_a_break_leaves_the_steps_of_a_value(layer, said):
     status, _, err = said("propagate", layer, "--break", "g")
     assert status == 2 and "there is no value `g`" in err.lower() + err
     found = json.loads(said("propagate", layer, "--json")[1])
-    assert len(found["steps"]) == 6 and found["conflicts"][0]["cost"] == 24576
+    assert len(found["steps"]) == 4 and found["conflicts"][0]["cost"] == 24576
 
 
 class Terminal(io.StringIO):

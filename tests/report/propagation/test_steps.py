@@ -5,6 +5,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace import nn
 from shardtrace.partitioner.propagation.origins import origins_of
 from shardtrace.report.propagation.steps import Propagation
 from shardtrace.sharding import AxisType
@@ -46,6 +47,18 @@ def test_a_conflict_has_the_bytes_of_both_outcomes():
     assert conflict.winning_bytes == 32 * 256 * 4 * 3 // 4           # `h` is gathered
     assert conflict.losing_bytes == 256 * 64 * 4 * 3 // 4            # `w2` is split otherwise
     assert conflict.cost == conflict.winning_bytes
+
+
+def test_a_conflict_over_a_size_that_no_axis_divides_has_the_bytes_of_padded_blocks():
+    def f(a, b):
+        return (nn.softmax(a[1:] @ b[:-1].T, -1) @ b[:-1]).sum(0)
+    mesh = st.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
+    x = specs.struct((256, 64), "x", mesh=mesh)
+    with st.config.override(shardtrace_objective="xla"):
+        (conflict,) = [c for c in st.explain(f)(x, x).propagation().conflicts if c.cost]
+    assert conflict.op == "dot_general"
+    assert {conflict.winning_bytes, conflict.losing_bytes} == {
+        256 * 64 * 4 * 7 // 8, 256 * 256 * 4 // 8 * 7 // 8}
 
 
 def test_without_a_conflict_there_is_none():

@@ -96,15 +96,15 @@ def test_what_is_brought_to_a_loop_comes_from_its_own_argument_and_who_reads_tha
             return h + jnp.einsum("bhk,hkd->bd", o, out), None
         return lax.scan(layer, x, (qs, cache, ws))[0]
 
-    found = st.explain(f)(struct((6, 256, 16, 32), None, None, "model"),
-                          struct((6, 32, 1024, 16, 32), None, "data", "model"),
-                          struct((6, 16, 32, 256), None, "model"), struct((32, 256), "data"))
+    found = st.explain(f)(struct((8, 256, 16, 32), None, None, "model"),
+                          struct((8, 32, 1024, 16, 32), "model", "data"),
+                          struct((8, 16, 32, 256), None, "model"), struct((32, 256), "data"))
     dearest = max(found.collectives, key=lambda c: c.total_time)
     assert "`scan`" in dearest.reason and "keeps `cache` in one layout" in dearest.reason
     roots = {path.root for path in dearest.paths}
     assert any("argument `cache`" in root for root in roots)
     assert not any("argument `ws`" in root for root in roots), dearest.reason
-    assert found.root_causes[0].text == "`cache` as P(None, 'data', 'model')"
+    assert found.root_causes[0].text == "`cache` as P('model', 'data')"
 
 
 def test_of_many_equations_of_a_line_that_one_is_followed_which_is_split_so() -> None:
