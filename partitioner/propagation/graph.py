@@ -43,9 +43,10 @@ class Root(NamedTuple):
 class Kind:
     """What nodes have in common; one object for each case in a graph.
 
-    info: factor rule, or None at the boundary of a shard_map. widens: it is a broadcast, whatever
-    its rule. structural: as in RuleInfo. operands: how many there are. repeated: operands broadcast
-    to the shape of the result beforehand, as (position, kind of the broadcast, type after it).
+    info: factor rule, or None at the boundary of a shard_map. widens: it is a broadcast that
+    repeats elements, whatever its rule. structural: as in RuleInfo. operands: how many there are.
+    repeated: operands broadcast to the shape of the result beforehand, as (position, kind of the
+    broadcast, type after it).
     """
 
     __slots__ = ("info", "operands", "repeated", "structural", "widens")
@@ -249,14 +250,15 @@ class Graph:
                 for var in program.invars:
                     self.define(var, manual)
             # what a body only reads is laid out before the body is met, unless its rows are to win
-            first = [slot for slot in region.slots if slot.result < 0 and not self.carried_rows]
-            for slot in first:
-                self.add_slot(eqn, region, slot)
+            late = [slot for slot in region.slots if slot.result >= 0 or self.carried_rows]
+            if len(late) < len(region.slots):
+                for slot in region.slots:
+                    if slot.result < 0:
+                        self.add_slot(eqn, region, slot)
             for _, _, program in region.programs:
                 self.add_program(program, manual)
-            for slot in region.slots:
-                if slot not in first:
-                    self.add_slot(eqn, region, slot)
+            for slot in late:
+                self.add_slot(eqn, region, slot)
         else:
             tensors = tuple(map(self.of, (*eqn.invars, *eqn.outvars)))
             if max(tensors, default=-1) >= 0:
