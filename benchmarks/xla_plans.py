@@ -64,9 +64,9 @@ def _example(path: pathlib.Path, library: str) -> Any:
 
 def programs(pattern: str, random: tuple[int, int] | None = None) -> list[str]:
     """The programs whose name has this. random: those drawn by a seed, and how many, instead."""
-    _CASES.update({case.name: case for case in (drawn(*random) if random else ())})
-    names = [name for name in _CASES if name.startswith("random ")] if random else [
-        *(case.name for case in CASES), *EXAMPLES]
+    chosen = drawn(*random) if random else CASES
+    _CASES.update({case.name: case for case in chosen})
+    names = [*(case.name for case in chosen), *(() if random else EXAMPLES)]
     return [name for name in names if pattern in name]
 
 

@@ -250,14 +250,15 @@ class Graph:
                 for var in program.invars:
                     self.define(var, manual)
             # what a body only reads is laid out before the body is met, unless its rows are to win
-            late = [slot for slot in region.slots if slot.result >= 0 or self.carried_rows]
-            if len(late) < len(region.slots):
-                for slot in region.slots:
-                    if slot.result < 0:
-                        self.add_slot(eqn, region, slot)
+            before: list[Slot] = []
+            behind: list[Slot] = []
+            for slot in region.slots:
+                (behind if slot.result >= 0 or self.carried_rows else before).append(slot)
+            for slot in before:
+                self.add_slot(eqn, region, slot)
             for _, _, program in region.programs:
                 self.add_program(program, manual)
-            for slot in late:
+            for slot in behind:
                 self.add_slot(eqn, region, slot)
         else:
             tensors = tuple(map(self.of, (*eqn.invars, *eqn.outvars)))
