@@ -7,7 +7,7 @@ widens what it reads. Within a group its values stay float32:
     v4 = maximum(v3.astype(f32), v0.astype(f32)).astype(f16)  ->    v4 = maximum(v3, v0)
     v5 = add(v4.astype(f32), v0.astype(f32)).astype(f16)            v5 = add(v4, v0)
 
-Operands of the group are widened at its beginning, results narrowed at its end. Only where
+Operands of the group are widened once, results narrowed at its end. Only where
 `shardtrace_allow_excess_precision` is off is each value rounded that another call reads, to the
 numbers that it would have by itself: within float32, which takes two thirds of the time of both
 conversions for bfloat16, a sixth for float16.
@@ -17,7 +17,7 @@ what comes from another dtype: a conversion that the user wrote.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,39 +48,23 @@ def in_float32(calls: Sequence[Call], results: Sequence[int], excess: bool
     inner = {s for call in calls for s in call.inputs if s in made and made[s].dtypes[-1] in _KINDS}
     rounded = {s for s in inner if not excess or s in results or _converts(made[s])}
     inexact: set[int] = set()
-    wide = [_wide(call, kernel, call.outputs[0] in rounded, inexact)
+    wide = [_wide(call, kernel, made, call.outputs[0] in rounded, inexact)
             for call, kernel in zip(calls, kernels, strict=True)] if inner else [None]
     if None in wide:
         return calls, list(results)
     fresh = 1 + max([s for call in calls for s in (*call.inputs, *call.outputs)])
-    before: dict[int, Call] = {}
-    for call, kernel in zip(calls, kernels, strict=True):
-        read = _read(kernel)
-        for i, s in enumerate(call.inputs):
-            if i in read and kernel.dtypes[i] in _KINDS and s not in made and s not in before:
-                before[s] = _cast(s, fresh + len(before), kernel.shapes[i], kernel.dtypes[i], F32)
-    fresh += len(before)
-    inside = [call._replace(kernel=kernel, inputs=tuple(
-        [before[s].outputs[0] if s in before else s for s in call.inputs]))
-        for call, kernel in zip(calls, wide, strict=True)]
-    after = {s: _cast(s, fresh + i, made[s].shapes[-1], F32, made[s].dtypes[-1])
+    after = {s: _narrowed(s, fresh + i, made[s])
              for i, s in enumerate(results) if made[s].dtypes[-1] in _KINDS}
-    return [*before.values(), *inside, *after.values()], [
-        after[s].outputs[0] if s in after else s for s in results]
+    return [*[call._replace(kernel=kernel) for call, kernel in zip(calls, wide, strict=True)],
+            *after.values()], [after[s].outputs[0] if s in after else s for s in results]
 
 
-def _read(kernel: Kernel) -> set[int]:
-    """The operands that the numpy calls of a kernel read."""
-    recording = kernel.recording
-    assert recording is not None
-    return {recording.result, *[v for step in recording.steps for v in step.operands
-                                if type(v) is int]}
-
-
-def _cast(s: int, out: int, shape: tuple[int, ...], given: np.dtype, dtype: np.dtype) -> Call:
-    kernel = Kernel(inlined, (shape, shape), (given, dtype))
-    step = Step(CAST, None, (0,), 1)
-    kernel.set_recording(Recording(1, ((shape, given), (shape, dtype)), (step,), 1))
+def _narrowed(s: int, out: int, made: Kernel) -> Call:
+    """What gives the slot `s`, held as float32, in the dtype that it was made for."""
+    shape, dtype = made.shapes[-1], made.dtypes[-1]
+    kernel = Kernel(inlined, (shape, shape), (F32, dtype))
+    kernel.set_recording(Recording(1, ((shape, F32), (shape, dtype)), (Step(CAST, None, (0,), 1),),
+                                   1))
     return Call(inlined, (s,), (out,), False, None, kernel)
 
 
@@ -89,19 +73,24 @@ def _converts(kernel: Kernel) -> bool:
     return kernel.dtypes[-1] not in kernel.dtypes[:-1]
 
 
-def _wide(call: Call, kernel: Kernel, rounded: bool, inexact: set[int]) -> Kernel | None:
+def _wide(call: Call, kernel: Kernel, made: Container[int], rounded: bool, inexact: set[int]
+          ) -> Kernel | None:
     """The kernel of a call on float32, with its result rounded or not; None if it does more than
-    arithmetic and moves. inexact: slots that hold more digits than their dtype has, to which its
-    result may be added.
+    arithmetic and moves. made: the slots that are held as float32, others are widened first.
+    inexact: slots that hold more digits than their dtype has, to which its result may be added.
     """
     recording = kernel.recording
     assert recording is not None
     values = list(recording.values)
-    same: dict[int, int] = {}           # value to the one that replaces it
     # Value to the narrow dtype that represents it exactly.
     exact = {v: values[v][1] for v, s in enumerate(call.inputs)
              if values[v][1] in _KINDS and s not in inexact}
-    steps: list[Step] = []
+    narrow = [v for v, s in enumerate(call.inputs) if values[v][1] in _KINDS and s not in made]
+    count = len(values)
+    same = {v: count + i for i, v in enumerate(narrow)}     # value to the one that replaces it
+    exact.update({same[v]: values[v][1] for v in narrow})
+    steps = [Step(CAST, None, (v,), same[v]) for v in narrow]
+    values += [(values[v][0], F32) for v in narrow]
     for step in recording.steps:
         v, out = step.operands[0], step.result
         dtype, given = values[out][1], values[v][1] if type(v) is int else None
@@ -128,14 +117,16 @@ def _wide(call: Call, kernel: Kernel, rounded: bool, inexact: set[int]) -> Kerne
         steps.append(step._replace(operands=operands))
     last, dtype = same.get(recording.result, recording.result), kernel.dtypes[-1]
     if dtype in _KINDS and exact.get(last) != dtype and rounded:
-        steps.append(Step(CALL, _KINDS[dtype][last < recording.operands], (last,), len(values)))
+        given = not recording.operands <= last < count
+        steps.append(Step(CALL, _KINDS[dtype][given], (last,), len(values)))
         last = len(values)
         values.append(values[recording.result])
     elif dtype in _KINDS and exact.get(last) != dtype:
         inexact.add(call.outputs[0])
     new = Kernel(kernel.function, kernel.shapes, [_widened(t) for t in kernel.dtypes])
     new.set_recording(recording._replace(
-        values=tuple([(shape, _widened(dtype)) for shape, dtype in values]),
+        values=tuple([(shape, dtype if v in narrow else _widened(dtype))
+                      for v, (shape, dtype) in enumerate(values)]),
         steps=tuple(steps), result=last))
     return new
 

@@ -74,6 +74,7 @@ class _Steps:
         self.steps: list[tuple[Step, Equation | None]] = []
         self.at: dict[int, int] = {}                # slot to value
         self.repeated: dict[int, int] = {}          # repeated value to what it repeats
+        self.made: dict[Any, int] = {}              # by what makes it: equal steps are one
         for call in calls:
             recording = call.kernel.recording       # type: ignore[union-attr]
             assert recording is not None
@@ -105,6 +106,10 @@ class _Steps:
             if inner is not None:
                 at[step.result] = self._append(inner, operands)
                 continue
+            how = (step.kind, step.function, step.axes, shape, dtype, *map(_key, operands))
+            if how in self.made:
+                at[step.result] = self.made[how]
+                continue
             v = operands[0]
             if step.kind in VIEWS and type(v) is int:
                 out = self._value((shape, dtype), self.roots[v],
@@ -114,7 +119,7 @@ class _Steps:
             else:
                 out = self._value((shape, dtype))
             self.steps.append((step._replace(operands=operands, result=out), self.eqn))
-            at[step.result] = out
+            at[step.result] = self.made[how] = out
         return at[recording.result]
 
     def _as_recording(self, step: Step, operands: Sequence[Any], shape: Any, dtype: Any) -> Any:
@@ -127,6 +132,14 @@ class _Steps:
             return None
         kinds = [self.values[v] if type(v) is int else (v.shape, v.dtype) for v in operands]
         return _recorded(function, (*[s for s, _ in kinds], shape), (*[t for _, t in kinds], dtype))
+
+
+def _key(operand: Any) -> Any:
+    """What tells an operand from others: 0.0 and -0.0 compare equal."""
+    if type(operand) is int:
+        return operand
+    number = np.asarray(constant(operand))
+    return type(operand), number.dtype, number.tobytes()
 
 
 def written_out(calls: Sequence[Call], operands: int, results: Sequence[int],

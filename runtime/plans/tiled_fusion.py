@@ -18,7 +18,7 @@ How a group is evaluated is in runtime/plans/blocked.py. Here is decided which c
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..calls.call import Call, new_call, read_counts
@@ -147,7 +147,6 @@ def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Ca
     """The fused call of a group, followed by those of its results that are views of others."""
     inside = read_counts(calls)
     needed = {s for call in calls for s in call.outputs if readers[s] > inside[s]}
-    calls = _deduplicated(calls, needed)
     views: list[Call] = []
     needed_calls: list[Call] = []
     read: set[int] = set()
@@ -170,26 +169,6 @@ def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Ca
             large < SINGLE * LARGE or total_of(computed[0].recording, rows[0])):  # type: ignore
         return list(calls)
     return [_fused(needed_calls, needed, best_rows(rows, computed)), *views]
-
-
-def _deduplicated(calls: Sequence[Call], outside: Container[int]) -> list[Call]:
-    """The calls without those that repeat an earlier one: within a block, its value is still in a
-    register. outside: slots that other calls read.
-    """
-    first: dict[Any, int] = {}
-    same: dict[int, int] = {}
-    out: list[Call] = []
-    for call in calls:
-        (s,), inputs = call.outputs, tuple([same.get(x, x) for x in call.inputs])
-        how: Any = call.recording
-        if any([type(v) is not int for step in how.steps for v in step.operands]):
-            how = call.kernel               # it has constants: 0.0 and -0.0 compare equal
-        other = first.setdefault((how, inputs), s)
-        if other != s and s not in outside:
-            same[s] = other
-        else:
-            out.append(call if inputs == call.inputs else call._replace(inputs=inputs))
-    return out
 
 
 def _fused(calls: Sequence[Call], needed: set[int], rows: int) -> Call:

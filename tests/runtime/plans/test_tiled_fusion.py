@@ -415,12 +415,19 @@ def test_what_reads_totals_waits_behind_what_does_not(tiny, monkeypatch, f, coun
 
 
 def test_what_a_group_would_compute_twice_is_computed_once():
-    kernels = [Kernel(np.add, ((4,),) * 3, (np.dtype(np.float32),) * 3) for _ in range(4)]
+    f32 = np.dtype(np.float32)
+    kernels = [Kernel(np.add, ((4,),) * 3, (f32,) * 3) for _ in range(4)]
     calls = [tiled_fusion.Call(np.add, inputs, (out,), False, None, kernel)
              for inputs, out, kernel in zip([(0, 1), (0, 1), (2, 1), (3, 1)], (2, 3, 4, 5),
                                             kernels, strict=True)]
-    count = type(tiled_fusion.read_counts([]))
-    once = tiled_fusion._deduplicated(calls, count([5]))
-    assert [(call.inputs, call.outputs) for call in once] == [
-        ((0, 1), (2,)), ((2, 1), (4,)), ((2, 1), (5,))]      # 5 is read by others
-    assert len(tiled_fusion._deduplicated(calls[:3], count([4]))) == 2
+    block = registers._Steps(calls)
+    assert len(block.steps) == 2
+    assert block.at[2] == block.at[3] != block.at[4] == block.at[5]
+
+
+def test_numbers_that_compare_equal_are_not_the_same():
+    f32 = np.dtype(np.float32)
+    calls = [tiled_fusion.Call(f, (0,), (out,), False, None, Kernel(f, ((4,),) * 2, (f32,) * 2))
+             for out, f in enumerate((lambda x: x * 0.0, lambda x: x * -0.0, lambda x: x * 0.0), 1)]
+    block = registers._Steps(calls)
+    assert block.at[1] == block.at[3] != block.at[2]
