@@ -18,6 +18,7 @@ import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from .facts import POSITION
 from .meshes.mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op
 from .op_instance import SIGNATURES, OpInstance, Signature, instance_of
@@ -141,6 +142,19 @@ class Equation:
         if not op.subprograms:
             return _NO_EFFECTS
         return frozenset().union(*[p.effects for _, p in subprograms_in(op, self.params)])
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The mesh axes along which it exchanges, says where a device is, or calls the host for
+        each place; none of equations that do nothing of this.
+        """
+        op, params = self.op, self.params
+        if op.collective is not None:
+            names = op.collective.axes(params)
+        else:
+            names = params["axis_name"] if POSITION in op.facts else (
+                params.get("axes", ()) if op.effect else ())
+        return tuple(names) if isinstance(names, (tuple, list)) else (names,)
 
     def subprograms(self) -> list[tuple[str, Program]]:
         """The programs that it holds, each with the param that it is in."""

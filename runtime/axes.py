@@ -11,9 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..ir.facts import POSITION
 from ..ir.meshes.mesh import BaseMesh
-from ..ir.op_instance import OpInstance
 from ..ir.program import Equation
 from ..ir.spec import axis_factor, format_sub_axis, parse_axis
 from ..ir.support.caches import cached, tables
@@ -27,7 +25,6 @@ def _owner(sizes: tuple[tuple[str, int], ...]) -> object:
 
 _BORDERS = tables("runtime.axes.MeshAtoms.borders",
                   "how arguments, results and numbers are stored on a mesh", 4096)
-_GROUPS = tables("runtime.axes.MeshAtoms.groups", "axes of the collectives on a mesh", 4096)
 
 
 class MeshAtoms:
@@ -35,10 +32,10 @@ class MeshAtoms:
 
     order: all atoms, in mesh order, major first. size: atom to its number of devices. owner: the
     same object for equal atoms, a key for tables of decisions. borders: how the planner stores
-    arguments, results and literals, by type. groups: the atoms of collectives, by instance.
+    arguments and results, by type.
     """
 
-    __slots__ = ("_of", "_place", "borders", "groups", "mesh", "order", "owner", "size")
+    __slots__ = ("_of", "_place", "borders", "mesh", "order", "owner", "size")
 
     def __init__(self, mesh: BaseMesh, used: Iterable[str] = ()) -> None:
         self.mesh = mesh
@@ -59,7 +56,6 @@ class MeshAtoms:
         self.order = tuple(self.size)
         self.owner = _owner(tuple(self.size.items()))
         self.borders: dict[Any, Any] = _BORDERS()
-        self.groups: dict[OpInstance, tuple[tuple[str, ...], frozenset[str]]] = _GROUPS()
         self._place = {a: i for i, a in enumerate(self.order)}
 
     def of(self, name: str) -> tuple[str, ...]:
@@ -117,30 +113,11 @@ def linear_index(mesh: BaseMesh, names: Iterable[str], coordinates: Mapping[str,
     return index
 
 
-def axis_names(names: Any) -> tuple[str, ...]:
-    """An `axis_name` param as a tuple of names."""
-    return tuple(names) if isinstance(names, (tuple, list)) else (names,)
-
-
 def collective_atoms(eqn: Equation, atoms: MeshAtoms) -> tuple[str, ...]:
     """The atoms along which a collective exchanges, in the order of its group's members."""
-    return _group(eqn, atoms)[0]
+    return atoms.of_all(eqn.axes)
 
 
 def group_of(eqn: Equation, atoms: MeshAtoms) -> frozenset[str]:
-    """`collective_atoms` as a set."""
-    return _group(eqn, atoms)[1]
-
-
-def _group(eqn: Equation, atoms: MeshAtoms) -> tuple[tuple[str, ...], frozenset[str]]:
-    known, instance = atoms.groups, eqn.instance
-    if instance in known:
-        return known[instance]
-    if POSITION in eqn.op.facts:
-        names = eqn.params["axis_name"]
-    else:
-        assert eqn.op.collective is not None
-        names = eqn.op.collective.axes(eqn.params)
-    found = atoms.of_all(axis_names(names))
-    known[instance] = found, frozenset(found)
-    return known[instance]
+    """The atoms of all axes of an equation."""
+    return frozenset(atoms.of_all(eqn.axes))

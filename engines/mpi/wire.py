@@ -9,7 +9,6 @@ import numpy as np
 
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.program import Equation, Program
-from ...runtime.axes import axis_names
 from ...runtime.per_device.executor import PerDeviceRun
 from ...runtime.per_device.wire import Arrived, Arriving, Pair, Sent, Wanted
 from ...runtime.processes.coordinator import Call
@@ -45,9 +44,8 @@ class RankRun(PerDeviceRun):
             self.numbers.setdefault(eqn, operands)
             operands += max(1, len(eqn.invars))
             if eqn.op.collective is not None:
-                names = axis_names(eqn.op.collective.axes(eqn.params))
-                if names not in self.partners:
-                    self.partners[names] = self._connected_ranks(names)
+                if eqn.axes not in self.partners:
+                    self.partners[eqn.axes] = self._connected_ranks(eqn.axes)
 
     def _connected_ranks(self, names: tuple[str, ...]) -> tuple[int, ...]:
         """The ranks that this one exchanges with along these axes, directly or through others."""
@@ -97,9 +95,8 @@ class RankWire:
         self.place, self.rounds = f"{run.moment} {run.numbers[eqn]} {run.times[eqn]}", 0
         self.tag = (run.numbers[eqn] + number) % _TAGS
         self.received = np.zeros(len(run.ranks), np.int64)
-        collective = eqn.op.collective
-        self.members = run.everybody if collective is None else run.partners[
-            axis_names(collective.axes(eqn.params))]
+        self.members = (run.everybody if eqn.op.collective is None
+                        else run.partners[eqn.axes])
         self.comm: Any = None
 
     def begin(self, sent: Sent, wanted: Wanted, dtype: np.dtype) -> Arriving:

@@ -97,8 +97,7 @@ def run_callback(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> l
     """Call the function once for each place along the axes, with the blocks of its first active
     device; the other devices of the place get its results.
     """
-    axes = eqn.params.get("axes", ())
-    places = [linear_index(executor.mesh, axes, at) for at in executor.coordinates]
+    places = [linear_index(executor.mesh, eqn.axes, at) for at in executor.coordinates]
     call = HostCall(eqn)
     types = [(v.aval.shape, storage_dtype(v.aval.dtype)) for v in eqn.outvars]
     results: list[Buffers] = [[None] * len(executor.coordinates) for _ in eqn.outvars]

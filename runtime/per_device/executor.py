@@ -23,7 +23,7 @@ from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.variadic import alone
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.spec import axis_factor
-from ..axes import axis_names, linear_index
+from ..axes import linear_index
 from ..masks import split_collective
 from ..numerics import as_declared, evaluator
 from ..storage import Buffers, DeviceBlocks, Stored
@@ -143,8 +143,7 @@ class PerDeviceRun(DeviceBlocks):
         op = eqn.op
         if POSITION in op.facts:
             dtype = storage_dtype(eqn.outvars[0].aval.dtype)
-            names = axis_names(eqn.params["axis_name"])
-            return [[np.asarray(linear_index(self.mesh, names, at), dtype)
+            return [[np.asarray(linear_index(self.mesh, eqn.axes, at), dtype)
                      for at in self.coordinates]]
         if op.effect:
             return run_callback(self, eqn, operands)
@@ -212,7 +211,7 @@ class PerDeviceRun(DeviceBlocks):
         parts = params.pop("axis_index_groups", None)
         results: list[Any] = [None] * len(blocks)
         members: list[list[int]] = []
-        for group in self.groups(axis_names(op.collective.axes(eqn.params))):
+        for group in self.groups(eqn.axes):
             for some in [group] if parts is None else [[group[i] for i in p] for p in parts]:
                 here = [d for d in some if d in self.active]
                 if op.collective.local:

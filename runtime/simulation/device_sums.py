@@ -59,26 +59,16 @@ def varying_axes(program: Program, known: dict[Var, frozenset[str]], atoms: Mesh
             for v in eqn.outvars:
                 at[v] = found
             continue
-        name, collective = eqn.op.name, eqn.op.collective
-        if POSITION in eqn.op.facts or collective is not None:
-            group = group_of(eqn, atoms)
-            whole = eqn.params.get("axis_index_groups") is None
-            if name == "retile":
-                found -= group
-                group = frozenset(atoms.of_all(a for dim in eqn.params["target"] for a in dim))
-            if whole and collective is not None and (
-                    collective.kind in ("all-reduce", "all-gather")):
-                found -= group
-            else:
-                found |= group
-        elif eqn.op.effect:                   # the callback may return other values at each place
-            found |= frozenset(atoms.of_all(eqn.params.get("axes", ())))
-        elif eqn.op.subprograms:              # an upper bound, from the equations inside
-            for nested in eqn.walk():
-                if POSITION in nested.op.facts or nested.op.collective is not None:
-                    found |= group_of(nested, atoms)
-                elif nested.op.effect:
-                    found |= frozenset(atoms.of_all(nested.params.get("axes", ())))
+        collective, group = eqn.op.collective, group_of(eqn, atoms)
+        if eqn.op.name == "retile":
+            found -= group
+            group = frozenset(atoms.of_all(a for dim in eqn.params["target"] for a in dim))
+        if collective is not None and collective.kind in ("all-reduce", "all-gather") and (
+                eqn.params.get("axis_index_groups") is None):
+            found -= group
+        else:                                 # of programs inside an upper bound
+            found = found.union(group, *[group_of(nested, atoms) for nested in eqn.walk()]
+                                if eqn.op.subprograms else ())
         for v in eqn.outvars:
             at[v] = found
     return at

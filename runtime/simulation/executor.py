@@ -28,7 +28,7 @@ from ...ir.source.wording import warn
 from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
-from ..axes import MeshAtoms, axis_names, collective_atoms, mesh_atoms
+from ..axes import MeshAtoms, collective_atoms, mesh_atoms
 from ..layout import Layout, whole
 from ..plans.plan import Plan
 from ..rewrites.pipeline import run_execution_passes
@@ -122,12 +122,7 @@ def used_axes(program: Program, leads: Iterable[tuple[str, ...]]) -> set[str]:
     if not ops:
         return used
     for eqn in chain.from_iterable([eqn.walk() for eqn in program.eqns if eqn.op in ops]):
-        if eqn.op.collective is not None:
-            used.update(axis_names(eqn.op.collective.axes(eqn.params)))
-        elif POSITION in eqn.op.facts:
-            used.update(axis_names(eqn.params["axis_name"]))
-        elif eqn.op.effect:
-            used.update(eqn.params.get("axes", ()))
+        used.update(eqn.axes)
     return used
 
 

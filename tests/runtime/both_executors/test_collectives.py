@@ -8,7 +8,6 @@ import pytest
 
 from shardtrace.ir.op import OPS
 from shardtrace.ir.spec import axis_factor
-from shardtrace.runtime.axes import axis_names
 from shardtrace.runtime.per_device.executor import PerDeviceRun
 
 from ...references import ops as references
@@ -65,7 +64,7 @@ def _layouts(ndim):
 def as_declared_by_the_op(eqn, blocks, run):
     """The exchange of the op on blocks stacked [X, Y, Z, ...], back as a list of blocks."""
     mesh = run.mesh
-    names = axis_names(eqn.op.collective.axes(eqn.params))
+    names = eqn.axes
     shape = blocks[0].shape
     x = np.array(blocks).reshape((*mesh.axis_sizes, *shape))
     order = [mesh.axis_names.index(n) for n in names]
@@ -86,7 +85,7 @@ def as_declared_by_the_op(eqn, blocks, run):
 def as_referred(eqn, blocks, run):
     """What tests/references says that each device gets."""
     mesh, out = run.mesh, [None] * len(blocks)
-    names = axis_names(eqn.op.collective.axes(eqn.params))
+    names = eqn.axes
     places = list(np.ndindex(*mesh.axis_sizes))
     groups = {}
     for i, at in enumerate(places):
