@@ -24,7 +24,7 @@ def _owner(sizes: tuple[tuple[str, int], ...]) -> object:
 
 
 _BORDERS = tables("runtime.axes.MeshAtoms.borders",
-                  "how arguments, results and numbers are stored on a mesh", 4096)
+                  "how arguments and results are stored on a mesh", 4096)
 
 
 class MeshAtoms:

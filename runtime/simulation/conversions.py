@@ -1,8 +1,7 @@
-"""Converts arguments, results and literals between their stored form and the layouts of a plan.
+"""Converts arguments and results between their stored form and the layouts of a plan.
 
-Outside a plan a value is one whole array, with leading dimensions for stacked axes.
-
-That of an argument or result depends on its type alone, and is kept by mesh, as are literals.
+Outside a plan a value is one whole array, with leading dimensions for stacked axes. How it is
+stored depends on its type alone, and is kept by mesh.
 """
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from ...ir.program import Atom, Literal
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..axes import MeshAtoms, mesh_atoms
-from ..layout import Atoms, Layout, Shape, array_shape, whole
+from ..layout import Atoms, Layout, Shape, array_shape
 from .workspace import Kind, Value, Workspace, kind_of
 
 
@@ -29,14 +28,6 @@ class StoredArgument(NamedTuple):
     uniform: tuple[bool, ...]
     kind: Kind
     functions: tuple[Callable[..., Any], ...]
-
-
-class StoredLiteral(NamedTuple):
-    """How a literal is stored. data: its array, the same for all plans."""
-    data: np.ndarray
-    layout: Layout
-    uniform: tuple[bool, ...]
-    kind: Kind
 
 
 class StoredResult(NamedTuple):
@@ -75,16 +66,6 @@ def stored_argument(p: Workspace, aval: ArrayType, t: ArrayType, lead: tuple[str
     found = atoms.borders[aval, t, lead] = StoredArgument(
         sizes + t.shape, storage_dtype(t.dtype), layout, uniform, kind_of(aval, layout, uniform),
         tuple(functions))
-    return found
-
-
-def stored_literal(atoms: MeshAtoms, key: tuple[ArrayType, type, bytes], value: Any
-                   ) -> StoredLiteral:
-    """How a literal is stored. key: its type and value, as a key."""
-    known, aval = atoms.borders, key[0]
-    layout, uniform = whole(aval.ndim), (False,) * aval.ndim
-    data = np.asarray(value, storage_dtype(aval.dtype))
-    found = known[key] = StoredLiteral(data, layout, uniform, kind_of(aval, layout, uniform))
     return found
 
 

@@ -34,13 +34,7 @@ from ..plans.plan import Plan
 from ..rewrites.pipeline import run_execution_passes
 from ..storage import Stored, new_stored
 from . import collectives, control
-from .conversions import (
-    StoredArgument,
-    stored_argument,
-    stored_literal,
-    stored_result,
-    usual_lead,
-)
+from .conversions import StoredArgument, stored_argument, stored_result, usual_lead
 from .device_sums import (
     NO_FOLDS,
     NONE,
@@ -212,16 +206,12 @@ class Planner(Workspace):
         return self.at[atom] if isinstance(atom, Var) else self.literal(atom)
 
     def literal(self, atom: Literal) -> Value:
-        aval, value = atom.aval, atom.val
-        if not isinstance(value, np.generic):
-            value = np.asarray(value, storage_dtype(aval.dtype))
-        key = aval, type(value), value.tobytes()
-        found = self.literals.get(key)
-        if found is None:
-            made = self.atoms.borders.get(key) or stored_literal(self.atoms, key, value)
-            data, layout, same, kind = made
-            found = self.literals[key] = Value(aval, layout, self.plan.constant(data), same, kind)
-        return found
+        aval = atom.aval
+        data = np.asarray(atom.val, storage_dtype(aval.dtype))
+        key = aval, data.tobytes()
+        if key not in self.literals:
+            self.literals[key] = self.constant(data, aval)
+        return self.literals[key]
 
     # -- equations -----------------------------------------------------------------------------
     def unsupported(self, eqn: Equation) -> None:
