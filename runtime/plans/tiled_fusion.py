@@ -21,6 +21,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ...ir.support.disjoint_sets import DisjointSets
 from ..calls.call import Call, new_call, read_counts
 from ..calls.symbolic import Kernel
 from .blocked import BLOCK, Blocked, best_rows, is_one_step
@@ -67,27 +68,14 @@ class _Group:
         Fusing unrelated calls, such as the updates of two leaves, gains nothing; kept apart, the
         updates of a hundred equal leaves are a hundred equal groups, compiled once.
         """
-        part_of: dict[int, int] = {}            # slot to the last slot of its part
-        parts: dict[int, list[int]] = {}        # that to all slots of the part
+        parts = DisjointSets[int]()
         for call in self.calls:
-            (out,), made = call.outputs, self.made
             sizes = call.kernel.sizes           # type: ignore[union-attr]
-            part_of[out], parts[out] = out, [out]
-            for s, size in zip(call.inputs, sizes, strict=False):
-                if s not in made and size < LARGE:
-                    continue
-                mine, other = part_of[out], part_of.get(s)
-                if other is None:
-                    part_of[s] = mine
-                    parts[mine].append(s)
-                elif other != mine:
-                    if len(parts[other]) > len(parts[mine]):        # the shorter goes to the other
-                        mine, other = other, mine
-                    part_of.update(dict.fromkeys(parts[other], mine))
-                    parts[mine] += parts.pop(other)
+            parts.join(call.outputs[0], *[s for s, size in zip(call.inputs, sizes, strict=False)
+                                          if s in self.made or size >= LARGE])
         found: dict[int, list[Call]] = {}
         for call in self.calls:
-            found.setdefault(part_of[call.outputs[0]], []).append(call)
+            found.setdefault(parts.of(call.outputs[0]), []).append(call)
         return [one for part in found.values() for i in range(0, len(part), MOST)
                 for one in _as_one(part[i:i + MOST], self.rows, readers)]
 

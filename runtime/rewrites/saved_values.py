@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ...ir.facts import CHEAP
 from ...ir.program import Equation, Var
 from ...ir.support.caches import cached
+from ...ir.support.disjoint_sets import DisjointSets
 from ...ir.types import ArrayType
 
 MAX_CHAIN = 12                  # length of a chain of recomputed equations, at most
@@ -53,12 +54,15 @@ def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[
     recomputed: set[Var] = set()
     if dear.issuperset(wanted):
         return recomputed
-    parts = _parts(into) if len(wanted) > 1 else [set(into)]
-    for part, mine in zip(parts, _by_part(wanted, parts), strict=True):
+    sets, asked = DisjointSets[Var](), set(wanted)
+    for v, operands in into.items():
+        sets.join(v, *operands)
+    for part in sets.groups(into):
+        mine = [v for v in part if v in asked]
         if dear.issuperset(mine):
             continue
         before = sum(map(price, {root(v) for v in mine}))
-        cut = dear & part           # wanted ones among them are kept anyway
+        cut = dear.intersection(part)           # wanted ones among them are kept anyway
         won = before - sum(map(price, cut))
         if won < least:
             continue
@@ -91,40 +95,6 @@ def _cheap_region(wanted: Sequence[Var], made: Mapping[Var, Equation], price: Ca
             after += into[v]
         level = after
     return into, dear
-
-
-def _parts(into: Mapping[Var, list[Var]]) -> list[set[Var]]:
-    """The connected components of the values."""
-    near: dict[Var, list[Var]] = {v: list(operands) for v, operands in into.items()}
-    for v, operands in into.items():
-        for a in operands:
-            near[a].append(v)
-    parts: list[set[Var]] = []
-    seen: set[Var] = set()
-    for v in into:
-        if v in seen:
-            continue
-        part = {v}
-        left = [v]
-        while left:
-            for other in near[left.pop()]:
-                if other not in part:
-                    part.add(other)
-                    left.append(other)
-        seen |= part
-        parts.append(part)
-    return parts
-
-
-def _by_part(wanted: Sequence[Var], parts: Sequence[set[Var]]) -> list[list[Var]]:
-    """The wanted values of each part, in order."""
-    if len(parts) == 1:
-        return [list(wanted)]
-    place = {v: i for i, part in enumerate(parts) for v in part}
-    found: list[list[Var]] = [[] for _ in parts]
-    for v in wanted:
-        found[place[v]].append(v)
-    return found
 
 
 def _on_the_way(wanted: Sequence[Var], saved: set[Var], into: Mapping[Var, list[Var]]) -> set[Var]:
