@@ -158,14 +158,20 @@ class Plan:
         values = self.template.copy()
         for slot, x in zip(self.inputs, arguments, strict=True):
             values[slot] = x
-        eqn = None
+        at, eqn = values.__getitem__, None
         ran: set[int] = set()           # an equation of several calls counts as one run
         try:
             for call, ends in zip(self.calls, self.dead, strict=True):
                 function, read, made, several, eqn, _, _ = call
-                given = [values[slot] for slot in read]
-                x = (function(*given) if recorder is None else
-                     _timed(call, given, recorder, ran))
+                count = len(read)
+                if recorder is not None:
+                    x = _timed(call, list(map(at, read)), recorder, ran)
+                elif count == 2:                # most are: `map` takes as long as such a call
+                    x = function(values[read[0]], values[read[1]])
+                elif count == 1:
+                    x = function(values[read[0]])
+                else:
+                    x = function(*map(at, read))
                 if several:
                     for slot, x in zip(made, x, strict=True):       # noqa: B020
                         values[slot] = x
