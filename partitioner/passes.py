@@ -165,7 +165,7 @@ PIPELINE = pipeline(
          "operands are brought to what each equation can run with, where that moves least",
          plans="own", needed=True),
     Pass("shard-as-xla", "resharded",
-         lambda p, r: as_xla.shard_as_xla(p, r.prices(p), r.draft, bool(r.objective.tried_for)),
+         lambda p, r: as_xla.shard_as_xla(p, r.prices(p), r.draft),
          "operands are brought to what each equation runs with in XLA, by its steps", plans="xla"),
     Pass("move-sums", "resharded", lambda p, r: move_sums(p, r.prices(p)),
          "reshards stand where they cost least: later, and outside of loops",

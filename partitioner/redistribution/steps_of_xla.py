@@ -1,152 +1,254 @@
 """The steps in which XLA brings a value from one layout to another.
 
-XLA knows tiles, not axes: it compares into how many tiles each dimension is cut. In this order:
+XLA knows tiles, not axes: into how many each dimension is cut, which devices hold them, and how
+many hold a copy of each. It takes the first of these ways that leads to the target:
 
-    sums            are finished first, one all-reduce for each summed dimension
-    slices          axes that the value lacks cut dimensions that want more tiles
-    all-to-all      one dimension with too many tiles gives as many as another one lacks
-    permute         equal tiles on other devices change places, so that axes that go away come last
-    all-gather      axes that go away, one dimension after the other
+    permute         equal tiles on other devices change places
+    all-to-all      dimensions give as many tiles as others lack
+    slices          copies cut dimensions that want more tiles, then tiles change places
+    all-gather      tiles change places, so that axes that go away come last and can be gathered
+    split           one dimension gives a part of its tiles: that part is a dimension of its own
+    gather one      a dimension with as many tiles as there will be copies is gathered first
+    slice one       a dimension that is whole is cut by all copies first
+    in groups       dimensions with as many tiles before and after stay out of it
 
-and where none of these leads to the target, everything is gathered and cut anew ("involuntary full
+and where none of these does, everything is gathered and cut anew ("involuntary full
 rematerialization"). `P("x", None)` becomes `P(None, ("x", "y"))` so, with y cut first:
 
     P("x", "y")    P(None, ("y", "x"))    P(None, ("x", "y"))
 """
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from ...ir.meshes.axes import axis_factor, format_sub_axis
 from ...ir.meshes.mesh import AbstractMesh
-from ...ir.ops.communication.retiling import disjoint_axes, merged_axes
+from ...ir.ops.communication.retiling import merged_axes
 from ...ir.support.caches import cached
 from ...ir.types import Entries
-from .effects import tile_count
+from .prime_axes import Axes, PrimeAxes
 
-Axes = tuple[str, ...]
+# by dimension the axes of its tiles, then those of copies
+Tiles = tuple[Axes, ...]
+Way = list[Tiles]           # layouts on the way, with the target
 
 
 @cached(4096, "steps of XLA between layouts")
-def steps(mesh: AbstractMesh, source: Entries, target: Entries, permutes: bool = True
-          ) -> tuple[Entries, ...]:
-    """The layouts on the way, ending with the target; each takes one exchange, or a slice.
-    permutes: whether tiles change places where that saves gathering them.
-    """
-    sizes = mesh.shape
-    now, end = disjoint_axes([source, target], sizes)
-    found: list[Entries] = []
-
-    def to(entries: Sequence[Axes]) -> None:
-        nonlocal now
-        (whole,) = merged_axes([tuple(entries)], sizes)
-        if tuple(entries) != now:
-            now = tuple(entries)
-            found.append(whole if now != end else target)
-
-    have, want = ({a for axes in entries for a in axes} for entries in (now, end))
-    if not have <= want:
-        if permutes:
-            as_many = _cut_into_as_many(mesh, now, end, mesh.sort_axes(want - have))
-            if as_many is not None:
-                to(as_many)
-                to(end)
-                return tuple(found)
-            to(_with_gathered_last(mesh, now, end))
-        gathered = all(a[:len(b)] == b for a, b in zip(now, end, strict=True))
-        for d, axes in enumerate(end):
-            to([*now[:d], axes if gathered else (), *now[d + 1:]])
-        to(end)
-        return tuple(found)
-    cut = [*now]
-    for a in mesh.sort_axes(want - have) if have else [a for axes in end for a in axes]:
-        lacking = [d for d in range(len(cut))
-                   if tile_count(mesh, end[d]) > tile_count(mesh, cut[d])]
-        own = next(d for d, axes in enumerate(end) if a in axes)
-        d = own if own in lacking or not lacking else lacking[0]
-        cut[d] = (*cut[d], a)
-    to(cut)
-    moved = _moved(mesh, now, end)
-    if moved is None:
-        for d in range(len(now)):
-            if now[d] != end[d]:
-                to([*now[:d], (), *now[d + 1:]])
-    else:
-        to(moved)
-    to(end)
-    return tuple(found)
+def steps(mesh: AbstractMesh, source: Entries, target: Entries) -> tuple[Entries, ...]:
+    """The layouts on the way, ending with the target; each takes one exchange, or a slice."""
+    own = _Steps(mesh)
+    found, now = [], source
+    for tiles in own.way(own.tiles(source), own.tiles(target)) or []:
+        (entries,) = merged_axes([tiles[:-1]], mesh.shape)
+        if entries != now:
+            found.append(entries)
+            now = entries
+    return (*found[:-1], target) if now != source else ()
 
 
-def _cut_into_as_many(mesh: AbstractMesh, now: Entries, end: Entries, free: Axes
-                      ) -> list[Axes] | None:
-    """The layout with as many tiles in each dimension as the target, cut by free axes; None if
-    there is none.
-    """
-    found = []
-    for have, want in zip(now, end, strict=True):
-        n, rest = divmod(tile_count(mesh, want), tile_count(mesh, have))
-        parts = None if rest else _tail(mesh, free, n)
-        if parts is None:
-            return None
-        free, cut = parts
-        found.append((*have, *cut))
-    return found
+class _Steps(PrimeAxes):
+    """Ways between layouts of one mesh."""
 
+    def tiles(self, entries: Entries) -> Tiles:
+        """The tiles of a layout."""
+        cut = tuple(map(self.primes, entries))
+        return (*cut, self.others(cut))
 
-def _with_gathered_last(mesh: AbstractMesh, now: Entries, end: Entries) -> Sequence[Axes]:
-    """The layout that has the axes that go away behind those that stay; as it is where some of
-    those that stay are not there, or the axes do not fit.
-    """
-    extra = mesh.sort_axes({a for axes in now for a in axes} - {a for axes in end for a in axes})
-    found = []
-    for have, want in zip(now, end, strict=True):
-        n = tile_count(mesh, have) / tile_count(mesh, want)
-        parts = (tuple([a for a in extra if a not in have[len(want):]]), have[len(want):])
-        if have[:len(want)] != want or not {*have[len(want):]} <= {*extra}:
-            if n % 1:
-                return now
-            parts = _tail(mesh, extra, int(n))
-        if parts is None:
-            return now
-        extra, taken = parts
-        found.append((*want, *taken))
-    return found
+    def counts(self, tiles: Tiles) -> list[int]:
+        """The number of tiles of each dimension, and of copies."""
+        return [*map(self.count, tiles)]
 
-
-def _moved(mesh: AbstractMesh, source: Entries, target: Entries) -> list[Axes] | None:
-    """The layout after dimensions with too many tiles have passed axes to dimensions that lack as
-    many; None if no two match.
-    """
-    now = [*source]
-    counts = [tile_count(mesh, axes) for axes in now]
-    wanted = [tile_count(mesh, axes) for axes in target]
-    lacking = [d for d in range(len(now)) if counts[d] < wanted[d]]
-    for d in range(len(now)):
-        if counts[d] <= wanted[d]:
-            continue
-        to = next((e for e in lacking if counts[d] * counts[e] == wanted[d] * wanted[e]), None)
-        parts = None if to is None else _tail(mesh, now[d], counts[d] // wanted[d])
-        if parts is None or to is None:
-            return None
-        lacking.remove(to)
-        now[d], tail = parts
-        now[to] += tail
-    return None if lacking else now
-
-
-def _tail(mesh: AbstractMesh, axes: Axes, n: int) -> tuple[Axes, Axes] | None:
-    """(the axes in front, the minor axes that make n tiles); None if no minor axes do."""
-    for k in range(len(axes), -1, -1):
-        count = tile_count(mesh, axes[k:])
-        if count == n:
-            return axes[:k], axes[k:]
-        if count > n:
-            base, pre, size, _ = axis_factor(axes[k], mesh.shape)
-            rest = n // math.gcd(n, count // size)
-            if n % (count // size) or size % rest:
+    def way(self, now: Tiles, end: Tiles, whole: bool = True) -> Way | None:
+        """The layouts from one to another. whole: may everything be gathered? None if it has to be.
+        """
+        if now == end:
+            return []
+        if not any(now[:-1]):
+            return [end]
+        if any(end[:-1]):
+            if self.counts(now) == self.counts(end):
+                return [end]
+            ways: list[Callable[[Tiles, Tiles], Way | None]] = [self._exchanged]
+            ways += [self._sliced, self._sliced_last] if now[-1] else []
+            ways += [self._gathered, self._gathered_first] if end[-1] else []
+            for way in (*ways, self._in_parts, self._in_groups):
+                found = way(now, end)
+                if found is not None:
+                    return found
+            if not whole:
                 return None
-            front = format_sub_axis(base, pre, size // rest)
-            back = format_sub_axis(base, pre * (size // rest), rest)
-            return (*axes[:k], front), (back, *axes[k + 1:])
-    return None
+        found = self._one_by_one(now, [()] * (len(now) - 1))
+        return [*found, end] if any(end[:-1]) else found
+
+    def _one_by_one(self, now: Tiles, end: Sequence[Axes]) -> Way:
+        """The layouts while one dimension after the other is gathered."""
+        found = []
+        for d, axes in enumerate(end):
+            if now[d] != axes:
+                now = (*now[:d], axes, *now[d + 1:-1], (*now[d][len(axes):], *now[-1]))
+                found.append(now)
+        return found
+
+    def _exchanged(self, now: Tiles, end: Tiles) -> Way | None:
+        """All-to-alls, those of different dimensions together; then tiles change places."""
+        have, want = self.counts(now), self.counts(end)
+        pairs = _swaps(have, want) if have[-1] == want[-1] else None
+        found: Way = []
+        together, after = _independent(pairs or [])
+        for some in [together, *[[pair] for pair in after]]:
+            moved = [*now]
+            for d, to in some:
+                parts = self.parted(moved[d], self.count(moved[to]),
+                                    self.count(moved[d]) // self.count(moved[to]))
+                if parts is None:
+                    return None
+                moved[d], moved[to] = parts[0], (*moved[to], *parts[1])
+            now = tuple(moved)
+            found += [now] if some else []
+        return None if not pairs else found if now == end else [*found, end]
+
+    def _compatible(self, few: Tiles, many: Tiles) -> Tiles | None:
+        """Tiles as many as those of `many` that lie inside those of `few`; None if none do."""
+        pairs = [*zip(few[:-1], many[:-1], strict=True)]
+        if any([self.count(b) % self.count(a) for a, b in pairs]):
+            return None
+        if all([b[:len(a)] == a for a, b in pairs]):
+            return many
+        parts = self.parted(few[-1], *[self.count(b) // self.count(a) for a, b in pairs],
+                            self.count(many[-1]))
+        return None if parts is None else (
+            *[(*a, *part) for a, part in zip(few[:-1], parts, strict=False)], parts[-1])
+
+    def _sliced(self, now: Tiles, end: Tiles) -> Way | None:
+        """Copies are cut; then tiles change places."""
+        cut = self._compatible(now, end)
+        return None if cut is None else [cut] if cut == end else [cut, end]
+
+    def _gathered(self, now: Tiles, end: Tiles) -> Way | None:
+        """Tiles change places; then those are gathered that no longer differ."""
+        moved = self._compatible(end, now)
+        if moved is None:
+            return None
+        found = self._one_by_one(moved, end[:-1])
+        return found if moved == now else [moved, *found]
+
+    def _sliced_last(self, now: Tiles, end: Tiles) -> Way | None:
+        """All dimensions move on by one, and copies cut the last."""
+        return None if not self._moved_on(end, now) else self._joined(
+            now, (*end[:-2], (), end[-2]), end)
+
+    def _gathered_first(self, now: Tiles, end: Tiles) -> Way | None:
+        """The last dimension is gathered; then all move on by one."""
+        return None if not self._moved_on(now, end) else self._joined(
+            now, (*now[:-2], (), now[-2]), end)
+
+    def _moved_on(self, tiles: Tiles, copied: Tiles) -> bool:
+        """Are these the tiles of the next dimension in another layout, those of the last copies?"""
+        return (not tiles[-1] and not copied[0] and bool(tiles[-2])
+                and [*tiles[:-1]] == [*copied[1:]])
+
+    def _joined(self, now: Tiles, by: Tiles, end: Tiles) -> Way | None:
+        """The way by a layout that does without gathering everything."""
+        first = self.way(now, by)
+        rest = None if first is None else self.way(by, end, False)
+        return None if rest is None else [*(first or []), *rest]
+
+    def _in_parts(self, now: Tiles, end: Tiles) -> Way | None:
+        """One dimension gives or takes a part of its tiles, or what is copied changes first."""
+        have, want = self.counts(now), self.counts(end)
+        cut = _part(have, want) if have[-1] == want[-1] else None
+        if cut is not None:
+            return self._split(now, end, *cut)
+        for d, axes in enumerate(now[:-1]):
+            if axes and end[-1] and have[d] * have[-1] == want[-1]:
+                return self._joined(now, (*now[:d], (), *now[d + 1:-1], (*axes, *now[-1])), end)
+        for d, axes in enumerate(now[:-1]):
+            if not axes and end[d] and now[-1] and not end[-1] and want[d] % have[-1] == 0:
+                return self._joined(now, (*now[:d], now[-1], *now[d + 1:-1], ()), end)
+        return None
+
+    def _split(self, now: Tiles, end: Tiles, d: int, n: int) -> Way | None:
+        """The way where the n major tiles of a dimension and the minor ones are two dimensions."""
+        two = [self.parted(tiles[d], n, self.count(tiles[d]) // n) for tiles in (now, end)]
+        if two[0] is None or two[1] is None:
+            return None
+        found = self.way(*[(*tiles[:d], *parts, *tiles[d + 1:])
+                           for tiles, parts in zip((now, end), two, strict=True)], False)
+        return None if found is None else [
+            (*tiles[:d], (*tiles[d], *tiles[d + 1]), *tiles[d + 2:]) for tiles in found
+            if self.count(tiles[d]) == n or not tiles[d + 1]]
+
+    def _in_groups(self, now: Tiles, end: Tiles) -> Way | None:
+        """The way of the other dimensions where some keep their number of tiles; devices that share
+        tiles of these exchange among themselves.
+        """
+        kept = [d for d, axes in enumerate(now[:-1])
+                if axes and self.count(axes) == self.count(end[d])]
+        if not kept:
+            return None
+
+        def without(tiles: Tiles) -> Tiles:
+            return tuple([() if d in kept else axes for d, axes in enumerate(tiles)])
+
+        inner, goal = without(now), without(end)
+        if any([now[d] != end[d] for d in kept]):      # the target counts devices by other groups
+            old, new = (sum(tiles, ()) for tiles in (goal, inner))
+            if [self.count((a,)) for a in old] != [self.count((a,)) for a in new]:
+                return None
+            other = dict(zip(old, new, strict=True))
+            goal = tuple([tuple([other[a] for a in axes]) for axes in goal])
+        found = [tuple([now[d] if d in kept else axes for d, axes in enumerate(tiles)])
+                 for tiles in self.way(inner, goal) or []]
+        return [*found, *(self.way(found[-1] if found else now, end) or [])]
+
+
+def _part(have: list[int], want: list[int]) -> tuple[int, int] | None:
+    """(dimension, its number of major tiles) where one dimension gives a part of its tiles to one
+    that has none, or takes all of another, or has a part of them left.
+    """
+    pairs = [*zip(have, want, strict=True)][:-1]
+    some = [d for d, (a, b) in enumerate(pairs) if a != b and 1 not in (a, b)
+            and max(a, b) % min(a, b) == 0]
+    for d in some:
+        for a, b in pairs:
+            if a != b and 1 in (a, b) and have[d] * a == want[d] * b:
+                return d, min(have[d], want[d])
+    return next(((d, want[d]) for d in some if have[d] > want[d]), None)
+
+
+def _independent(pairs: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], ...]:
+    """(Those pairs of dimensions that share none, the others), by the second dimension; the first
+    are none if there would be but one.
+    """
+    together, after, seen = [], [], set()
+    for pair in sorted(pairs, key=lambda pair: pair[1]):
+        (after if seen.intersection(pair) else together).append(pair)
+        seen.update(pair if pair in together else ())
+    return (together, after) if len(together) > 1 else ([], pairs)
+
+
+def _swaps(have: list[int], want: list[int]) -> list[tuple[int, int]] | None:
+    """The pairs of dimensions that exchange their numbers of tiles, one after the other, until all
+    are as wanted; None if the numbers are not the same in another order.
+    """
+    differ = [d for d, (a, b) in enumerate(zip(have, want, strict=True)) if a != b]
+    if not differ or sorted([have[d] for d in differ]) != sorted([want[d] for d in differ]):
+        return None
+    at, left, found = {d: have[d] for d in differ}, {*differ}, []
+    order = sorted(differ)
+    while left:
+        least = min([at[d] for d in left])
+        to = [d for d in order if d in left and at[d] == least][-1]
+        if want[to] == least:
+            left.remove(to)
+            continue
+        able = [d for d in order if d in left and at[d] == want[to]]
+        if least == 1:
+            best = next((d for d in able if want[d] != 1), able[-1])
+        elif want[to] % least == 0:
+            best = next((d for d in able if want[d] == least), able[-1])
+        else:
+            return None
+        found.append((best, to))
+        left.remove(to)
+        at[best] = least
+    return found

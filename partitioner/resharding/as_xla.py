@@ -10,7 +10,7 @@ from ...ir.ops.reductions.sorting import top_k_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.rewriting.inside import inside
 from ...ir.types import ArrayType, Entries
-from ..choice.local_rule import LocalRule, TriedLocalRule
+from ..choice.local_rule import LocalRule
 from ..cost.prices import Prices
 from ..factors import rule_info
 from ..propagation.resolved_types import brought, typed
@@ -21,13 +21,10 @@ from .reshards import resharded
 _NEVER_SPLIT = frozenset((fft_p, top_k_p))      # XLA's partitioner has no case for these
 
 
-def shard_as_xla(program: Program, prices: Prices, draft: bool = False, tried: bool = False
-                 ) -> Program:
+def shard_as_xla(program: Program, prices: Prices, draft: bool = False) -> Program:
     """The pass: a RESHARDED program whose equations run as in XLA. draft: as for `resharded`.
-    tried: whether the plan is for another objective, and does without permutations that seldom pay.
     """
-    rule = TriedLocalRule if tried else LocalRule
-    return _in_steps(resharded(_on_whole_arrays(program), prices, rule, draft), not tried)
+    return _in_steps(resharded(_on_whole_arrays(program), prices, LocalRule, draft))
 
 
 def _on_whole_arrays(program: Program) -> Program:
@@ -57,20 +54,20 @@ def _on_whole_arrays(program: Program) -> Program:
     return program.replace(eqns=eqns)
 
 
-def _in_steps(program: Program, permutes: bool) -> Program:
+def _in_steps(program: Program) -> Program:
     """The program with a reshard for each step; a constant is made in the wanted layout."""
-    program = inside(program, lambda body: _in_steps(body, permutes))
+    program = inside(program, _in_steps)
     made: dict[Atom, Equation] = {v: eqn for eqn in program.eqns for v in eqn.outvars}
     eqns: list[Equation] = []
     for eqn in program.eqns:
         if eqn.op is reshard_p:
-            eqns += _steps_of(eqn, made.get(eqn.invars[0]), permutes)
+            eqns += _steps_of(eqn, made.get(eqn.invars[0]))
         else:
             eqns.append(eqn)
     return program.replace(eqns=eqns)
 
 
-def _steps_of(eqn: Equation, maker: Equation | None, permutes: bool) -> Iterator[Equation]:
+def _steps_of(eqn: Equation, maker: Equation | None) -> Iterator[Equation]:
     (now,), (result,) = eqn.invars, eqn.outvars
     target = result.aval
     if maker is not None and maker.op is broadcast_in_dim_p and not maker.invars[0].aval.shape:
@@ -78,7 +75,7 @@ def _steps_of(eqn: Equation, maker: Equation | None, permutes: bool) -> Iterator
         return
     if not eqn.location.known and maker is not None:
         eqn = eqn.replace(location=maker.location)
-    types = [*_on_the_way(now.aval, target, maker, permutes), target]
+    types = [*_on_the_way(now.aval, target, maker), target]
     for aval in types:
         after = result if aval is target else Var(aval)
         yield eqn.replace(invars=(now,), outvars=(after,),
@@ -86,7 +83,7 @@ def _steps_of(eqn: Equation, maker: Equation | None, permutes: bool) -> Iterator
         now = after
 
 
-def _on_the_way(source: ArrayType, target: ArrayType, maker: Equation | None, permutes: bool
+def _on_the_way(source: ArrayType, target: ArrayType, maker: Equation | None
                 ) -> Iterator[ArrayType]:
     """The types between the two ends."""
     mesh, layout = target.mesh, source.entries
@@ -108,7 +105,7 @@ def _on_the_way(source: ArrayType, target: ArrayType, maker: Equation | None, pe
             return
         layout = cut
         yield typed(target, mesh, layout, left)
-    for entries in steps(mesh, layout, target.entries, permutes)[:-1]:
+    for entries in steps(mesh, layout, target.entries)[:-1]:
         if all([n % tile_count(mesh, axes) == 0
                 for n, axes in zip(target.shape, entries, strict=True)]):      # XLA would pad
             yield typed(target, mesh, entries, left)

@@ -1,0 +1,59 @@
+"""Axes of a mesh in parts of prime size: the tiles of XLA, as axes.
+
+XLA knows no axes, but numbers of tiles and which devices hold them. Where it gives the tiles of one
+dimension to two, the axes behind them are in one of them as a whole if they are of prime size.
+"""
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+from ...ir.meshes.axes import axis_factor, format_sub_axis
+from ...ir.meshes.mesh import AbstractMesh
+from ...ir.ops.communication.retiling import merged_axes
+from .effects import tile_count
+
+Axes = tuple[str, ...]
+
+
+class PrimeAxes:
+    """The axes of a mesh that are not Manual, in parts of prime size."""
+
+    def __init__(self, mesh: AbstractMesh) -> None:
+        self.mesh = mesh
+        self.all = self.primes([a for a in mesh.axis_names if a not in mesh.manual_axes])
+
+    def primes(self, axes: Iterable[str]) -> Axes:
+        """These axes in such parts."""
+        found = []
+        for a in axes:
+            base, pre, size, _ = axis_factor(a, self.mesh.shape)
+            while size > 1:
+                prime = next(p for p in itertools.count(2) if size % p == 0)
+                found.append(format_sub_axis(base, pre, prime))
+                pre, size = pre * prime, size // prime
+        return tuple(found)
+
+    def merged(self, axes: Axes) -> Axes:
+        """Parts as the largest axes that they make."""
+        return merged_axes([(axes,)], self.mesh.shape)[0][0]
+
+    def others(self, cut: Iterable[Axes]) -> Axes:
+        """The axes that are not among these."""
+        used = {a for axes in cut for a in axes}
+        return tuple([a for a in self.all if a not in used])
+
+    def count(self, axes: Axes) -> int:
+        """How many tiles axes make."""
+        return tile_count(self.mesh, axes)
+
+    def parted(self, axes: Axes, *counts: int) -> list[Axes] | None:
+        """The axes in groups of so many tiles, major first; None if an axis would be in two."""
+        found, at = [], 0
+        for n in counts:
+            k = at
+            while k < len(axes) and self.count(axes[at:k]) < n:
+                k += 1
+            found.append(axes[at:k])
+            at = k
+        return found if [*map(self.count, found)] == [*counts] and at == len(axes) else None
