@@ -2,9 +2,8 @@
 
 Propagation (Shardy's, as here) decides the layout of every value; XLA then takes the equations one
 by one. Most run in the layout of their result, with operands resharded to it. Reductions run in the
-layout of their operands, and the sum is finished at once. Contractions weigh their three arrays
-against each other, axis by axis: an axis goes where two of them have it, or else where the result
-has it. There is no look-ahead and no cost.
+layout of their operands, and the sum is finished at once. Products have rules of their own
+(products_of_xla.py). There is no look-ahead and no cost.
 """
 from __future__ import annotations
 
@@ -19,6 +18,7 @@ from ..factors import Axes, RuleInfo
 from .costs import parts_of
 from .decisions import Decision
 from .lookahead import LookaheadSearch
+from .products_of_xla import product_axes
 from .strategies import Strategy
 
 AxesOf = dict[int, Axes]
@@ -28,25 +28,16 @@ class LocalRule(LookaheadSearch):
     """A `LookaheadSearch` that takes each equation by itself."""
 
     types_stay = True
-    idle_axes = True        # what is summed over may move to axes that no array has
 
     def _collect_preferences(self) -> None:
         pass
 
     def _search(self) -> None:
         for k, (decision, _, _) in enumerate(self.parts):
-            self.found[k] = None if decision.info is None else _strategy(decision, self.idle_axes)
+            self.found[k] = None if decision.info is None else _strategy(decision)
 
 
-class TriedLocalRule(LocalRule):
-    """`LocalRule` for a plan that is tried beside others: nothing moves to idle axes, for which XLA
-    pays a permutation and a sum where one gather would do.
-    """
-
-    idle_axes = False
-
-
-def _strategy(decision: Decision, idle_axes: bool) -> Strategy | Decision:
+def _strategy(decision: Decision) -> Strategy | Decision:
     """The strategy of an equation; its decision if nothing has to move."""
     info = decision.info
     assert info is not None
@@ -57,10 +48,11 @@ def _strategy(decision: Decision, idle_axes: bool) -> Strategy | Decision:
              for m, home in zip(table.maps, decision.homes, strict=True)]
     if decision.settled is not None and not any(whole.intersection(part) for part in parts):
         return decision
-    axes_of = _product(info, parts, decision.layouts.mesh) if info.is_product else _elementwise(
-        info, parts, decision.layouts.mesh)
+    axes_of = product_axes(info, parts, decision.layouts.mesh) if (
+        info.is_product and info.operands == 2) else _elementwise(
+            info, parts, decision.layouts.mesh)
     _move_axes(decision, axes_of, whole, parts)
-    if idle_axes and (info.is_product or _indexed(info)):
+    if _indexed(info):
         _use_idle_axes(info, axes_of, parts, decision.layouts.mesh)
     if any(a not in decision.layouts.mesh.shape for axes in axes_of.values() for a in axes):
         axes_of = _without_overlaps(axes_of)
@@ -129,57 +121,6 @@ def _move_axes(decision: Decision, axes_of: AxesOf, whole: frozenset[int], parts
                     and (anywhere or any(part.get(g) == axes for part in parts))):
                 axes_of[g] = (*own, *axes)
                 break
-
-
-def _product(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
-    """The factors of a product: each axis at the factor where most of its arrays have it.
-
-    An operand that alone is split along a summed factor is gathered if it is no larger than the
-    result.
-    """
-    votes: dict[str, dict[int, int]] = {}
-    for rank, part in enumerate(reversed(parts)):
-        for f, axes in part.items():
-            for a in axes:
-                own = votes.setdefault(a, {})
-                own[f] = own.get(f, 0) + 4 - (rank > 0)       # of a draw, that of the result
-    found: AxesOf = {}
-    for a, own in votes.items():
-        f = max(own, key=lambda f: own[f])
-        found[f] = (*found.get(f, ()), a)
-    order = [axes for part in reversed(parts) for axes in part.values()]
-    for f, axes in found.items():                             # in an order that some array has
-        found[f] = next((o for o in order if {*o} == {*axes}), axes)
-    for f in [f for f in found if info.factors[f].leaves_sum]:
-        found[f] = _summed_axes(info, f, found, parts[:info.operands], mesh)
-    return {f: axes for f, axes in found.items() if axes}
-
-
-def _summed_axes(info: RuleInfo, f: int, found: AxesOf, operands: list[AxesOf], mesh: BaseMesh
-                 ) -> Axes:
-    """Those axes of a summed factor along which no operand is gathered instead."""
-    split = [part.get(f, ()) for part in operands]
-    for t, part in enumerate(operands):
-        lost = [a for a in split[t] if a not in found[f]]
-        if lost and not _may_regroup(part, lost, mesh):
-            split[t] = tuple([a for a in found[f] if a in split[t] and any(
-                a in other.get(f, ()) for other in operands if other is not part)])
-    axes = kept = tuple([a for a in found[f] if any(a in own for own in split)])
-    for a in kept if {*kept}.issuperset(sum(split, ())) else ():
-        having = [t for t, own in enumerate(split) if a in own]
-        fewer = tuple([b for b in axes if b != a])
-        blocks = {**found, f: fewer}
-        if len(having) == 1 and _elements(info, having[0], blocks, mesh) <= _elements(
-                info, info.operands, blocks, mesh):
-            axes = fewer
-    return axes
-
-
-def _may_regroup(part: AxesOf, lost: Sequence[str], mesh: BaseMesh) -> bool:
-    """Has an array as many copies as groups of devices that need one? Else it is gathered."""
-    free = [a for a in mesh.axis_names if a not in mesh.manual_axes]
-    copies = parts_of(mesh, tuple(free)) // math.prod([parts_of(mesh, a) for a in part.values()])
-    return copies % parts_of(mesh, tuple(lost)) == 0
 
 
 def _use_idle_axes(info: RuleInfo, axes_of: AxesOf, parts: list[AxesOf], mesh: BaseMesh) -> None:

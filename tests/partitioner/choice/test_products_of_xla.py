@@ -1,0 +1,75 @@
+"""The exchanges of one product of JAX 0.10.2, by the layouts of its operands and its result."""
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace.sharding import AxisType, NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+LINE, GRID, CUBE = {"x": 8}, {"x": 2, "y": 4}, {"x": 2, "y": 2, "z": 2}
+ROWS, BATCH, WEIGHTS = "ik,kj->ij", "bik,bkj->bij", "bsi,bsj->ij"
+SIZES = {ROWS: ((64, 128), (128, 32)), BATCH: ((16, 32, 64), (16, 64, 32)),
+         WEIGHTS: ((16, 32, 64), (16, 32, 128)), "bik,kj->bij": ((16, 32, 64), (64, 128))}
+LARGE, SMALL = ((64, 64), (64, 256)), ((256, 256), (256, 16))
+
+
+def exchanges(axes: dict[str, int], text: str, shapes: Any, specs: list[P], out: P) -> list[str]:
+    mesh = st.make_mesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
+    args = [st.ShapeDtypeStruct(shape, "float32", sharding=NamedSharding(mesh, spec))
+            for shape, spec in zip(shapes, specs, strict=True)]
+
+    def product(a: Any, b: Any) -> Any:
+        return jnp.einsum(text, a, b)
+    compiled = st.jit(product, out_shardings=NamedSharding(mesh, out),
+                      compiler_options={"objective": "xla"}).lower(*args).compile()
+    return sorted([f"{r.kind} {','.join(sorted({a.partition(':')[0] for a in r.mesh_axes}))}"
+                   for r in compiled.collectives() for _ in range(r.count)])
+
+
+@pytest.mark.parametrize("axes, specs, out, found", [
+    (GRID, [P(None, "x"), P(("x", "y"))], P("y"), ["all-gather x", "all-gather x,y"]),
+    (GRID, [P(None, "y"), P("y", "x")], P("y"), ["all-gather x", "reduce-scatter y"]),
+    (GRID, [P("x", "y"), P("y", "x")], P(None, ("x", "y")),
+     ["all-gather x", "all-gather x", "all-reduce y"]),
+    (CUBE, [P(None, ("x", "y")), P("x")], P(("z", "x"), "y"),
+     ["all-to-all x", "all-to-all x,y", "collective-permute x,y", "collective-permute x,y,z"]),
+    (CUBE, [P(("x", "z", "y")), P(("x", "z"), "y")], P("x", "y"),
+     ["all-gather x,z", "all-gather y", "all-gather z"])])
+def test_devices_that_share_tiles_are_taken_off_in_groups(axes: dict[str, int], specs: list[P],
+                                                          out: P, found: list[str]) -> None:
+    assert exchanges(axes, ROWS, SIZES[ROWS], specs, out) == found
+
+
+@pytest.mark.parametrize("axes, shapes, specs, out, found", [
+    (CUBE, LARGE, [P(None, ("y", "z", "x")), P(("y", "z"))], P("x", ("y", "z")),
+     ["all-gather x,y,z", "all-to-all y,z"]),
+    (GRID, LARGE, [P("x"), P("y")], P(None, ("x", "y")), ["all-gather x", "all-to-all y"]),
+    (GRID, SMALL, [P(("x", "y")), P("y", "x")], P(None, "x"), ["all-gather x,y", "all-reduce y"]),
+    (GRID, SMALL, [P("x", "y"), P(("x", "y"))], P(),
+     ["all-gather x", "all-gather x", "all-reduce y", "collective-permute x,y"]),
+    (GRID, SMALL, [P(None, ("x", "y")), P("y", "x")], P(("y", "x")),
+     ["all-gather x", "all-gather y", "all-to-all x,y", "collective-permute x,y"])])
+def test_the_operand_moves_that_is_smaller(axes: dict[str, int], shapes: Any, specs: list[P],
+                                           out: P, found: list[str]) -> None:
+    assert exchanges(axes, ROWS, shapes, specs, out) == found
+
+
+@pytest.mark.parametrize("axes, text, specs, out, found", [
+    (LINE, "bik,kj->bij", [P("x"), P("x")], P(None, None, "x"), ["all-gather x", "all-to-all x"]),
+    (GRID, BATCH, [P("y", None, "x"), P(None, None, "x")], P("x"),
+     ["all-gather y", "all-gather y", "all-to-all x", "collective-permute x,y"]),
+    (GRID, BATCH, [P("x", None, "y"), P(None, "x", "y")], P("y", "x"),
+     ["all-gather x", "all-to-all x", "all-to-all y", "all-to-all y"]),
+    (GRID, WEIGHTS, [P("x", "y"), P(None, "x")], P(("y", "x")),
+     ["all-gather x", "all-gather x", "all-gather y"]),
+    (CUBE, WEIGHTS, [P(None, ("z", "y", "x")), P(("y", "z"), None, "x")], P(None, ("z", "y", "x")),
+     ["all-gather x,y,z", "all-to-all y,z", "collective-permute x,z"]),
+    (CUBE, WEIGHTS, [P(("z", "x"), "y"), P(None, "z", "x")], P(None, ("y", "z")),
+     ["all-gather x,y", "all-reduce z", "collective-permute x,y,z", "collective-permute x,y,z"])])
+def test_batch_goes_first_and_sums_last(axes: dict[str, int], text: str, specs: list[P], out: P,
+                                        found: list[str]) -> None:
+    assert exchanges(axes, text, SIZES[text], specs, out) == found
