@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any, ClassVar
 
@@ -33,12 +33,12 @@ class Solution:
 
     grown: (node, what it added), in order. origins: (tensor, dim, axis) -> Origin, for propagated
     axes; the graph's `roots` have the others. results: the tensor of each result as it leaves, -1
-    for scalars.
+    for scalars. first: nodes that are visited before all others.
     """
 
-    def __init__(self, graph: Graph, results: list[int]) -> None:
+    def __init__(self, graph: Graph, results: list[int], first: Sequence[int] = ()) -> None:
         self.graph = graph
-        self.results = results
+        self.results, self.first = results, first
         self.grown: list[tuple[int, Extension]] = []
         self.steps = 0              # nodes visited
         self.evaluated = 0          # count of steps computed rather than looked up
@@ -182,18 +182,19 @@ class _Propagation:
         found: list[_Turn] = []
         known: dict[tuple[Kind, bool], _Turn] = {}
         never = _Turn(Kind(None), _NOWHERE)
+        first = frozenset(self.solution.first)
         for i, (kind, tensors) in enumerate(zip(graph.kinds, graph.tensors)):  # noqa: B905 (speed)
             shared = False
-            if kind.structural:
+            if kind.structural and i not in first:
                 for t in tensors[:kind.operands]:
                     if t >= 0 and uses[t] > 1:
                         shared = True
-            first = -1
+            only = -1
             for t in tensors:
                 if t >= 0:
-                    if first >= 0 and t != first:
+                    if only >= 0 and t != only:
                         break
-                    first = t
+                    only = t
             else:                           # it is of one tensor
                 found.append(never)
                 continue
@@ -236,7 +237,8 @@ class _Propagation:
                     turn.steps, turn.agreed = tables.known(turn.info, how)
                     for i in turn.nodes:
                         waiting[i] = 1
-            stack: list[int] = []           # nodes to visit again before going on
+            # nodes to visit before going on
+            stack = [] if level else [*reversed(self.solution.first)]
             at = -1                         # position in the walk over all nodes
             while True:
                 if stack:

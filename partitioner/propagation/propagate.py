@@ -32,11 +32,12 @@ _MOST_CUTS = 4         # rounds of cutting axes further
 
 def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[PartitionSpec | None],
           out_shardings: Sequence[PartitionSpec | None], uneven: bool = False,
-          carried_rows: bool = False) -> Solution:
+          carried_rows: bool = False, asked_first: bool = False) -> Solution:
     """Build the graph of a program, constrain its ends and run it to the fixed point.
 
     uneven: axes also go where they do not divide a dimension, if there is a row for each device.
-    carried_rows: rows that loops carry start split (carried_rows.py).
+    carried_rows: rows that loops carry start split (carried_rows.py). asked_first: what is asked of
+    results reaches what they are made of before anything else does, as in Shardy.
     """
     check_ends(program, mesh, in_shardings, out_shardings)
     graph = Graph(mesh, uneven, carried_rows)
@@ -48,7 +49,7 @@ def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partition
             graph.constrain(t, entries, Root(f"argument `{_name(program.arg_names, i)}`",
                                              argument=i))
             graph.pending[t] = spec.unreduced
-    results = []
+    results, asked = [], []
     for i, (atom, spec) in enumerate(zip(program.outvars, out_shardings, strict=True)):
         source = graph.of(atom)
         if source < 0:
@@ -60,13 +61,14 @@ def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partition
             name = _name(program.result_names, i)
             graph.constrain(t, entries, Root(f"out_shardings of result `{name}`"))
             graph.pending[t] = spec.unreduced
+            asked.append(len(graph.kinds))
         graph.uses[source] += 1
         graph.edge((source, t), None)
         results.append(t)
     if carried_rows:
         split_carried_rows(program, graph)
     graph.move_constraints()
-    solution = Solution(graph, results)
+    solution = Solution(graph, results, asked if asked_first else ())
     layouts = set(graph.layouts)
     if any([any(layout.entries) for layout in layouts]) and (any(
             [_can_grow(layout, mesh) for layout in layouts]) or cuts_given(graph)):

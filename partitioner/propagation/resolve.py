@@ -68,11 +68,13 @@ def grows(have: ArrayType, entries: Entries) -> bool:
 
 def propagate(program: Program, mesh: AbstractMesh,
               in_shardings: Sequence[PartitionSpec | None],
-              out_shardings: Sequence[PartitionSpec | None], carried_rows: bool = False) -> Program:
-    """The pass: solve the layouts of a TRACED program and write the RESOLVED one. carried_rows: as
-    for `solve`.
+              out_shardings: Sequence[PartitionSpec | None], carried_rows: bool = False,
+              asked_first: bool = False) -> Program:
+    """The pass: solve the layouts of a TRACED program and write the RESOLVED one. carried_rows,
+    asked_first: as for `solve`.
     """
-    solution = solve(program, mesh, in_shardings, out_shardings, carried_rows=carried_rows)
+    solution = solve(program, mesh, in_shardings, out_shardings, carried_rows=carried_rows,
+                     asked_first=asked_first)
     return _Resolver(solution).run(program, out_shardings)
 
 
