@@ -39,6 +39,7 @@ from .resharding.reshards import insert_reshards
 from .resharding.routes import route_reshards
 
 as_xla = lazy_import(".resharding.as_xla", __package__)
+scatters_of_xla = lazy_import(".optimization.scatters_of_xla", __package__)
 
 
 class PartitionRequest(NamedTuple):
@@ -145,7 +146,10 @@ SIMPLIFY = pipeline(
          "blocks are cut out before they are transposed", frozenset({"all_slice"}), plans="xla"),
     Pass("form-scatters", "optimized", lambda p, r: FORM_SCATTERS(p),
          "an all-reduce of which every device keeps its own block is a reduce-scatter",
-         frozenset({"all_slice"}), optimizes=True),
+         frozenset({"all_slice"}), plans="own", optimizes=True),
+    Pass("form-scatters-as-xla", "optimized", lambda p, r: scatters_of_xla.form_scatters_as_xla(p),
+         "an all-reduce of which every device keeps its own block, and all of it, is a "
+         "reduce-scatter", frozenset({"all_slice"}), plans="xla"),
     Pass("drop-dead", "optimized", lambda p, r: drop_dead(p),
          "what nothing reads is not computed", optimizes=True),
     Pass("share-rows", "optimized", lambda p, r: share_rows(p),

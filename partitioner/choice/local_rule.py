@@ -142,7 +142,7 @@ def _use_idle_axes(info: RuleInfo, axes_of: AxesOf, parts: list[AxesOf], mesh: B
 
 def _elementwise(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
     """The factors of an op that is no product: as the result has them; if it sums, as operands have
-    them, then the result.
+    them.
     """
     count = info.operands
     row = count == 1 and not any(f.kind == REPLICATE for f in info.factors)
@@ -152,7 +152,7 @@ def _elementwise(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
     sums = any(f.kind == REDUCE for f in info.factors) or row and any(
         f.leaves_sum for f in info.factors)
     if sums:
-        return _in_order(parts)
+        return _in_order(parts[:count])
     results = parts[count:]
     # where more operands than results are laid out alike, the results are moved
     (most, votes), = Counter([tuple(part.items()) for part in parts[:count] if part]).most_common(

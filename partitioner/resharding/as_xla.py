@@ -90,20 +90,21 @@ def _on_the_way(source: ArrayType, target: ArrayType, maker: Equation | None
     pending, left = source.sharding.spec.unreduced, target.sharding.spec.unreduced
     if left - pending or target.sharding.spec.reduced or source.sharding.spec.reduced:
         return
-    sums: list[tuple[str, ...]] = []
-    if pending != left and maker is not None and not maker.op.subprograms:
-        # each device keeps its own block of these, so they come last
-        final_axes = frozenset().union(*target.entries)
-        sums = sorted([axes for axes in _summed(maker) if pending.issuperset(axes)],
-                      key=lambda axes: not final_axes.isdisjoint(axes))
-    for axes in sums[:-1] if left.isdisjoint(pending) else ():
-        pending = pending - {*axes}
-        yield typed(target, mesh, layout, pending)
     if pending != left:
-        cut = _cut(layout, target.entries, pending - left)
-        if cut == target.entries:
+        sums = [] if maker is None or maker.op.subprograms or not left.isdisjoint(pending) else [
+            axes for axes in _summed(maker) if pending.issuperset(axes)]
+        for axes in sums[:-1]:
+            pending = pending - {*axes}
+            yield typed(target, mesh, layout, pending)
+        cut = _cut(layout, target.entries, pending) if maker is not None else layout
+        rest = pending.difference(*cut)
+        if rest and cut != layout and _is_product(maker) and rest >= {*mesh.axis_names}.difference(
+                *target.entries):
+            yield typed(target, mesh, layout, rest)         # copies of the result are summed last
+            yield typed(target, mesh, cut, rest)
+            layout = cut
+        if layout == target.entries:
             return
-        layout = cut
         yield typed(target, mesh, layout, left)
     for entries in steps(mesh, layout, target.entries)[:-1]:
         if all([n % tile_count(mesh, axes) == 0
@@ -125,12 +126,11 @@ def _axes_of(maker: Equation) -> Iterator:
                 yield factor, maker.invars[t].aval.entries[d]
 
 
-def _cut(have: Entries, want: Entries, pending: frozenset[str]) -> Entries:
-    """The layout in which a sum is finished, if each device cuts at once what it would cut of it
-    anyway.
-    """
-    cut = tuple([b if b[:len(a)] == a and pending.issuperset(b[len(a):]) else a
-                 for a, b in zip(have, want, strict=True)])
-    return cut
+def _cut(have: Entries, want: Entries, axes: frozenset[str]) -> Entries:
+    """The wanted layout as far as it is the other one cut by these axes."""
+    return tuple([b if b[:len(a)] == a and axes.issuperset(b[len(a):]) else a
+                  for a, b in zip(have, want, strict=True)])
 
 
+def _is_product(maker: Equation | None) -> bool:
+    return maker is not None and rule_info(maker.instance.rule(*maker.types)).is_product

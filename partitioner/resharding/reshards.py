@@ -159,7 +159,7 @@ class _Chooser:
         held = self.forms(v)
         if need in held:
             return held[need]
-        if len(held) == 1:
+        if len(held) == 1 or self.search.types_stay:
             return next(iter(held.values()))
         named = self.layouts.named
         numbers = {named(*f): var for f, var in held.items()}

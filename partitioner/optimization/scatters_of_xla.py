@@ -1,0 +1,85 @@
+"""Reduce-scatters of XLA: all-reduces of which each device keeps its own block, and no more of it.
+
+XLA's partitioner finishes a sum on every device and cuts what the device needs, in all dimensions
+at once. Its compilers see a reduce-scatter where the blocks are those of the members of the sum:
+over x and y also if x cuts one dimension and y another, but not if z cuts the block again.
+"""
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+
+from ...ir.builder import ProgramBuilder
+from ...ir.ops.communication.collective import SCATTERS, all_slice_p, pvary_p
+from ...ir.ops.movement.reshape import reshape_p
+from ...ir.ops.movement.shape import transpose_p
+from ...ir.program import Atom, Equation, Program, Var
+from ...ir.rewriting.unread import drop_dead
+from ..reasons import merged_reasons
+from ..redistribution.moves import group_size
+
+
+def form_scatters_as_xla(program: Program) -> Program:
+    """The pass: a LOCAL program (without nested ones) with such sums as reduce-scatters."""
+    if all_slice_p not in program.ops or program.ops.isdisjoint(SCATTERS):
+        return program
+    readers: dict[Atom, list[Equation]] = defaultdict(list)
+    for eqn in program.eqns:
+        for atom in eqn.invars:
+            readers[atom].append(eqn)
+    kept = {*program.outvars}
+    eqns: list[Equation] = []
+    made: set[Equation] = set()         # cuts that scatters have done
+    for eqn in program.eqns:
+        cuts = _cuts(eqn.outvars[0], readers, kept) if eqn.op in SCATTERS else []
+        if cuts and {a for cut in cuts for a in cut.params["axes"]} == {*eqn.params["axes"]}:
+            eqns += _scattered(program, eqn, cuts)
+            made.update(cuts)
+        elif eqn not in made:
+            eqns.append(eqn)
+    return drop_dead(program.replace(eqns=eqns)) if made else program
+
+
+def _cuts(value: Var, readers: dict[Atom, list[Equation]], kept: set[Atom]) -> list[Equation]:
+    """The cuts that lead, one after the other, to all that is read of a value."""
+    found: list[Equation] = []
+    while value not in kept and [e.op for e in readers[value]] == [all_slice_p]:
+        found += readers[value]
+        (value,) = found[-1].outvars
+    return found
+
+
+def _scattered(program: Program, total: Equation, cuts: list[Equation]) -> list[Equation]:
+    """The equations that give each member its block of a sum."""
+    out = ProgramBuilder(program.mesh, program.level)
+    reason = merged_reasons((total.reason, *[cut.reason for cut in cuts]))
+    axes_of: dict[int, tuple[str, ...]] = defaultdict(tuple)
+    for cut in cuts:
+        axes_of[cut.params["dimension"]] += cut.params["axes"]
+    axes = tuple(itertools.chain.from_iterable(axes_of.values()))
+    x: Atom = total.invars[0]
+
+    def emit(op, **params):
+        return out.emit(op, [x], params, location=total.location, reason=reason)[0]
+    missing = tuple([a for a in axes if a not in x.aval.varying])
+    if missing:
+        x = emit(pvary_p, axes=missing)
+    (dimension, *_), shape = axes_of, x.aval.shape
+    if len(axes_of) > 1:                # the blocks of members stand one after the other
+        dimension, counts = 0, {d: group_size(program.mesh, a) for d, a in axes_of.items()}
+        split = [[counts[d], n // counts[d]] if d in counts else [n] for d, n in enumerate(shape)]
+        starts = [*itertools.accumulate([len(part) for part in split], initial=0)]
+        first = [starts[d] for d in axes_of]
+        x = emit(reshape_p, new_sizes=tuple(sum(split, [])), dimensions=None, sharding=None)
+        x = emit(transpose_p, permutation=(*first, *[d for d in range(starts[-1])
+                                                     if d not in first]))
+        shape = tuple([part[-1] for part in split])
+        x = emit(reshape_p, new_sizes=(math.prod(counts.values()), *shape), dimensions=None,
+                 sharding=None)
+    x = emit(SCATTERS[total.op], axis_name=axes, axis_size=group_size(program.mesh, axes),
+             scatter_dimension=dimension, tiled=True)
+    if len(axes_of) > 1:
+        x = emit(reshape_p, new_sizes=shape, dimensions=None, sharding=None)
+    *before, last = out.eqns
+    return [*before, last.with_operands(last.invars, cuts[-1].outvars)]
