@@ -7,6 +7,7 @@ layout of their operands, and the sum is finished at once. Products have rules o
 """
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -14,10 +15,11 @@ from collections.abc import Sequence
 from ...ir.meshes.axes import axes_overlap, format_sub_axis
 from ...ir.meshes.mesh import BaseMesh
 from ...ir.rules.factor import HALO, INDEXED, ORDERED, PASS, REDUCE, REPLICATE
-from ..factors import Axes, RuleInfo
+from ...ir.types import Entries
+from ..factors import Axes, RuleInfo, tensor_entries
 from .costs import parts_of
 from .decisions import Decision
-from .lookahead import LookaheadSearch
+from .lookahead import LookaheadSearch, Ways
 from .products_of_xla import product_axes
 from .strategies import Strategy
 
@@ -34,11 +36,13 @@ class LocalRule(LookaheadSearch):
 
     def _search(self) -> None:
         for k, (decision, _, _) in enumerate(self.parts):
-            self.found[k] = None if decision.info is None else _strategy(decision)
+            self.found[k] = None if decision.info is None else _strategy(decision, self.ways)
 
 
-def _strategy(decision: Decision) -> Strategy | Decision:
-    """The strategy of an equation; its decision if nothing has to move."""
+def _strategy(decision: Decision, ways: Ways) -> Strategy | Decision:
+    """The strategy of an equation; its decision if nothing has to move. ways: get those of its
+    operands.
+    """
     info = decision.info
     assert info is not None
     whole = _whole_factors(info)
@@ -48,9 +52,13 @@ def _strategy(decision: Decision) -> Strategy | Decision:
              for m, home in zip(table.maps, decision.homes, strict=True)]
     if decision.settled is not None and not any(whole.intersection(part) for part in parts):
         return decision
-    axes_of = product_axes(info, parts, decision.layouts.mesh) if (
-        info.is_product and info.operands == 2) else _elementwise(
-            info, parts, decision.layouts.mesh)
+    mesh = decision.layouts.mesh
+    if info.is_product and info.operands == 2:
+        axes_of, on_the_way = product_axes(info, parts, mesh)
+        for i, way in enumerate(on_the_way):
+            ways[decision, i] = _layouts(decision, i, way)
+    else:
+        axes_of = _elementwise(info, parts, mesh)
     _move_axes(decision, axes_of, whole, parts)
     if _indexed(info):
         _use_idle_axes(info, axes_of, parts, decision.layouts.mesh)
@@ -68,6 +76,20 @@ def _strategy(decision: Decision) -> Strategy | Decision:
             return found
         assert axes_of, "every equation can run on whole operands"
         axes_of.popitem()
+
+
+def _layouts(decision: Decision, i: int, way: Sequence[AxesOf]) -> list[Entries]:
+    """The layouts of an operand, from the axes that its factors have."""
+    info, layouts, found = decision.info, decision.layouts, []
+    assert info is not None
+    for axes_of in way:
+        entries = tensor_entries(info.maps[i], layouts.shapes[decision.kinds[i]][0], info.factors,
+                                 axes_of, layouts.mesh.axis_size)
+        with contextlib.suppress(ValueError):       # a part of a joint axis but not of its axes
+            if entries is not None:
+                found.append(entries if layouts.joint is None else tuple(
+                    [layouts.joint.spelled(axes) for axes in entries]))
+    return found
 
 
 def _without_overlaps(axes_of: AxesOf) -> AxesOf:

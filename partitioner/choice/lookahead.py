@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence, Set
 
 from ...ir.program import Equation, Program, Var
+from ...ir.types import Entries
 from .clusters import MADE, READ, ClusterTable, SearchBudget, Step, StepContext, step
 from .decisions import Decision, EquationDecision, SubDecision, Transition
 from .layouts import DEFERRED, LayoutIds, LayoutTable, Preference, any_preferred
@@ -113,6 +114,9 @@ def _parts(program: Program, members: Sequence[EquationDecision]) -> list[_Part]
 LoopTrips = Callable[[], Mapping[int, int]]         # see `LookaheadSearch`
 
 
+Ways = dict[tuple[Decision, int], list[Entries]]
+
+
 class LookaheadSearch:
     """The search over one program.
 
@@ -120,7 +124,7 @@ class LookaheadSearch:
     how often equations run for one reshard of it. loop_trips: returns, for each result that a loop
     may carry as a partial sum, how often the loop runs until the sum is finished. free: numbers of
     results that may be in any layout. types_stay: whether every value ends in the layout of its
-    type.
+    type. ways: by decision and operand the layouts in which it is brought there.
     """
 
     types_stay = False
@@ -151,6 +155,7 @@ class LookaheadSearch:
         # values that are not, and the place of each in its cluster
         self.clusters: dict[Var, tuple[_Cluster, int]] = {}
         self.found: list[Strategy | Decision | None] = [None] * len(self.parts)
+        self.ways: Ways = {}
         self.repeats_work = False       # whether devices compute the same, as the planner chose
 
     def run(self) -> list[Strategy | StrategySpec | Decision | None]:

@@ -21,17 +21,24 @@ Tensor = dict[int, Axes]        # by factor, in the order of dimensions; last th
 Sizes = Mapping[int, float]     # of factors, as a group of devices has them
 
 
-def product_axes(info: RuleInfo, parts: Sequence[Mapping[int, Axes]], mesh: AbstractMesh) -> Tensor:
-    """The axes of each factor. parts: those that operands and result have."""
+def product_axes(info: RuleInfo, parts: Sequence[Mapping[int, Axes]], mesh: AbstractMesh
+                 ) -> tuple[Tensor, list[list[Tensor]]]:
+    """(The axes of each factor, and for each operand those that its factors have on the way).
+    parts: those that operands and result have.
+    """
     own = _Product(info, mesh)
     tensors = [own.tensor(t, part) for t, part in enumerate(parts)]
     sizes = {f: float(factor.size) for f, factor in enumerate(info.factors)}
-    return {f: own.axes.merged(axes) for f, axes in own.split(tensors, sizes).items() if axes}
+    found = own.merged(own.split(tensors, sizes))
+    return found, [[*map(own.merged, way)] for way in own.ways]
 
 
 class _Product:
     """The factors of a product: batch, of the left operand and the result, of the right operand and
     the result, summed.
+
+    groups: the axes of those that groups have been taken off along, so far; ways: what each operand
+    was in whenever one was.
     """
 
     def __init__(self, info: RuleInfo, mesh: AbstractMesh) -> None:
@@ -40,6 +47,12 @@ class _Product:
         self.batch = sorted(left & right & out)
         self.free = (sorted((left - right) & out), sorted((right - left) & out))
         self.summed = sorted((left & right) - out)
+        self.groups: Tensor = {}
+        self.ways: list[list[Tensor]] = [[], []]
+
+    def merged(self, tensor: Tensor) -> Tensor:
+        """By the largest axes that those of a factor make, without copies."""
+        return {f: self.axes.merged(axes) for f, axes in tensor.items() if axes and f >= 0}
 
     def tensor(self, t: int, part: Mapping[int, Axes]) -> Tensor:
         found = {f: self.axes.primes(part.get(f, ())) for f, _, _ in self.info.places[t]}
@@ -65,6 +78,9 @@ class _Product:
 
     def rest(self, tensors: Sequence[Tensor], sizes: Sizes, group: Tensor) -> Tensor:
         """The axes of each factor where devices share tiles along those of a group."""
+        for way, tensor in zip(self.ways, tensors, strict=False):
+            way.append({f: self.groups.get(f, axes) for f, axes in tensor.items()})
+        self.groups = {**self.groups, **group}
         taken = frozenset().union(*group.values())
         inner = [{f: () if f in group else axes for f, axes in t.items()} for t in tensors]
         for tensor in inner:

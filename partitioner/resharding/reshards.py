@@ -264,6 +264,8 @@ class _Chooser:
     def take(self, planned: PlannedEquation, i: int, atom: Var, source: Var, need: Form) -> Var:
         """Operand i of an equation, brought to the layout in which the strategy takes it."""
         why = self.reasons.placeholder(planned, i, source)
+        for layout in self.search.ways.get((planned.members, i), ()):       # type: ignore
+            source = self.bring(atom, (layout, need[1]), planned.eqn.location, why, None, source)
         now = self.bring(atom, need, planned.eqn.location, why, None, source)
         if why in self.eqns[-1].reason.split("; "):
             self.brought[now] = self.reasons.open[-1]

@@ -73,3 +73,21 @@ def test_the_operand_moves_that_is_smaller(axes: dict[str, int], shapes: Any, sp
 def test_batch_goes_first_and_sums_last(axes: dict[str, int], text: str, specs: list[P], out: P,
                                         found: list[str]) -> None:
     assert exchanges(axes, text, SIZES[text], specs, out) == found
+
+
+@pytest.mark.parametrize("axes, text, shapes, specs, out, found", [
+    (GRID, ROWS, LARGE, [P("y"), P(None, "y")], P("x", "y"), ["all-gather y"]),
+    (GRID, ROWS, SMALL, [P("y"), P(None, "y")], P("y", "x"), ["all-gather y"]),
+    (CUBE, ROWS, SMALL, [P("y", "x"), P("y", "z")], P(("y", "z"), "x"),
+     ["all-gather y", "all-to-all z", "collective-permute x,z", "collective-permute x,z"]),
+    (CUBE, ROWS, SIZES[ROWS], [P("x", "y"), P("x", "z")], P("z", ("y", "x")),
+     ["all-gather y", "all-to-all x", "collective-permute x,z", "collective-permute y,z"]),
+    (GRID, "bik,kj->bij", SIZES["bik,kj->bij"], [P("x", "y"), P("x")], P(None, None, "y"),
+     ["all-gather x", "all-gather y", "all-to-all y", "collective-permute x,y"]),
+    (CUBE, BATCH, SIZES[BATCH], [P(None, "z", "x"), P("y", None, ("x", "z"))], P(None, "x", "z"),
+     ["all-gather x", "all-gather y", "all-gather z", "collective-permute x,z",
+      "collective-permute x,z"])])
+def test_operands_take_the_way_of_the_groups(axes: dict[str, int], text: str, shapes: Any,
+                                             specs: list[P], out: P, found: list[str]) -> None:
+    """What a group lacks is gathered before the devices of the group cut it."""
+    assert exchanges(axes, text, shapes, specs, out) == found
