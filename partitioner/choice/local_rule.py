@@ -20,7 +20,7 @@ from ..factors import Axes, RuleInfo, tensor_entries
 from .costs import parts_of
 from .decisions import Decision
 from .lookahead import LookaheadSearch, Ways
-from .products_of_xla import product_axes
+from .products_of_xla import ProductGroups
 from .strategies import Strategy
 
 AxesOf = dict[int, Axes]
@@ -54,7 +54,7 @@ def _strategy(decision: Decision, ways: Ways) -> Strategy | Decision:
         return decision
     mesh = decision.layouts.mesh
     if info.is_product and info.operands == 2:
-        axes_of, on_the_way = product_axes(info, parts, mesh)
+        axes_of, on_the_way = ProductGroups(info, mesh).run(parts)
         for i, way in enumerate(on_the_way):
             ways[decision, i] = _layouts(decision, i, way)
     else:

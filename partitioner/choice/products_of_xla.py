@@ -10,61 +10,20 @@ the layout of the result.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ...ir.meshes.mesh import AbstractMesh
-from ..factors import Axes, RuleInfo
-from ..redistribution.prime_axes import PrimeAxes
-
-COPIES = -1
-Tensor = dict[int, Axes]        # by factor, in the order of dimensions; last the axes of copies
-Sizes = Mapping[int, float]     # of factors, as a group of devices has them
+from ..factors import RuleInfo
+from .device_groups import COPIES, DeviceGroups, Sizes, Tensor, is_split
 
 
-def product_axes(info: RuleInfo, parts: Sequence[Mapping[int, Axes]], mesh: AbstractMesh
-                 ) -> tuple[Tensor, list[list[Tensor]]]:
-    """(The axes of each factor, and for each operand those that its factors have on the way).
-    parts: those that operands and result have.
-    """
-    own = _Product(info, mesh)
-    tensors = [own.tensor(t, part) for t, part in enumerate(parts)]
-    sizes = {f: float(factor.size) for f, factor in enumerate(info.factors)}
-    found = own.merged(own.split(tensors, sizes))
-    return found, [[*map(own.merged, way)] for way in own.ways]
-
-
-class _Product:
-    """The factors of a product: batch, of the left operand and the result, of the right operand and
-    the result, summed.
-
-    groups: the axes of those that groups have been taken off along, so far; ways: what each operand
-    was in whenever one was.
-    """
+class ProductGroups(DeviceGroups):
+    """The groups of a product. summed: the factors that both operands have and the result lacks."""
 
     def __init__(self, info: RuleInfo, mesh: AbstractMesh) -> None:
-        self.info, self.axes = info, PrimeAxes(mesh)
+        super().__init__(info, mesh)
         left, right, out = info.carried
-        self.batch = sorted(left & right & out)
-        self.free = (sorted((left - right) & out), sorted((right - left) & out))
         self.summed = sorted((left & right) - out)
-        self.groups: Tensor = {}
-        self.ways: list[list[Tensor]] = [[], []]
-
-    def merged(self, tensor: Tensor) -> Tensor:
-        """By the largest axes that those of a factor make, without copies."""
-        return {f: self.axes.merged(axes) for f, axes in tensor.items() if axes and f >= 0}
-
-    def tensor(self, t: int, part: Mapping[int, Axes]) -> Tensor:
-        found = {f: self.axes.primes(part.get(f, ())) for f, _, _ in self.info.places[t]}
-        return {**found, COPIES: self.axes.others(found.values())}
-
-    def count(self, tensor: Tensor, factors: Sequence[int]) -> int:
-        return math.prod([self.axes.count(tensor[f]) for f in factors])
-
-    def elements(self, tensor: Tensor, sizes: Sizes, split: bool = True) -> float:
-        """Elements of a block, or of the whole that a group has."""
-        return math.prod([sizes[f] / (self.axes.count(axes) if split else 1)
-                          for f, axes in tensor.items() if f >= 0])
 
     def split(self, tensors: Sequence[Tensor], sizes: Sizes) -> Tensor:
         """The axes of each factor for the devices of a group."""
@@ -76,26 +35,13 @@ class _Product:
                     return found
         return {f: tensors[2][f] for f in (*self.batch, *self.free[0], *self.free[1])}
 
-    def rest(self, tensors: Sequence[Tensor], sizes: Sizes, group: Tensor) -> Tensor:
-        """The axes of each factor where devices share tiles along those of a group."""
-        for way, tensor in zip(self.ways, tensors, strict=False):
-            way.append({f: self.groups.get(f, axes) for f, axes in tensor.items()})
-        self.groups = {**self.groups, **group}
-        taken = frozenset().union(*group.values())
-        inner = [{f: () if f in group else axes for f, axes in t.items()} for t in tensors]
-        for tensor in inner:
-            tensor[COPIES] = tuple([a for a in tensor[COPIES] if a not in taken])
-        found = self.split(inner, {f: n / self.axes.count(group.get(f, ()))
-                                   for f, n in sizes.items()})
-        return {**found, **group}
-
     # -- the cases -------------------------------------------------------------------------------
 
     def at_once(self, tensors: Sequence[Tensor], sizes: Sizes, strict: bool) -> Tensor | None:
         """All devices along factors of one kind."""
         left, right, out = tensors
         n = math.prod(map(self.axes.count, left.values()))
-        if n > 1 and out[COPIES] and _is_split(out):
+        if n > 1 and out[COPIES] and is_split(out):
             return None
 
         def full(tensor: Tensor, factors: Sequence[int]) -> bool:
@@ -119,13 +65,13 @@ class _Product:
         """All devices along factors of the result, or along summed ones if it is whole."""
         left, right, out = tensors
         n = math.prod(map(self.axes.count, left.values()))
-        if out[COPIES] and _is_split(out):
+        if out[COPIES] and is_split(out):
             return None
         for factors in (self.batch, *self.free):
             if self.count(out, factors) == n:
                 return {f: out[f] for f in factors}
         for one, other in ((right, left), (left, right)):
-            if (not _is_split(out) and self.count(one, self.summed) == n and not _is_split(other)
+            if (not is_split(out) and self.count(one, self.summed) == n and not is_split(other)
                     and self.elements(one, sizes, False) > self.elements(out, sizes, False)):
                 return {f: one[f] for f in self.summed}
         return None
@@ -152,7 +98,7 @@ class _Product:
 
     def as_batch(self, tensor: Tensor, other: Tensor, out: Tensor, t: int) -> Tensor | None:
         """An operand with batch factors as the result has them, and less of others if it must."""
-        if not _is_split(tensor):
+        if not is_split(tensor):
             return self.replicated(tensor, out, self.batch)
         n = math.prod(map(self.axes.count, tensor.values()))
         counts = {f: self.axes.count((out if f in self.batch else tensor)[f]) for f in tensor}
@@ -198,7 +144,7 @@ class _Product:
                 ) -> Tensor:
         """The other operand, gathered along the axes of a group."""
         found = self.gathered(other, own, out, group, sizes, t)
-        if found is None and _is_split(other):
+        if found is None and is_split(other):
             wanted = dict.fromkeys(other, ())
             used: set[str] = set()
             for f in sorted(other, key=self.summed.__contains__):       # the result comes first
@@ -208,7 +154,7 @@ class _Product:
                     used.update(axes)
             wanted[COPIES] = tuple([a for a in self.axes.all if a not in used and any(
                 [a in axes for axes in other.values()])])
-            if _is_split(wanted):
+            if is_split(wanted):
                 found = self.gathered(wanted, own, out, group, sizes, t)
         return self.replicated(other, out, [*group]) if found is None else found
 
@@ -216,7 +162,7 @@ class _Product:
                  ) -> Tensor | None:
         taken = {a for axes in group.values() for a in axes}
         n, counts = self.count(group, [*group]), {f: self.axes.count(a) for f, a in other.items()}
-        if not _is_split(other):
+        if not is_split(other):
             return None
         if other[COPIES] and counts[COPIES] % n == 0:
             for f in reversed(other):
@@ -266,7 +212,7 @@ class _Product:
         """The result that devices of a group compute their part of, for a sum over its axes."""
         taken, n = {a for axes in group.values() for a in axes}, self.count(group, [*group])
         copies = self.axes.count(out[COPIES])
-        if _is_split(out) and (not out[COPIES] or copies % n):
+        if is_split(out) and (not out[COPIES] or copies % n):
             alone = [t for t in (left, right) if any(
                 [axes for f, axes in t.items() if f >= 0 and f not in group])]
             if len(alone) == 1:
@@ -274,7 +220,7 @@ class _Product:
                 if all([out[f][:len(axes)] == axes for f, axes in kept.items()]):
                     out = {**kept, COPIES: self.axes.others(kept.values())}
                     copies = self.axes.count(out[COPIES])
-        if not _is_split(out):
+        if not is_split(out):
             return self.replicated(out, left, [*group])
         if out[COPIES] and copies % n == 0:
             parts = self.axes.parted(out[COPIES], n, copies // n)
@@ -295,44 +241,8 @@ class _Product:
     def without_copies(self, tensors: Sequence[Tensor], sizes: Sizes, strict: bool
                        ) -> Tensor | None:
         left, right, out = tensors
-        if _is_split(left) or _is_split(right) or not out[COPIES] or not _is_split(out):
+        if is_split(left) or is_split(right) or not out[COPIES] or not is_split(out):
             return None
         inner = {**out, COPIES: ()}
         return self.split([self.replicated(left, inner, ()), self.replicated(right, inner, ()),
                            inner], sizes)
-
-    # -- devices ---------------------------------------------------------------------------------
-
-    def replicated(self, tensor: Tensor, like: Tensor, group: Sequence[int]) -> Tensor:
-        """A whole tensor on the devices of the groups that these factors of another make."""
-        axes = tuple([a for f, axes in like.items() if f not in group for a in axes])
-        return {**dict.fromkeys(tensor, ()), COPIES: axes}
-
-    def renumbered(self, tensor: Tensor, like: Tensor, group: Sequence[int]) -> Tensor | None:
-        """A tensor on the devices of the groups that these factors of another make, counted in the
-        other's order.
-        """
-        found = self.axes.parted(sum([like[f] for f in like if f not in group], ()),
-                                 *map(self.axes.count, tensor.values()))
-        return None if found is None else dict(zip(tensor, found, strict=True))
-
-    def aligned(self, tensor: Tensor, like: Tensor, factors: Sequence[int],
-                counts: Sequence[int] = ()) -> Tensor | None:
-        """A tensor whose tiles along these factors are on the devices of another's. counts: of its
-        tiles along them, or along all.
-        """
-        own = {f: self.axes.count(axes) for f, axes in tensor.items()}
-        own.update(zip(own if len(counts) == len(own) else factors, counts, strict=False))
-        shaped = self.axes.parted(sum(tensor.values(), ()), *own.values())
-        if shaped is None:
-            return None
-        tensor = dict(zip(tensor, shaped, strict=True))
-        if all([tensor[f] == like[f] for f in factors]):
-            return tensor
-        inner = self.renumbered({f: () if f in factors else axes for f, axes in tensor.items()},
-                                like, factors)
-        return None if inner is None else {**inner, **{f: like[f] for f in factors}}
-
-
-def _is_split(tensor: Tensor) -> bool:
-    return any([axes for f, axes in tensor.items() if f >= 0])

@@ -1,0 +1,115 @@
+"""Groups of devices, as XLA's partitioner takes them off one after the other.
+
+Devices that share tiles along some factors of an equation make a group; what is left of the
+equation is split among the devices of one group in the same way. Operands and results are axes by
+factor, in parts of prime size, with those along which there are copies.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from ...ir.meshes.mesh import AbstractMesh
+from ..factors import Axes, RuleInfo
+from ..redistribution.prime_axes import PrimeAxes
+
+COPIES = -1
+Tensor = dict[int, Axes]        # by factor, in the order of dimensions; last the axes of copies
+Sizes = Mapping[int, float]     # of factors, as a group of devices has them
+
+
+def is_split(tensor: Tensor) -> bool:
+    """Is any dimension split?"""
+    return any([axes for f, axes in tensor.items() if f >= 0])
+
+
+class DeviceGroups:
+    """The groups that are taken off for an equation with two operands and a result.
+
+    batch: factors of all three; free: those of an operand and the result, by operand. groups: the
+    axes of those that groups have been taken off along, so far; ways: what each operand was in
+    whenever one was.
+    """
+
+    def __init__(self, info: RuleInfo, mesh: AbstractMesh) -> None:
+        self.info, self.axes = info, PrimeAxes(mesh)
+        left, right, out = info.carried
+        self.batch = sorted(left & right & out)
+        self.free = (sorted((left - right) & out), sorted((right - left) & out))
+        self.groups: Tensor = {}
+        self.ways: list[list[Tensor]] = [[], []]
+
+    def run(self, parts: Sequence[Mapping[int, Axes]]) -> tuple[Tensor, list[list[Tensor]]]:
+        """(The axes of each factor, and for each operand those that its factors have on the way).
+        parts: those that operands and result have.
+        """
+        tensors = [self.tensor(t, part) for t, part in enumerate(parts)]
+        found = self.split(tensors, {f: float(x.size) for f, x in enumerate(self.info.factors)})
+        return self.merged(found), [[*map(self.merged, way)] for way in self.ways]
+
+    def split(self, tensors: Sequence[Tensor], sizes: Sizes) -> Tensor:
+        """The axes of each factor for the devices of a group."""
+        raise NotImplementedError
+
+    def merged(self, tensor: Tensor) -> Tensor:
+        """By the largest axes that those of a factor make, without copies."""
+        return {f: self.axes.merged(axes) for f, axes in tensor.items() if axes and f >= 0}
+
+    def tensor(self, t: int, part: Mapping[int, Axes]) -> Tensor:
+        """An operand or the result, from the axes of its factors."""
+        found = {f: self.axes.primes(part.get(f, ())) for f, _, _ in self.info.places[t]}
+        return {**found, COPIES: self.axes.others(found.values())}
+
+    def count(self, tensor: Tensor, factors: Sequence[int]) -> int:
+        """Into how many tiles factors are split."""
+        return math.prod([self.axes.count(tensor[f]) for f in factors])
+
+    def elements(self, tensor: Tensor, sizes: Sizes, split: bool = True) -> float:
+        """Elements of a block, or of the whole that a group has."""
+        return math.prod([sizes[f] / (self.axes.count(axes) if split else 1)
+                          for f, axes in tensor.items() if f >= 0])
+
+    def rest(self, tensors: Sequence[Tensor], sizes: Sizes, group: Tensor) -> Tensor:
+        """The axes of each factor where devices share tiles along those of a group."""
+        for way, tensor in zip(self.ways, tensors, strict=False):
+            way.append({f: self.groups.get(f, axes) for f, axes in tensor.items()})
+        self.groups = {**self.groups, **group}
+        taken = frozenset().union(*group.values())
+        inner = [{f: () if f in group else axes for f, axes in t.items()} for t in tensors]
+        for tensor in inner:
+            tensor[COPIES] = tuple([a for a in tensor[COPIES] if a not in taken])
+        found = self.split(inner, {f: n / self.axes.count(group.get(f, ()))
+                                   for f, n in sizes.items()})
+        return {**found, **group}
+
+    # -- devices ---------------------------------------------------------------------------------
+
+    def replicated(self, tensor: Tensor, like: Tensor, group: Sequence[int]) -> Tensor:
+        """A whole tensor on the devices of the groups that these factors of another make."""
+        axes = tuple([a for f, axes in like.items() if f not in group for a in axes])
+        return {**dict.fromkeys(tensor, ()), COPIES: axes}
+
+    def renumbered(self, tensor: Tensor, like: Tensor, group: Sequence[int]) -> Tensor | None:
+        """A tensor on the devices of the groups that these factors of another make, counted in the
+        other's order.
+        """
+        found = self.axes.parted(sum([like[f] for f in like if f not in group], ()),
+                                 *map(self.axes.count, tensor.values()))
+        return None if found is None else dict(zip(tensor, found, strict=True))
+
+    def aligned(self, tensor: Tensor, like: Tensor, factors: Sequence[int],
+                counts: Sequence[int] = ()) -> Tensor | None:
+        """A tensor whose tiles along these factors are on the devices of another's. counts: of its
+        tiles along them, or along all.
+        """
+        own = {f: self.axes.count(axes) for f, axes in tensor.items()}
+        own.update(zip(own if len(counts) == len(own) else factors, counts, strict=False))
+        shaped = self.axes.parted(sum(tensor.values(), ()), *own.values())
+        if shaped is None:
+            return None
+        tensor = dict(zip(tensor, shaped, strict=True))
+        if all([tensor[f] == like[f] for f in factors]):
+            return tensor
+        inner = self.renumbered({f: () if f in factors else axes for f, axes in tensor.items()},
+                                like, factors)
+        return None if inner is None else {**inner, **{f: like[f] for f in factors}}
