@@ -19,7 +19,9 @@ from ...ir.types import Entries
 from ..factors import Axes, RuleInfo, tensor_entries
 from .costs import parts_of
 from .decisions import Decision
+from .device_groups import DeviceGroups
 from .lookahead import LookaheadSearch, Ways
+from .lookups_of_xla import LookupGroups
 from .products_of_xla import ProductGroups
 from .strategies import Strategy
 
@@ -53,14 +55,15 @@ def _strategy(decision: Decision, ways: Ways) -> Strategy | Decision:
     if decision.settled is not None and not any(whole.intersection(part) for part in parts):
         return decision
     mesh = decision.layouts.mesh
-    if info.is_product and info.operands == 2:
-        axes_of, on_the_way = ProductGroups(info, mesh).run(parts)
+    groups = _groups(info)
+    if groups is not None:
+        axes_of, on_the_way = groups(info, mesh).run(parts)
         for i, way in enumerate(on_the_way):
             ways[decision, i] = _layouts(decision, i, way)
     else:
         axes_of = _elementwise(info, parts, mesh)
     _move_axes(decision, axes_of, whole, parts)
-    if _indexed(info):
+    if _indexed(info) and groups is None:
         _use_idle_axes(info, axes_of, parts, decision.layouts.mesh)
     if any(a not in decision.layouts.mesh.shape for axes in axes_of.values() for a in axes):
         axes_of = _without_overlaps(axes_of)
@@ -76,6 +79,15 @@ def _strategy(decision: Decision, ways: Ways) -> Strategy | Decision:
             return found
         assert axes_of, "every equation can run on whole operands"
         axes_of.popitem()
+
+
+def _groups(info: RuleInfo) -> type[DeviceGroups] | None:
+    """The groups of devices in which an equation is split, if it is."""
+    if info.operands != 2 or len(info.maps) != 3:
+        return None
+    if info.is_product:
+        return ProductGroups
+    return LookupGroups if _indexed(info) and any(f.leaves_sum for f in info.factors) else None
 
 
 def _layouts(decision: Decision, i: int, way: Sequence[AxesOf]) -> list[Entries]:
