@@ -1,0 +1,50 @@
+"""Lookups that fill what lies outside, as JAX lowers them: a mask, a lookup inside, and a choice.
+
+XLA lays the mask out by itself, so that its indices may move twice.
+"""
+from __future__ import annotations
+
+import numpy as np
+
+from ...ir.ops.elementwise.bitwise import and_p
+from ...ir.ops.elementwise.comparison import ge_p, le_p
+from ...ir.ops.elementwise.select import select_n_p
+from ...ir.ops.indexing.common import GatherScatterMode
+from ...ir.ops.indexing.gather import fill_constant
+from ...ir.ops.movement.shape import broadcast_in_dim_p
+from ...ir.ops.reductions.reduction import reduce_and_p
+from ...ir.program import Atom, Literal
+from ...ir.rewriting.rewrite import Match, Rewrite
+from ...ir.types import array_type
+
+
+def _fills(m: Match) -> bool:
+    """Is it a lookup along one dimension that fills what lies outside?"""
+    return (m.mode is GatherScatterMode.FILL_OR_DROP and len(m.numbers.start_index_map) == 1
+            and m.indices.__class__ is not Literal)
+
+
+def _apart(m: Match) -> Atom:
+    given, out = m.indices.aval, m.eqn.outvars[0].aval
+    (d,) = m.numbers.start_index_map
+
+    def full(value: object, shape: tuple[int, ...], dtype: np.dtype) -> Atom:
+        return m.emit(broadcast_in_dim_p, Literal(value, array_type((), dtype)), shape=shape,
+                      broadcast_dimensions=(), sharding=None)
+    last = m.x.aval.shape[d] - m.sizes[d]
+    low, high = (full(np.asarray(n, given.dtype)[()], given.shape, given.dtype) for n in (0, last))
+    inside = m.emit(and_p, m.emit(ge_p, m.indices, low), m.emit(le_p, m.indices, high))
+    inside = m.emit(reduce_and_p, inside, axes=(len(given.shape) - 1,))
+    inside = m.emit(broadcast_in_dim_p, inside, shape=out.shape, sharding=None,
+                    broadcast_dimensions=tuple([k for k in range(len(out.shape))
+                                                if k not in m.numbers.offset_dims]))
+    found = m.emit(m.eqn.op, m.x, m.indices, **{
+        **m.eqn.params, "mode": GatherScatterMode.CLIP, "fill_value": None})
+    fill = np.asarray(fill_constant(out.dtype, m.fill), out.dtype)[()]
+    return m.emit(select_n_p, inside, full(fill, out.shape, out.dtype), found)
+
+
+FILL_APART = Rewrite(
+    "fill", """
+    out = gather x indices {dimension_numbers=numbers, slice_sizes=sizes, mode, fill_value=fill}
+    """, _apart, where=_fills, why="the mask is laid out by itself")
