@@ -122,22 +122,32 @@ class LookupGroups(DeviceGroups):
         return found
 
     def copied(self, tensor: Tensor, like: Tensor, group: Tensor) -> Tensor:
-        """A tensor of which each group of devices has a copy: a part of its copies if there are
-        enough, else of what is gathered.
+        """A tensor of which each group of devices has a copy: some of its copies, or if they are
+        too few, what dimensions have in more tiles than that leaves them.
         """
-        n, taken = self.count(group, [*group]), {a for axes in group.values() for a in axes}
-        for f in [COPIES, *[f for f in tensor if f >= 0]]:
-            if f >= 0:
-                tensor = {**tensor, f: (), COPIES: (*tensor[f], *tensor[COPIES])}
-            if not is_split(tensor):
-                break
-            if self.axes.count(tensor[COPIES]) % n == 0:
-                if taken.issubset(tensor[COPIES]):
-                    return tensor
-                parts = self.axes.parted(tensor[COPIES], n, self.axes.count(tensor[COPIES]) // n)
-                found = None if parts is None else self.renumbered(
-                    {**tensor, COPIES: parts[1]}, like, [*group])
-                if found is not None:
-                    return {**found, COPIES: (*found[COPIES], *self.axes.primes(
-                        [a for axes in group.values() for a in axes]))}
-        return self.replicated(tensor, like, ())
+        left = n = self.count(group, [*group])
+        taken = self.axes.primes([a for axes in group.values() for a in axes])
+        counts = {f: self.axes.count(axes) for f, axes in tensor.items()}
+        if counts[COPIES] % n == 0:
+            left, counts[COPIES] = 1, counts[COPIES] // n
+        else:
+            common = math.gcd(n, counts[COPIES])
+            left, counts[COPIES] = n // common, counts[COPIES] // common
+            for f in tensor:
+                lent = math.gcd(counts[f], left) if f >= 0 else 1
+                left, counts[f] = left // lent, counts[f] // lent
+        if left > 1 or not is_split(tensor):
+            return self.replicated(tensor, like, ())
+        kept = {f: self.axes.parted(axes, counts[f], self.axes.count(axes) // counts[f])
+                for f, axes in tensor.items() if f >= 0}
+        if None not in kept.values():
+            inner = {f: parts[0] for f, parts in kept.items() if parts}
+            if not {a for axes in inner.values() for a in axes}.intersection(taken):
+                rest = self.rest_of(tensor, inner)
+                return {**inner, COPIES: rest}
+        found = self.axes.parted(sum([like[f] for f in like if f not in group], ()),
+                                 *counts.values())
+        if found is None:
+            return self.replicated(tensor, like, ())
+        inner = dict(zip(counts, found, strict=True))
+        return {**inner, COPIES: (*inner[COPIES], *taken)}
