@@ -1,0 +1,73 @@
+"""The exchanges of one lookup of JAX 0.10.2, by the layouts of its operands and its result."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace.sharding import AxisType, NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+LINE, GRID, CUBE = {"x": 8}, {"x": 2, "y": 4}, {"x": 2, "y": 2, "z": 2}
+
+
+def rows_of(table: Any, i: Any) -> Any:
+    return table[i]
+
+
+def one_of_each(table: Any, i: Any) -> Any:
+    return jnp.take_along_axis(table, i[..., None], -1)[..., 0]
+
+
+def exchanges(axes: dict[str, int], f: Callable[..., Any], table: tuple[tuple[int, ...], P],
+              indices: tuple[tuple[int, ...], P], out: P) -> list[str]:
+    mesh = st.make_mesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
+    args = [st.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
+            for (shape, spec), dtype in ((table, "float32"), (indices, "int32"))]
+    compiled = st.jit(f, out_shardings=NamedSharding(mesh, out),
+                      compiler_options={"objective": "xla"}).lower(*args).compile()
+    return sorted([f"{r.kind} {','.join(sorted({a.partition(':')[0] for a in r.mesh_axes}))}"
+                   for r in compiled.collectives() for _ in range(r.count)])
+
+
+@pytest.mark.parametrize("axes, table, indices, out, found", [
+    (GRID, P("y"), P(("y", "x")), P(("x", "y")),
+     ["all-gather y", "collective-permute x,y", "reduce-scatter y"]),
+    (CUBE, P("z", ("x", "y")), P(("x", "z")), P("z", ("y", "x")),
+     ["all-gather x", "all-gather z", "collective-permute x,y", "collective-permute x,z",
+      "reduce-scatter z"]),
+    (CUBE, P("y", ("x", "z")), P(("x", "y")), P(("y", "z"), "x"),
+     ["all-gather x", "all-gather y", "all-to-all z", "collective-permute x,y",
+      "reduce-scatter y"])])
+def test_indices_lend_devices_what_copies_lack(axes: dict[str, int], table: P, indices: P, out: P,
+                                               found: list[str]) -> None:
+    assert exchanges(axes, rows_of, ((512, 64), table), ((64,), indices), out) == found
+
+
+@pytest.mark.parametrize("axes, table, indices, out, found", [
+    (GRID, P(("y", "x")), P("x"), P("x", "y"), ["all-gather x", "reduce-scatter y"]),
+    (CUBE, P(("x", "y")), P("z"), P(("x", "z"), "y"),
+     ["collective-permute x,z", "reduce-scatter x,y"]),
+    (CUBE, P(None, "z"), P(("z", "y", "x")), P("x", ("z", "y")),
+     ["all-gather z", "all-to-all x,y", "collective-permute x,y,z"])])
+def test_a_small_table_is_looked_up_where_it_is(axes: dict[str, int], table: P, indices: P, out: P,
+                                                found: list[str]) -> None:
+    assert exchanges(axes, rows_of, ((64, 64), table), ((256,), indices), out) == found
+
+
+@pytest.mark.parametrize("axes, shape, table, indices, out, found", [
+    (GRID, (64, 512), P(("x", "y")), P(("x", "y")), P(("y", "x")), ["collective-permute x,y"] * 2),
+    (GRID, (64, 512), P(None, ("y", "x")), P("x"), P(),
+     ["all-gather x", "all-gather x", "all-reduce x,y"]),
+    (CUBE, (64, 512), P("y", "z"), P(("z", "y")), P(("x", "y")),
+     ["all-reduce x", "collective-permute x,y,z", "collective-permute x,z",
+      "collective-permute x,z"]),
+    (LINE, (16, 32, 512), P("x"), P(None, "x"), P("x"), ["all-to-all x"] * 3),
+    (CUBE, (16, 32, 512), P(None, None, ("y", "z", "x")), P(None, "x"), P(("z", "y"), "x"),
+     ["all-gather x", "all-gather y,z", "reduce-scatter x,y,z"])])
+def test_what_lies_outside_is_masked_apart(axes: dict[str, int], shape: tuple[int, ...], table: P,
+                                           indices: P, out: P, found: list[str]) -> None:
+    assert exchanges(axes, one_of_each, (shape, table), (shape[:-1], indices), out) == found
