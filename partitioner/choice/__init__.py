@@ -39,7 +39,7 @@ Before: a RESOLVED program. After: per equation a strategy, or None where there 
     transitions  forward: how an equation may go on from the layouts of its operands
     clusters     values that must be decided together, by variable elimination
     lookahead    the search over a program
-    local_rule   instead of the search, by objective "xla": each equation by itself, as in XLA
+    xla          instead of the search, by objective "xla": each equation by itself, as in XLA
     sinking      whether an equation can run before a reshard of its operands
     comparisons  the strategies that were not taken, and what they would have cost
     reasons      the sentences for why an operand or a result is moved

@@ -13,5 +13,5 @@ and had the whole sum been wanted, f32[8,32]:
 `redistribute.py` makes the plan, with `shortest.py` and `between_tilings.py` for layouts without
 partial sums, and `partial_sums.py` for sums; `effects.py` says what a move does to a block,
 `moves.py` writes moves as equations, `joint_axes.py` treats mesh axes that always go together as
-one. `steps_of_xla.py` says which way XLA goes.
+one. `steps_of_xla.py` says which way XLA goes, by axes of prime size (`prime_axes.py`).
 """

@@ -10,7 +10,7 @@ from ...ir.ops.reductions.sorting import top_k_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.rewriting.inside import inside
 from ...ir.types import ArrayType, Entries
-from ..choice.local_rule import LocalRule
+from ..choice.xla.local_rule import LocalRule
 from ..cost.prices import Prices
 from ..factors import rule_info
 from ..propagation.resolved_types import brought, typed

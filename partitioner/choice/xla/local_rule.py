@@ -2,8 +2,8 @@
 
 Propagation (Shardy's, as here) decides the layout of every value; XLA then takes the equations one
 by one. Most run in the layout of their result, with operands resharded to it. Reductions run in the
-layout of their operands, and the sum is finished at once. Products have rules of their own
-(products_of_xla.py). There is no look-ahead and no cost.
+layout of their operands, and the sum is finished at once. Products and lookups have rules of their
+own (products.py, lookups.py). There is no look-ahead and no cost.
 """
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from ...ir.meshes.axes import axes_overlap, format_sub_axis
-from ...ir.meshes.mesh import BaseMesh
-from ...ir.rules.factor import HALO, INDEXED, ORDERED, PASS, REDUCE, REPLICATE
-from ...ir.types import Entries
-from ..factors import Axes, RuleInfo, tensor_entries
-from .costs import parts_of
-from .decisions import Decision
-from .device_groups import DeviceGroups
-from .lookahead import LookaheadSearch, Ways
-from .lookups_of_xla import LookupGroups
-from .products_of_xla import ProductGroups
-from .strategies import Strategy
+from ....ir.meshes.axes import axes_overlap, format_sub_axis
+from ....ir.meshes.mesh import BaseMesh
+from ....ir.rules.factor import HALO, INDEXED, ORDERED, PASS, REDUCE, REPLICATE
+from ....ir.types import Entries
+from ...factors import Axes, RuleInfo, tensor_entries
+from ..costs import parts_of
+from ..decisions import Decision
+from ..lookahead import LookaheadSearch, Ways
+from ..strategies import Strategy
+from .groups import DeviceGroups
+from .lookups import LookupGroups
+from .products import ProductGroups
 
 AxesOf = dict[int, Axes]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ...ir.meshes.mesh import AbstractMesh
-from ..factors import Axes, RuleInfo
-from ..redistribution.prime_axes import PrimeAxes
+from ....ir.meshes.mesh import AbstractMesh
+from ...factors import Axes, RuleInfo
+from ...redistribution.prime_axes import PrimeAxes
 
 COPIES = -1
 Tensor = dict[int, Axes]        # by factor, in the order of dimensions; last the axes of copies

@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ...ir.meshes.mesh import AbstractMesh
-from ..factors import RuleInfo
-from .device_groups import COPIES, DeviceGroups, Sizes, Tensor, is_split
+from ....ir.meshes.mesh import AbstractMesh
+from ...factors import RuleInfo
+from .groups import COPIES, DeviceGroups, Sizes, Tensor, is_split
 
 
 class ProductGroups(DeviceGroups):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 
-from ...ir.meshes.mesh import AbstractMesh
-from ...ir.rules.factor import INDEXED
-from ..factors import RuleInfo
-from .device_groups import COPIES, DeviceGroups, Sizes, Tensor, is_split
+from ....ir.meshes.mesh import AbstractMesh
+from ....ir.rules.factor import INDEXED
+from ...factors import RuleInfo
+from .groups import COPIES, DeviceGroups, Sizes, Tensor, is_split
 
 Group = tuple[list[Tensor], Tensor]     # (array, indices, result) as its devices have them; axes
 
