@@ -17,14 +17,12 @@ RECORDED = json.loads((GOLDEN / "xla_plans.json").read_text())
 
 UNEVEN = importlib.import_module("partition_uneven").NAMES
 
-# Rows 1 to 63 of 64, split over 8 devices unevenly; the order in which Shardy meets equations;
-# the places that compete for an axis in a product of three layouts.
+# Rows 1 to 63 of 64, split over 8 devices unevenly; the order in which Shardy meets equations.
 OTHERWISE = {
     "three-point stencil", "edges repeated", "difference with a first row",
     "associative scan", "linear recurrence",
     "mlp step, fsdp, activations left free", "block gradient, sequence parallel",
     "three layers in a scan, gradient, fsdp", "mixture of experts, top 1, gradient",
-    "mixture of experts, data x experts x tensor",
     "examples/transformer_scan.py",
     "two layers' step, sequence x tensor", "recomputed scan of layers, fsdp, small",
     "next-token loss, sequence split, gradient",
