@@ -19,9 +19,9 @@ from ...ir.types import array_type
 
 
 def _fills(m: Match) -> bool:
-    """Is it a lookup along one dimension that fills what lies outside?"""
+    """Is it a lookup of numbers along one dimension that fills what lies outside?"""
     return (m.mode is GatherScatterMode.FILL_OR_DROP and len(m.numbers.start_index_map) == 1
-            and m.indices.__class__ is not Literal)
+            and m.indices.__class__ is not Literal and isinstance(m.x.aval.dtype, np.dtype))
 
 
 def _apart(m: Match) -> Atom:
