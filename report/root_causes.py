@@ -20,6 +20,7 @@ from ..ir.source.wording import duration
 from ..partitioner.pipeline import Partitioned
 from .advice.changes import Argument, Change, Constrain, Result, pattern_of, row_of
 from .advice.code.changes import Rewritten
+from .advice.code.side_by_side import SideBySide
 from .advice.freedoms import Freedoms
 from .advice.trials import key_of
 from .equal_collectives import grouped
@@ -229,6 +230,8 @@ class _Rows:
         for c in changes:
             if isinstance(c, Argument):
                 found.add(self.text.get(c.index, ""))
+            elif isinstance(c, SideBySide) and c.arguments:
+                found |= {self.text.get(i, "") for i in c.arguments}
             elif isinstance(c, Result):
                 found |= {root for root in self.asked
                           if c.index in self.annotations[root].results}

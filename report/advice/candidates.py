@@ -29,7 +29,7 @@ from ..reasons.causes import Cause, sharding_key, where
 from ..reasons.explain_collective import Reasons
 from ..reasons.value_paths import Place
 from ..words import spec_text
-from .changes import Argument, Change, Constrain, Respec, Result, pattern_of, row_of, rows
+from .changes import Argument, Change, Constrain, Respec, Result, pattern_of, row_of, rows, tree_of
 from .charges import Charges
 from .code.changes import Rewritten, Site, sites
 from .code.seeds import Seed, seeds
@@ -152,7 +152,7 @@ class Candidates(PlacedResults):
             return self.taken_out(change)
         if not isinstance(change, Argument):
             return self.alike(change)
-        group = self.trees[change.name.partition("[")[0], self.partitioned.in_specs[change.index]]
+        group = self.trees[tree_of(change.name), self.partitioned.in_specs[change.index]]
         for shape in {self.inlined.invars[i].aval.shape for i in group}:
             if len(change.spec) > len(shape) or not is_layout(
                     self.mesh, shape, change.spec.padded(len(shape)).entries):
@@ -174,7 +174,7 @@ class Candidates(PlacedResults):
         found: dict[tuple[str, PartitionSpec], dict[int, str]] = {}
         for i, (name, spec) in enumerate(zip(
                 self.partitioned.traced.arg_names, self.partitioned.in_specs, strict=False)):
-            found.setdefault((name.partition("[")[0], spec), {})[i] = name
+            found.setdefault((tree_of(name), spec), {})[i] = name
         return found
 
     def beside(self, change: Constrain) -> tuple[Change, ...]:

@@ -160,6 +160,11 @@ def row_of(name: str) -> str:
     return base + (_DIGITS.sub("*", bracket + steps) if nested else bracket + steps)
 
 
+def tree_of(name: str) -> str:
+    """The tree of arguments to which a name belongs: `ws` for `ws[0]['o']`."""
+    return name.partition("[")[0]
+
+
 def rows(changes: Iterable[Change]) -> list[list[Change]]:
     """The changes as a person would write them: equal ones of arguments or results in one row
     together, likewise constraints after one line, and one change of several lines, such as what is

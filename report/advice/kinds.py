@@ -13,7 +13,7 @@ from ...ir.support.caches import cached
 from ..reasons.causes import Cause, where
 from ..words import spec_text
 from .candidates import Candidates
-from .changes import Argument, Change, Constrain, Respec, Result, row_of
+from .changes import Argument, Change, Constrain, Respec, Result, row_of, tree_of
 
 
 class Kinds:
@@ -133,6 +133,17 @@ class Kinds:
     def direct(self, changes: Sequence[Change]) -> bool:
         """Does some change concern the origin of the collective, what asked for it, or the code?"""
         return any(map(self.is_direct, changes))
+
+    def apart(self, changes: Sequence[Change], others: Iterable[Change]) -> bool:
+        """Are the others, of arguments and results, about something else: neither direct, nor of
+        arguments that are suspect, nor of a tree of arguments of which these are?
+        """
+        freedoms = self.candidates.freedoms
+        suspect = freedoms.unlike if freedoms is not None else frozenset()
+        trees = {tree_of(c.name) for c in changes if isinstance(c, Argument)}
+        return all(isinstance(c, Argument | Result) and not self.is_direct(c) and (
+            isinstance(c, Result) or c.index not in suspect and tree_of(c.name) not in trees)
+            for c in others)
 
     def is_direct(self, change: Change) -> bool:
         """Does the change concern the origin of the collective, what asked for it, or the code?"""

@@ -1,11 +1,11 @@
 """Ranks the suggestions for a collective: what each saves, less what it costs.
 
 A suggestion is worth the seconds of exchange that it saves; if it computes more instead, no more
-than it saves of a step. Saved computation counts for next to nothing, because splitting over more
-axes always saves some, whatever the mistake. (Where no argument gets further axes, half of the
-saved step time counts instead, if that is more, and all of it of changes of code, which split
-nothing.) It is worth less if the caller has to exchange instead, if memory or operations rise by
-over a tenth, and for anything beside the point:
+than it saves of a step. Saved computation counts for next to nothing, and for nothing where values
+are split further, because splitting over more axes always saves some, whatever the mistake. (Where
+no argument gets further axes, half of the saved step time counts instead, if that is more, and all
+of it of changes of code, which split nothing.) It is worth less if the caller has to exchange
+instead, if memory or operations rise by over a tenth, and for anything beside the point:
 
 - arguments get axes along dimensions along which most of what shares these is not split by them;
 - values are split further: over axes other than those of the collective, into more parts, or, where
@@ -19,16 +19,17 @@ Splitting further is not beside the point where an axis of the mesh does nothing
 again along it, and less is exchanged if it is used than by any change that does without it.
 
 Among suggestions of nearly equal worth the one with least effort comes first, then the one with
-fewest arguments; before all what is faster with less effort and takes no more of anything, and some
-rows of the table before more, if they save nearly as much. If the best one needs no further axes,
-those that do are left out.
+fewest arguments; before all what is faster with less effort and takes no more of anything, some
+rows of the table before more, if they save nearly as much, and what concerns the collective and
+saves nearly all that it takes before the same with more that concerns others. If the best one needs
+no further axes, those that do are left out.
 """
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from .changes import Argument, Change, Constrain, Respec, Result, row_of, rows
+from .changes import Argument, Change, Constrain, Respec, Result, row_of, rows, tree_of
 from .code.changes import Rewritten
 from .code.side_by_side import SideBySide
 from .kinds import Kinds
@@ -57,17 +58,17 @@ _EFFORT = {Constrain: 3, SideBySide: 1, Argument: 2, Result: 2}
 
 class Ranking:
     """Ranks suggestions for one collective. own: the part that it is, with its like, of what is
-    exchanged so at its line.
+    exchanged so at its line; seconds: that these take.
     """
 
-    def __init__(self, trials: Trials, kinds: Kinds, own: float) -> None:
-        self.trials, self.kinds, self.own = trials, kinds, own
+    def __init__(self, trials: Trials, kinds: Kinds, own: float, seconds: float) -> None:
+        self.trials, self.kinds, self.own, self.seconds = trials, kinds, own, seconds
         self.least = 0.0        # seconds of exchange of what does with the axes at hand
 
     def ranked(self, found: Sequence[Suggestion]) -> list[Suggestion]:
         """The best first."""
         base = self.trials.base.time
-        self.least = min([s._exchange for s in found if self.price(s) <= SOME and not (
+        self.least = min([s._exchange for s in found if self.price(s) <= _LITTLE_MORE and not (
             self.kinds.further(s.changes) or self.kinds.over(s.changes))], default=math.inf)
         # what takes much more for next to nothing is no suggestion
         left = [(self.worth(s), s) for s in dict.fromkeys(found)
@@ -94,15 +95,21 @@ class Ranking:
                 and self.effort(s) < self.effort(other))
 
     def suffices(self, s: Suggestion, other: Suggestion) -> bool:
-        """Is it some rows of arguments of several, and saves nearly what all save, for no more,
-        where the others are laid out unlike what they are read with?
+        """Is it the part of the other that concerns the collective, and saves nearly what this
+        takes; or some rows of arguments of several, where it saves nearly what all save for no
+        more, and the others are laid out unlike what they are read with?
         """
-        base = self.trials.base.time
-        return (set(s.changes) < set(other.changes) and self.avoids(s)
-                and all(isinstance(c, Argument) for c in other.changes)
+        if not set(s.changes) < set(other.changes):
+            return False
+        base, rest = self.trials.base, set(other.changes) - set(s.changes)
+        if self.kinds.apart(s.changes, rest):
+            return (self.kinds.direct(s.changes)
+                    and self.price(s) <= max(_LITTLE_MORE, self.price(other))
+                    and base.times.communication - s._exchange > self.seconds * _NEARLY)
+        return (self.avoids(s) and all(isinstance(c, Argument) for c in other.changes)
                 and self.price(s) <= max(SOME, self.price(other))
                 and self.kinds.unlike(s.changes, 1) < self.kinds.unlike(other.changes, 1)
-                and base - s.time > (base - other.time) * _NEARLY)
+                and base.time - s.time > (base.time - other.time) * _NEARLY)
 
     def worth(self, s: Suggestion) -> float:
         """Seconds, as said above."""
@@ -110,7 +117,8 @@ class Ranking:
         gain, saved = base.times.communication - s._exchange, base.time - s.time
         if s.flops > base.flops * SOME:          # exchanges that are bought with operations
             gain = min(gain, saved)
-        gain += max(0.0, saved - gain) * LITTLE
+        if not self.over(s):
+            gain += max(0.0, saved - gain) * LITTLE
         if self.fills(s):
             gain = max(gain, saved)
         if not self.over(s) and not self.kinds.splits(s.changes):
@@ -152,7 +160,7 @@ class Ranking:
         and leaves less to exchange than what does with the axes at hand?
         """
         axes = self.kinds.further(s.changes)
-        trees = {c.name.partition("[")[0] if isinstance(c, Argument) and self.kinds.further([c])
+        trees = {tree_of(c.name) if isinstance(c, Argument) and self.kinds.further([c])
                  else "" for c in s.changes}
         return (len(trees) == 1 and trees != {""} and s.flops * self.kinds.parts(axes) <= (
                     self.trials.base.flops * _LESS_WORK)

@@ -180,8 +180,8 @@ class _One(Ranking):
             trials.partitioned.local, search.topology)
                 if key_of(r) == key_of(record) and r.received_bytes == record.received_bytes]
         super().__init__(trials, kinds, sum(r.total for r, _ in same) / max(
-            1, trials.before.at.get(key_of(record), 0)) if same else 1.0)
-        self.seconds = sum(seconds * r.count for r, seconds in same)
+            1, trials.before.at.get(key_of(record), 0)) if same else 1.0,
+            sum(seconds * r.count for r, seconds in same))
         self.found: list[Suggestion] = []
         self.count = 0
         self.start = search.budget.left

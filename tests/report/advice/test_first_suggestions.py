@@ -113,6 +113,13 @@ def experts_beside_an_idle_axis(w, x, route):
     return jnp.einsum("egcd,gsec->gsd", jnp.einsum("egcf,efd->egcd", h, w["out"]), route)
 
 
+@case(struct((64, 1024, 16), "data"), struct((1024, 1152), "data"), struct((64, 1152), "data"),
+      struct((16, 1152)), struct((1152, 4608)), fix=r"^pass `pos` as P\(\) instead of P\('data'\)$",
+      reason="argument `pos`")
+def positions_split_as_a_batch_beside_an_idle_axis(x, pos, label, w, up):
+    return nn.gelu((x @ w + pos + label[:, None]) @ up)
+
+
 # -- code --
 
 @case(struct((8192, 4096), "d", mesh=LINE), mesh=LINE, fix="reduce before the exchange")
@@ -306,6 +313,30 @@ def test_a_change_is_of_the_program_whose_plan_is_taken() -> None:
     best = found.root_causes[0].groups[0][0].suggestions[0]
     assert "`with_sharding_constraint`" in best.text and best.time < 0.9 * found.time
     assert st.explain(best.apply())(*args).time == best.time
+
+
+@config.override(shardtrace_objective="time")
+def test_a_row_comes_before_the_same_row_with_another_layout_of_the_tokens() -> None:
+    mesh = AbstractMesh((4, 8), ("data", "expert"))
+
+    def experts(w: dict[str, st.Array], x: st.Array) -> st.Array:
+        scores = nn.softmax(x @ w["gate"])
+        chosen = nn.one_hot(jnp.argmax(scores, -1), 16)
+        place = jnp.cumsum(chosen, 0) * chosen
+        within = (chosen * (place <= 640))[:, :, None]
+        route = within * nn.one_hot(place.sum(-1).astype(np.int32), 640)[:, None, :]
+        h = nn.gelu(jnp.einsum("ecd,edf->ecf", jnp.einsum("td,tec->ecd", x, route), w["in"]))
+        y = jnp.einsum("ecf,efd->ecd", h, w["out"])
+        return jnp.einsum("ecd,tec->td", y, route * scores[:, :, None])
+
+    found = st.explain(experts, "h100")(
+        {"gate": struct((1024, 16), mesh=mesh),
+         "in": struct((16, 1024, 4096), "expert", mesh=mesh),
+         "out": struct((16, 4096, 1024), None, "expert", mesh=mesh)},
+        struct((8192, 1024), ("data", "expert"), mesh=mesh))
+    best = found.root_causes[0].groups[0][0].suggestions[0]
+    assert best.text == "pass `w['out']` as P('expert') instead of P(None, 'expert')"
+    assert best.received_bytes < 0.6 * found.received_bytes and best.peak_bytes < found.peak_bytes
 
 
 @config.override(shardtrace_objective="time")

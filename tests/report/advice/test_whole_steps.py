@@ -101,6 +101,19 @@ def another_layout_where_a_chain_is_widest(up, down, window, x):
     return jnp.abs(jnp.fft.fft(y, axis=0) * window)
 
 
+# rows of parts, though the sum behind them takes longer
+
+@case(struct((16, 1024, 2048), "data"), struct((2048, 6144), None, "model"),
+      struct((2048, 2048), "model"), reason="argument `wqkv`",
+      fix="^keep `wqkv` with rows of the 3 parts of dimension 1 side by side, instead of one part "
+          "behind the other$")
+def packed_columns_cut_into_three(x, wqkv, wo):
+    qkv = (x @ wqkv).reshape(16, 1024, 3, 16, 128)
+    q, k, v = qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2]
+    p = nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) * 128 ** -0.5)
+    return x + jnp.einsum("bhqk,bkhd->bqhd", p, v).reshape(16, 1024, 2048) @ wo
+
+
 # code, the computation it saves included
 
 @case(struct((1024, 64)), struct((65536, 1024), "data"),
