@@ -27,13 +27,14 @@ from .shard_map_bodies import axis_names
 
 BETWEEN = 32            # values from a value back to the gather that it is made of
 GATHERS = ("all_gather", "all_gather_invariant")
-_SUMS = ("psum", "psum_invariant", "pmax", "pmin")
+SUMS = ("psum", "psum_invariant")
+_EXCHANGES = (*GATHERS, *SUMS, "pmax", "pmin")
 SPLIT = "split over"     # in the memo of a body: by parameter, the axes over which that is split
 
 
 def behind(m: Match) -> list[Equation]:
-    """The equations that a value is made by from a gather, or from what joins parts, as far as they
-    are looked through.
+    """The equations that a value is made by from a gather, a sum over devices, or what joins parts,
+    as far as they are looked through.
     """
     found: dict[Var, Equation] = {}
     waiting = list(m.eqn.invars)
@@ -42,12 +43,12 @@ def behind(m: Match) -> list[Equation]:
         eqn = None if isinstance(a, Literal) or a in found else m.maker(a)
         if eqn is None or isinstance(a, Literal):
             continue
-        if eqn.op.name in GATHERS:
+        if eqn.op.name in (*GATHERS, *SUMS):
             found[a] = eqn
         elif eqn.op.collective is None and not eqn.op.subprograms:
             found[a] = eqn
             waiting += eqn.invars
-    known = any(e.op.name in (*GATHERS, "concatenate") for e in found.values())
+    known = any(e.op.name in (*GATHERS, *SUMS, "concatenate") for e in found.values())
     return list(found.values()) if known else []
 
 
@@ -118,23 +119,33 @@ class Blocks:
         """The equation of blocks along a factor."""
         operands: list[Atom] = []
         for a, dims in zip(eqn.invars, rule.operands, strict=True):
-            part = self.of(a)
             cut = [d for d, own in enumerate(dims) if f in own]
-            if part is not None and cut == [part[1]]:
-                operands.append(part[0])
-                continue
-            own = None if part is not None and cut or len(cut) > 1 or any(
-                dims[d][0] != f for d in cut) else self.alike(a, cut[0] if cut else None)
+            own = None if len(cut) > 1 or any(dims[d][0] != f for d in cut) else self.part(
+                a, cut[0] if cut else None)
             if own is None:
                 return None
             operands.append(own)
         shapes = [tuple([n // (self.count if f in own else 1) for n, own in zip(
             v.aval.shape, dims, strict=True)]) for v, dims in zip(
                 eqn.outvars, rule.results, strict=True)]
+        varying = frozenset[str]().union(*[a.aval.manual.varying for a in operands])
+        operands = [self.varying(a, varying) for a in operands]
         params = eqn.params if eqn.op.resize is None else eqn.op.resize(
             eqn.params, tuple([a.aval.shape for a in operands]), tuple(shapes))
         value = self.m.emit(eqn.op, *operands, **params)
         return value if value.aval.shape == shapes[0] else None
+
+    def varying(self, a: Atom, axes: frozenset[str]) -> Atom:
+        """An operand as one that varies over axes, as the others do."""
+        missing = axes - a.aval.manual.varying
+        return self.m.emit(OPS["pvary"], a, axes=tuple(sorted(missing))) if missing else a
+
+    def part(self, a: Atom, d: int | None) -> Atom | None:
+        """The block of an operand along a dimension (None: all of it); None if it has none."""
+        block = self.of(a)
+        if block is not None and d is not None:
+            return block[0] if block[1] == d else None
+        return self.alike(a, d)
 
     @property
     def count(self) -> int:
@@ -201,7 +212,7 @@ class Blocks:
             if eqn is None or eqn.op.effect or eqn.op.subprograms or (
                     not eqn.invars and eqn.op.evaluate is None):
                 return False             # of another device it is another, such as its number
-            if eqn.op.name not in (*GATHERS, *_SUMS):
+            if eqn.op.name not in _EXCHANGES:
                 waiting += eqn.invars
             elif eqn.params.get("axis_index_groups") is not None or not axes <= {*axis_names(eqn)}:
                 return False

@@ -1,8 +1,12 @@
-"""Rewrites of the user's code where a device reads one block of what it gathers.
+"""Rewrites of the user's code where a device reads one block of what it gathers or sums.
 
     NAME                  instead of                            written
     own first             each device's block of what is made   what is made of its own block
                           of a gather
+    own sum               each device's block of what is made   what is made of the block that a
+                          of a sum over devices                 psum_scatter gives it
+    swapped               a block, along another dimension, of  an all_to_all
+                          what is gathered
     smaller of one block  something smaller made of the one     the same made by the device that has
     first                 block that all read of a gather       it, and given to all
 
@@ -10,15 +14,46 @@ What is read as it is gathered is `one block` of rewrites.py.
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from ....ir.op import OPS
 from ....ir.program import Atom, Equation, Literal
 from ....ir.rewriting.rewrite import Match, Rewrite
-from .blocks import BETWEEN, GATHERS, Blocks, size_of
-from .rewrites import CodeChange, broadcast, by_device, fit, own_part, sources
+from ....ir.rules.factor import PASS
+from .blocks import BETWEEN, GATHERS, SUMS, Blocks, behind, size_of
+from .rewrites import (
+    GATHERED,
+    CodeChange,
+    axes_text,
+    broadcast,
+    by_device,
+    called,
+    expression,
+    fit,
+    own_part,
+    sources,
+)
 from .shard_map_bodies import axis_names
+
+# -- each device's own block ----------------------------------------------------------------------
+
+def _own(m: Match, names: Sequence[str], n: int) -> int | None:
+    """The dimension of which each of n devices takes its own block of what is read; None if it does
+    not.
+    """
+    read, cut = m.eqn.invars[0].aval.shape, m.eqn.outvars[0].aval.shape
+    dims = [d for d, (a, b) in enumerate(zip(read, cut, strict=True)) if a != b]
+    if len(names) != 1 or len(dims) != 1 or read[dims[0]] != n * cut[dims[0]]:
+        return None
+    for dim, a in enumerate(m.eqn.invars[1:]):
+        start = by_device(m, a, n, names)
+        wanted = np.arange(n) * cut[dim] if dim == dims[0] else 0
+        if start is None or (start != wanted).any():
+            return None
+    return dims[0]
 
 
 def _own_first(m: Match) -> Atom | None:
@@ -30,14 +65,111 @@ def _own_first(m: Match) -> Atom | None:
             found[0].aval.shape != m.eqn.outvars[0].aval.shape):
         return None
     block, d = found
-    n, names = blocks.count, axis_names(blocks.gather)
-    for dim, a in enumerate(m.eqn.invars[1:]):
-        start = by_device(m, a, n, names)
-        wanted = np.arange(n) * block.aval.shape[d] if dim == d else 0
-        if start is None or (start != wanted).any():
-            return None
+    if _own(m, axis_names(blocks.gather), blocks.count) != d:
+        return None
     return fit(m, block)
 
+
+class _OwnSums(Blocks):
+    """Makes each device's own block of what is made of a sum over devices, of the block of the sum.
+    made_of: by value and dimension its block; met: has the sum been come to?
+    """
+
+    def __init__(self, m: Match, total: Equation) -> None:
+        super().__init__(m, total)
+        self.total, self.met = total, False
+        self.made_of: dict[tuple[Atom, int], Atom | None] = {}
+
+    def part(self, a: Atom, d: int | None) -> Atom | None:
+        block = None if d is None else self.block(a, d)
+        return self.alike(a, d) if block is None else block
+
+    def block(self, a: Atom, d: int) -> Atom | None:
+        """The block of a value along a dimension; None of what is not made of the sum."""
+        if (a, d) not in self.made_of:
+            self.made_of[a, d] = None
+            eqn = None if len(self.made_of) > BETWEEN else self.m.maker(a)
+            self.made_of[a, d] = None if eqn is None else self.of_sum(eqn, d)
+        return self.made_of[a, d]
+
+    def of_sum(self, eqn: Equation, d: int) -> Atom | None:
+        """The block along a dimension of what an equation gives."""
+        if eqn is self.total:
+            return self.m.emit(
+                OPS["reduce_scatter"], eqn.invars[0], like=eqn, axis_index_groups=None,
+                axis_name=axis_names(eqn), axis_size=self.count, scatter_dimension=d, tiled=True)
+        op = eqn.op
+        if op.name == "pvary":
+            return self.block(eqn.invars[0], d)
+        if op.rule is None or op.collective is not None or op.multiple_results or op.subprograms:
+            return None
+        rule = op.factor_rule(tuple([a.aval.shape for a in eqn.invars]),
+                              (eqn.outvars[0].aval.shape,), eqn.params)
+        f = next(iter(rule.results[0][d]), -1)
+        if f < 0 or rule.factors[f].kind != PASS or rule.factors[f].blocked or (
+                rule.factors[f].size % self.count):
+            return None
+        cut = [self.block(a, k) for a, dims in zip(eqn.invars, rule.operands, strict=True)
+               for k, own in enumerate(dims) if f in own]
+        if all(x is None for x in cut):
+            return None
+        return self.of_blocks(eqn, rule, f)
+
+
+def _own_sum(m: Match) -> Atom | None:
+    total = _summed(m)
+    if total is None:
+        return None
+    sums = _OwnSums(m, total)
+    d = _own(m, axis_names(total), sums.count)
+    block = None if d is None else sums.block(m.value, d)
+    return None if block is None else fit(m, block)
+
+
+def _summed(m: Match) -> Equation | None:
+    """The sum over devices of which what is read is made."""
+    if m.program.op_names.isdisjoint(SUMS):
+        return None
+    total = next((e for e in behind(m) if e.op.name in SUMS), None)
+    return None if total is None or len(total.invars) > 1 or (
+        total.params.get("axis_index_groups") is not None) else total
+
+
+def _own_sum_code(m: Match) -> str:
+    total, source = _summed(m), m.maker(m.value)
+    if source is not None and source.op.name == "pvary":
+        source = m.maker(source.invars[0])
+    x = "" if total is None else called(m, total.invars[0])
+    if total is None or total is not source or not x or not expression(m.eqn):
+        return ""
+    names = axis_names(total)
+    d = _own(m, names, total.invars[0].aval.mesh.axis_size(names[0]))
+    return f"lax.psum_scatter({x}, \"{names[0]}\", scatter_dimension={d}, tiled=True)"
+
+
+def _swapped(m: Match) -> Atom | None:
+    n = m.x.aval.mesh.axis_size(m.names[0])
+    d = _own(m, tuple(m.names), n) if m.groups is None else None
+    if d is None or d == m.d:
+        return None
+    x = m.x
+    if not m.tiled:                  # the dimension of which each device has one element
+        x = m.emit(OPS["reshape"], x, new_sizes=(*x.aval.shape[:m.d], 1, *x.aval.shape[m.d:]),
+                   dimensions=None, sharding=None)
+    return fit(m, m.emit(OPS["all_to_all"], x, like=m.maker(m.whole), axis_index_groups=None,
+                         axis_name=tuple(m.names), axis_size=n, concat_axis=m.d,
+                         split_axis=d, tiled=True))
+
+
+def _swapped_code(m: Match) -> str:
+    x = called(m, m.x)
+    if not x or not m.tiled or not expression(m.eqn):
+        return ""
+    d = _own(m, tuple(m.names), m.x.aval.mesh.axis_size(m.names[0]))
+    return f"lax.all_to_all({x}, {axes_text(m)}, {d}, {m.d}, tiled=True)"
+
+
+# -- what is smaller of the one block that all read -----------------------------------------------
 
 @dataclass
 class _OneBlock:
@@ -104,6 +236,14 @@ ONE_BLOCK: tuple[CodeChange, ...] = (
         "own first", "out = dynamic_slice value *starts", _own_first,
         why="what each device takes is made of its own block, and nothing is exchanged"),
         "compute each device's own block of its own block instead of gathering", lambda m: ""),
+    CodeChange(Rewrite(
+        "own sum", "out = dynamic_slice value *starts", _own_sum,
+        why="each device receives the sum of the block that it reads, and no other"),
+        "sum only the block that each device reads", _own_sum_code),
+    CodeChange(Rewrite(
+        "swapped", GATHERED + "out = dynamic_slice whole *starts", _swapped,
+        why="each device receives the part that it reads"),
+        "exchange the parts that are read instead of gathering all", _swapped_code),
     CodeChange(Rewrite(
         "smaller of one block first",
         "out = dot_general|reduce_sum|reduce_max|reduce_min *operands", _one_smaller_first,

@@ -6,13 +6,8 @@
     top of rows           the largest of rows that are joined     the largest of each, then of these
     top instead of sort   the first, or last, of what is sorted   top_k
     product first         a product of rows that are read         the rows of the product
-    own sum               the own block of a sum over devices     a psum_scatter
-    swapped               a block, along another dimension, of    an all_to_all
-                          what is gathered
 """
 from __future__ import annotations
-
-import numpy as np
 
 from ....ir.op import OPS
 from ....ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
@@ -20,16 +15,7 @@ from ....ir.program import Atom, Equation
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.support.named_tuple import NamedTuple
 from .blocks import Blocks
-from .rewrites import (
-    GATHERED,
-    CodeChange,
-    alike,
-    axes_text,
-    by_device,
-    called,
-    expression,
-    fit,
-)
+from .rewrites import CodeChange, alike, fit
 
 _FEW = 4        # times as many there are at least of what is chosen
 _PLACES = {"argmax": "reduce_max", "argmin": "reduce_min"}
@@ -199,75 +185,6 @@ def _product_first(m: Match) -> Atom | None:
         **rows.params, "dimension_numbers": read, "slice_sizes": (1, *inner)}))
 
 
-# -- own blocks -----------------------------------------------------------------------------------
-
-def _starts(m: Match, n: int) -> list[np.ndarray | None]:
-    return [by_device(m, a, n, m.names) for a in m.eqn.invars[1:]]
-
-
-def _own(m: Match, whole: tuple[int, ...]) -> tuple[int, int] | None:
-    """The dimension of which each device takes its own block, and the number of devices. A reshape
-    may have made two of that dimension, of which the first numbers the blocks.
-    """
-    read, cut = m.eqn.invars[0].aval.shape, m.eqn.outvars[0].aval.shape
-    dims = [d for d, (a, b) in enumerate(zip(read, cut, strict=True)) if a != b]
-    if len(m.names) != 1 or len(dims) != 1:
-        return None
-    (d,) = dims
-    n = m.x.aval.mesh.axis_size(m.names[0])
-    if read[d] != n * cut[d] or read != whole and (
-            read != (*whole[:d], n, whole[d] // n, *whole[d + 1:])):
-        return None
-    for dim, start in enumerate(_starts(m, n)):
-        wanted = np.arange(n) * cut[d] if dim == d else 0
-        if start is None or (start != wanted).any():
-            return None
-    return d, n
-
-
-def _own_sum(m: Match) -> Atom | None:
-    own = _own(m, m.whole.aval.shape)
-    total = m.maker(m.whole)
-    if total is not None and total.op.name == "pvary":
-        total = m.maker(total.invars[0])
-    if own is None or total is None or total.params.get("axis_index_groups") is not None:
-        return None
-    d, n = own
-    found = m.emit(OPS["reduce_scatter"], m.x, like=total, axis_index_groups=None,
-                   axis_name=tuple(m.names), axis_size=n, scatter_dimension=d, tiled=True)
-    shape = m.eqn.outvars[0].aval.shape
-    if found.aval.shape != shape:
-        found = m.emit(OPS["reshape"], found, new_sizes=shape, dimensions=None, sharding=None)
-    return fit(m, found)
-
-
-def _own_sum_code(m: Match) -> str:
-    own, x = _own(m, m.whole.aval.shape), called(m, m.x)
-    if own is None or not x or not expression(m.eqn) or m.eqn.invars[0] is not m.whole:
-        return ""
-    return f"lax.psum_scatter({x}, {axes_text(m)}, scatter_dimension={own[0]}, tiled=True)"
-
-
-def _swapped(m: Match) -> Atom | None:
-    own = _own(m, m.whole.aval.shape) if m.groups is None and m.tiled else None
-    if own is None or own[0] == m.d:
-        return None
-    return fit(m, m.emit(OPS["all_to_all"], m.x, like=m.maker(m.whole), axis_index_groups=None,
-                         axis_name=tuple(m.names), axis_size=own[1], concat_axis=m.d,
-                         split_axis=own[0], tiled=True))
-
-
-def _swapped_code(m: Match) -> str:
-    own, x = _own(m, m.whole.aval.shape), called(m, m.x)
-    if own is None or not x or not expression(m.eqn):
-        return ""
-    return f"lax.all_to_all({x}, {axes_text(m)}, {own[0]}, {m.d}, tiled=True)"
-
-
-_OWN = "out = dynamic_slice whole *starts"
-_SUMMED = "whole = psum|psum_invariant x {axes=names}\n"
-_SUM_OF_OWN = ("each device receives the sum of the block that it reads, and no other",
-               "sum only the block that each device reads")
 SELECTIONS: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
         "top first", "out = top_k whole {axis, k}", _top_first,
@@ -292,17 +209,4 @@ SELECTIONS: tuple[CodeChange, ...] = (
         "out = dot_general rows w {dimension_numbers=dims}", _product_first,
         why="rows of the product are shorter, or it is made of fewer"),
         "multiply before rows are read instead of behind it", lambda m: ""),
-    *[CodeChange(Rewrite(name, f"{total}out = dynamic_slice {read} *starts", _own_sum,
-                         why=_SUM_OF_OWN[0]), _SUM_OF_OWN[1], _own_sum_code)
-      for name, read, total in (
-        ("own sum", "whole", _SUMMED),
-        ("own sum, varying", "whole",
-         "sum = psum_invariant x {axes=names}\nwhole = pvary sum\n"),
-        ("own sum, numbered", "rows", f"{_SUMMED}rows = reshape whole\n"),
-        ("own sum, numbered, varying", "rows",
-         f"{_SUMMED}invariant = reshape whole\nrows = pvary invariant\n"))],
-    CodeChange(Rewrite(
-        "swapped", GATHERED + _OWN, _swapped,
-        why="each device receives the part that it reads"),
-        "exchange the parts that are read instead of gathering all", _swapped_code),
 )

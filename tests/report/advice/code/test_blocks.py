@@ -8,6 +8,7 @@ import shardtrace as st
 from shardtrace.report.advice.code.changes import sites
 
 from ....user_files import user_file, user_module
+from .explained_code import changed_result, explained_code
 from .test_changes import HEAD, values_of
 
 SMALLER, PRODUCTS, REDUCED, OWN, ONE = (
@@ -207,3 +208,74 @@ args = (struct((8192, 64), "d"), struct((64, 8)))
             with st.config.override(shardtrace_executor="per_device"):
                 changed = np.asarray(suggestion.apply()(*placed))
             np.testing.assert_allclose(changed, wanted, rtol=2e-3, atol=2e-3)
+
+
+def own_rows(of: str) -> str:
+    return f"lax.dynamic_slice_in_dim({of}, lax.axis_index('d') * 128, 128)"
+
+
+# what each device takes of what is made of a sum over devices; the same in numpy, all blocks joined
+TAKEN = {
+    "a mean": (own_rows("lax.psum(x, 'd') / 8"), lambda total, w: total / 8),
+    "steps": (own_rows("jnp.tanh(lax.pmean(x, 'd')) * 2 + 1"),
+              lambda total, w: np.tanh(total / 8) * 2 + 1),
+    "a product": (own_rows("lax.psum(x, 'd') @ w"), lambda total, w: total @ w),
+    "two that all have": (own_rows("lax.psum(x, 'd') * w[0, 0] + jnp.arange(1024)[:, None]"),
+                          lambda total, w: total * w[0, 0] + np.arange(1024)[:, None]),
+    "rows by number": ("(lax.psum(x, 'd') / 8).reshape(8, 128, 64)[lax.axis_index('d')]",
+                       lambda total, w: total / 8)}
+
+
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("name", TAKEN)
+def test_own_rows_of_what_is_made_of_a_sum_are_made_of_the_own_rows_of_the_sum(
+        name, checked, tmp_path):
+    code, reference = TAKEN[name]
+    source = HEAD + f"""\
+def body(x, w):
+    return {code}
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=(P("d"), P()), out_specs=P("d"), check_vma={checked})
+args = struct((8192, 64), "d"), struct((64, 8))
+"""
+    with explained_code(tmp_path, source, "sum only the block that each") as (module, found, best):
+        assert best is not None and best.received_bytes <= 0.5 * found.received_bytes
+        x, w = values_of(module.args)
+        np.testing.assert_allclose(changed_result(best, module.args, [x, w]),
+                                   reference(x.reshape(8, 1024, 64).sum(0), w),
+                                   rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("code", [
+    "lax.cumsum(lax.psum(x, 'd'), 0)",                # of all rows
+    "jnp.flip(lax.psum(x, 'd'), 0)",                  # rows of another
+    "lax.psum(x, 'd') + x"])                          # of each device another
+def test_what_is_made_of_other_rows_of_a_sum_is_not_made_of_its_block(code, tmp_path):
+    source = HEAD + f"""\
+def body(x):
+    return {own_rows(code)}
+
+
+f, args = mapped(body), (struct((8192, 64), "d"),)
+"""
+    with explained_code(tmp_path, source, "sum only the block that each") as (_, found, best):
+        assert best is None and found.collectives
+
+
+def test_a_part_along_another_dimension_of_what_is_stacked_is_swapped(tmp_path):
+    """As buffers of tokens are, of which each device reads those for its experts."""
+    source = HEAD + """\
+def body(x):
+    return lax.all_gather(x, "d")[:, lax.axis_index("d")]
+
+
+f, args = mapped(body), (struct((64, 128, 64), "d"),)
+"""
+    with explained_code(tmp_path, source, "exchange the parts that are read") as (
+            module, found, best):
+        assert best is not None and best.received_bytes <= found.received_bytes / 7
+        (x,) = values_of(module.args)
+        np.testing.assert_array_equal(
+            changed_result(best, module.args, [x]).reshape(8, 8, 128, 64),
+            x.reshape(8, 8, 128, 64).swapaxes(0, 1))
