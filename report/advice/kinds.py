@@ -114,14 +114,21 @@ class Kinds:
         entries = found.entries.get(found.graph_tensor(var)) if var is not None else None
         return before | {str(a) for e in entries or () for a in e}
 
-    def finer(self, before: Sequence[PartitionSpec], after: Sequence[PartitionSpec]) -> bool:
-        """Are values of these layouts in more parts than they were before?"""
-        return any(self.parts(_axes(now)) > self.parts(_axes(was))
+    def finer(self, changes: Sequence[Change], before: Sequence[PartitionSpec],
+              after: Sequence[PartitionSpec]) -> bool:
+        """Are values of these layouts in more parts than they were before? Axes do not count that
+        an argument which the collective comes from has on another dimension with the changes.
+        """
+        specs = self.candidates.partitioned.in_specs
+        moved = {a for c in changes if isinstance(c, Argument) and self.is_direct(c)
+                 for _, a in _placed(c.spec) - _placed(specs[c.index]) if a in self.had(c)}
+        return any(self.parts(_axes(now) - moved) > self.parts(_axes(was) - moved)
                    for was, now in zip(before, after, strict=False))
 
     def splits(self, changes: Sequence[Change]) -> bool:
-        """Does some change split an argument over axes that did not split it?"""
-        return bool(self.further(changes))
+        """Does some change split an argument over axes that did not split it, into more parts?"""
+        return any(self.further([c]) and self.parts(_axes(c.spec)) > self.parts(self.had(c))
+                   for c in changes if isinstance(c, Argument))
 
     def size(self, changes: Sequence[Change]) -> int:
         """Bytes of the arguments and results whose layouts change."""
@@ -160,3 +167,8 @@ class Kinds:
 @cached(4096, "the mesh axes of specs")
 def _axes(spec: PartitionSpec) -> frozenset[str]:
     return frozenset([str(a) for e in spec.padded(len(spec)).entries for a in e])
+
+
+def _placed(spec: PartitionSpec) -> set[tuple[int, str]]:
+    """The mesh axes of a spec, with their dimensions."""
+    return {(d, str(a)) for d, e in enumerate(spec.padded(len(spec)).entries) for a in e}

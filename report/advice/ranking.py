@@ -9,7 +9,8 @@ instead, if memory or operations rise by over a tenth, and for anything beside t
 
 - arguments get axes along dimensions along which most of what shares these is not split by them;
 - values are split further: over axes other than those of the collective, into more parts, or, where
-  they or results get axes, so that less is computed;
+  they or results get axes, so that less is computed (but not by axes that the argument which the
+  collective comes from has on another dimension);
 - the collective, or part of it, remains, which weighs more;
 - none of the changes concerns what the collective comes from or, where the user requested it, what
   requested it, which weighs less; so does each further change. A further row of the table of

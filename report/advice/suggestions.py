@@ -329,7 +329,8 @@ class _One(Ranking):
                           self.trials.latency_of(tried),
                           left / max(1, self.trials.before.at.get(key, 0)),
                           new.memory.argument_bytes, self.kinds.finer(
-                              self.trials.partitioned.out_specs, tried.partitioned.out_specs),
+                              changes, self.trials.partitioned.out_specs,
+                              tried.partitioned.out_specs),
                           new.times.communication)
 
     def elsewhere(self, tried: Tried, left: int) -> bool:

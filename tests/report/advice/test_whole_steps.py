@@ -101,6 +101,32 @@ def another_layout_where_a_chain_is_widest(up, down, window, x):
     return jnp.abs(jnp.fft.fft(y, axis=0) * window)
 
 
+# an axis on the wrong dimension of one argument, for which all is computed or moved otherwise
+
+@case({"x": struct((256, 4096), None, "model"), "h": struct((1024, 4096), None, "model")},
+      struct((128, 512, 256), "data"), reason="argument `xs`",
+      fix=r"^pass `xs` as P\(None, 'data'\) instead of P\('data'\)$")
+def steps_split_instead_of_the_batch(w, xs):
+    def cell(c, x):
+        h, m = c
+        i, f, g, o = jnp.split(x @ w["x"] + h @ w["h"], 4, -1)
+        m = nn.sigmoid(f) * m + nn.sigmoid(i) * jnp.tanh(g)
+        return (nn.sigmoid(o) * jnp.tanh(m), m), m
+    zero = jnp.zeros((512, 1024))
+    return lax.scan(cell, (zero, zero), xs)[1]
+
+
+@case([{"up": struct((2048, 8192), "data", "model"), "bias": struct((8192,), "data"),
+        "down": struct((8192, 2048), "model", "data")} for _ in range(4)],
+      struct((64, 128, 2048), "data"), reason=r"argument `ps\[0\]\['bias'\]`",
+      fix=r"^pass all 4 `ps\[\*\]\['bias'\]` as P\('model'\) instead of P\('data'\)$")
+def a_bias_over_the_axis_of_the_batch(ps, x):
+    for p in ps:
+        y = x * lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6)
+        x = x + nn.gelu(y @ p["up"] + p["bias"]) @ p["down"]
+    return x
+
+
 # rows of parts, though the sum behind them takes longer
 
 @case(struct((16, 1024, 2048), "data"), struct((2048, 6144), None, "model"),
