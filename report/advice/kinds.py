@@ -117,11 +117,11 @@ class Kinds:
     def finer(self, changes: Sequence[Change], before: Sequence[PartitionSpec],
               after: Sequence[PartitionSpec]) -> bool:
         """Are values of these layouts in more parts than they were before? Axes do not count that
-        an argument which the collective comes from has on another dimension with the changes.
+        changes put on another dimension of an argument which the collective comes from.
         """
         specs = self.candidates.partitioned.in_specs
         moved = {a for c in changes if isinstance(c, Argument) and self.is_direct(c)
-                 for _, a in _placed(c.spec) - _placed(specs[c.index]) if a in self.had(c)}
+                 for a in _moved(c.spec, specs[c.index])}
         return any(self.parts(_axes(now) - moved) > self.parts(_axes(was) - moved)
                    for was, now in zip(before, after, strict=False))
 
@@ -169,6 +169,9 @@ def _axes(spec: PartitionSpec) -> frozenset[str]:
     return frozenset([str(a) for e in spec.padded(len(spec)).entries for a in e])
 
 
-def _placed(spec: PartitionSpec) -> set[tuple[int, str]]:
-    """The mesh axes of a spec, with their dimensions."""
-    return {(d, str(a)) for d, e in enumerate(spec.padded(len(spec)).entries) for a in e}
+def _moved(now: PartitionSpec, was: PartitionSpec) -> set[str]:
+    """The mesh axes that split a dimension, as they split another before."""
+    rank = max(len(now), len(was))
+    before = was.padded(rank).entries
+    return {str(a) for e, had in zip(now.padded(rank).entries, before, strict=True)
+            if e != had and e in before for a in e}

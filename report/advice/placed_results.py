@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Var
+from ...ir.rules.rule import ELEMENTWISE
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.types import Entries
 from ..reasons.causes import Cause
@@ -37,18 +38,26 @@ class PlacedResults(PlacedValues):
         return made.aval.entries if cause.move in moves else None
 
     def moves(self, i: int) -> tuple[list[Equation], Atom]:
-        """The moves that bring a result to its layout, and what they bring there."""
+        """The moves that bring a result to its layout, and what they bring there: the result, or
+        what it is made of element by element behind them, if nothing else reads that.
+        """
         moves, made = [], self.reasons.resharded.outvars[i]
-        while isinstance(made, Var) and (
-                move := self.reasons.made.get(made)) is not None and move.op is reshard_p:
-            moves.append(move)
-            made = move.invars[0]
-        return moves, made
+        found, shape = made, made.aval.shape
+        while isinstance(made, Var) and (eqn := self.reasons.made.get(made)) is not None:
+            of = [a for a in eqn.invars if a.aval.shape == shape]
+            if eqn.op is not reshard_p and (eqn.op.rule != ELEMENTWISE or len(of) != 1 or moves
+                                            or len(self.reasons.readers.get(of[0], ())) != 1):
+                break
+            made = of[0]
+            if eqn.op is reshard_p:
+                moves.append(eqn)
+                found = made
+        return moves, found
 
     @functools.cached_property
     def all_as_made(self) -> dict[Equation | None, tuple[Change, ...]]:
-        """By move of a result to its layout, all results that are moved to the layout that this one
-        is asked for in, each row as the first of it is made: whoever wrote the table of results
+        """By move of a result to its layout, this and all results that are moved to the layout that
+        it is asked for in, each row as the first of it is made: whoever wrote the table of results
         wrote that layout in several rows.
         """
         groups: dict[PartitionSpec, list[Change]] = {}
@@ -64,8 +73,7 @@ class PlacedResults(PlacedValues):
                 groups.setdefault(spec, []).append(
                     Result(i, name, spec_from_entries(entries), spec_text(spec)))
                 asked.update(dict.fromkeys(moves, spec))
-        together = {spec: tuple(group) for spec, group in groups.items() if len(group) > 1}
-        return {move: together[spec] for move, spec in asked.items() if spec in together}
+        return {move: tuple(groups[spec]) for move, spec in asked.items()}
 
     def of_result(self, i: int, axes: tuple[str, ...], wanted: Entries | None
                   ) -> Iterator[Change]:

@@ -236,6 +236,17 @@ def logits_returned_whole_beside_their_loss(x, w):
     return z, nn.logsumexp(z, -1).mean()
 
 
+@case(struct((16, 1024, 1024), "data"), {
+    **{n: struct((1024, 16, 64), None, "model") for n in "qkv"},
+    "o": struct((16, 64, 1024), "model")}, reason=r"out_shardings.*result \[1\]",
+    fix=r"^ask for result \[1\] as P\('data'\) in out_shardings instead of P\(\)$")
+@functools.partial(st.jit, out_shardings=(None, NamedSharding(MESH, P())))
+def a_mean_over_heads_returned_whole(x, w):
+    q, k, v = (jnp.einsum("bsm,mhd->bhsd", x, w[n]) for n in "qkv")
+    a = nn.softmax(jnp.einsum("bhsd,bhtd->bhst", q, k) / 8)
+    return x + jnp.einsum("bhst,bhtd,hdm->bsm", a, v, w["o"]), a.mean(1)
+
+
 def momenta(n: int) -> dict[str, list[dict[str, st.ShapeDtypeStruct]]]:
     return {name: table(n, up=(None, "model"), down=("model",)) for name in "mv"}
 
