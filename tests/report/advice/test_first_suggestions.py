@@ -242,7 +242,8 @@ def logits_returned_whole_beside_their_loss(x, w):
     fix=r"^ask for result \[1\] as P\('data'\) in out_shardings instead of P\(\)$")
 @functools.partial(st.jit, out_shardings=(None, NamedSharding(MESH, P())))
 def a_mean_over_heads_returned_whole(x, w):
-    q, k, v = (jnp.einsum("bsm,mhd->bhsd", x, w[n]) for n in "qkv")
+    y = x * lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6)
+    q, k, v = (jnp.einsum("bsm,mhd->bhsd", y, w[n]) for n in "qkv")
     a = nn.softmax(jnp.einsum("bhsd,bhtd->bhst", q, k) / 8)
     return x + jnp.einsum("bhst,bhtd,hdm->bsm", a, v, w["o"]), a.mean(1)
 
@@ -348,6 +349,15 @@ def test_a_row_comes_before_the_same_row_with_another_layout_of_the_tokens() -> 
     best = found.root_causes[0].groups[0][0].suggestions[0]
     assert best.text == "pass `w['out']` as P('expert') instead of P(None, 'expert')"
     assert best.received_bytes < 0.6 * found.received_bytes and best.peak_bytes < found.peak_bytes
+
+
+@config.override(shardtrace_objective="time")
+def test_a_result_that_is_divided_behind_its_move_is_soon_asked_for_as_it_is_made() -> None:
+    f, args, fix, *_ = CASES["a_mean_over_heads_returned_whole"]
+    found = st.explain(f, suggest_seconds=0.2)(*args)
+    dearest = max(found.collectives, key=lambda c: c.total_time)
+    assert dearest.search.tried < dearest.search.candidates / 2
+    assert re.search(fix, dearest.suggestions[0].text)
 
 
 @config.override(shardtrace_objective="time")
