@@ -16,6 +16,7 @@ from ...ir.meshes.mesh import AbstractMesh
 from ...ir.passes import DONATED, TEXT_ATTRIBUTES, Requests
 from ...ir.program import Program
 from ...ir.shardings.sharding import NamedSharding, Sharding
+from ...ir.spec import PartitionSpec
 from ...ir.types import ArrayType
 from ...ir.values.typeof import typeof
 from ...partitioner.cost.hardware import Hardware
@@ -155,11 +156,13 @@ class Changed(Jitted):
     def _trace(self, leaves: Sequence[Any], in_tree: Any, static: tuple[Any, ...]
                ) -> tuple[Program, Any, list[Any]]:
         mesh: AbstractMesh = self._mesh.abstract_mesh
-        if mesh.explicit_axes:
-            leaves = list(leaves)
-            for i, spec in self._arg_specs.items():
-                t = leaves[i] if isinstance(leaves[i], ArrayType) else typeof(leaves[i])
+        leaves = list(leaves)
+        for i, spec in self._arg_specs.items():
+            t = leaves[i] if isinstance(leaves[i], ArrayType) else typeof(leaves[i])
+            if mesh.explicit_axes:
                 leaves[i] = t.update(sharding=NamedSharding(mesh, spec.padded(t.ndim)))
+            elif not t.mesh.axis_names:         # what is pinned inside is on the mesh
+                leaves[i] = t.update(sharding=NamedSharding(mesh, PartitionSpec()))
         key = (in_tree, static, tuple(typeof(x) if not isinstance(x, ArrayType) else x
                                       for x in leaves))
         found = self._traces.get(key)
