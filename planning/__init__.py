@@ -4,7 +4,7 @@ A search over plans that is judged by what really runs. Read in this order:
 
     groups      values that are laid out as one
     model       what layouts of groups cost, as tables, at the partitioner's prices
-    memory      what a device holds at once, as sums over them
+    memory      what a device holds at its peak, for a choice of them
     solve       the cheapest choice: descent, and a mixed-integer program
     roles       which dimensions are the batch, the sequence, those of parameters
     named       data, FSDP, tensor, sequence parallelism and mixtures, as choices

@@ -1,83 +1,91 @@
-"""What a device holds at once, as a sum over the layouts of groups.
+"""What a device holds at its peak, for a choice of layouts.
 
-A point of a program holds the values that are read later, inside of a loop those around it too.
-Only values that are written to memory count (partitioner/cost/buffers.py). The points that hold
-most, if nothing were split, bound a choice of layouts; what a plan really holds at its peak is
-judged of whole plans (trials.py).
+A point of a program holds the values that are read later, inside of a loop those around it too; of
+an operand that is gathered the copy, from its first use to its last; and what an equation makes
+before it is summed. Only values that are written to memory count (partitioner/cost/buffers.py).
+What a plan really holds at its peak is judged of whole plans (trials.py).
 """
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..ir.program import Program, Var
-from ..ir.support.named_tuple import NamedTuple
-from ..partitioner.cost.buffers import buffers
+from ..partitioner.cost.buffers import Buffers, buffers
 from ..partitioner.regions import has_region
-from ..report.reasons.value_paths import inner_programs
+from ..report.reasons.value_paths import Path, inner_programs
 from .model import Model
 
-POINTS = 12                # that bound a choice
 
+class Memory:
+    """What is held at once in a model. The points of a program are numbered, those inside of a loop
+    before the loop itself; a value is held from one to another.
+    """
 
-class Held(NamedTuple):
-    """by_layout: per group the bytes that it holds in each of its layouts."""
-    by_layout: list[np.ndarray]
-    fixed: float = 0.0
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.count = 0
+        self.at: dict[tuple[Path, int], int] = {}
+        self.held: list[tuple[int, int, Var]] = []     # first point, last point, value
+        self.values: dict[Var, Var] = {}               # whose buffer an operand is
+        self._number(model.values.program, ())
+        self.bytes = [(s, e, model.number[model.values.of[v]], np.array(
+            [v.aval.nbytes / model.blocks(model.entries(v, x))
+             for x in model.layouts[model.number[model.values.of[v]]]])) for s, e, v in self.held]
 
-    def total(self, chosen: Sequence[int]) -> float:
-        """Bytes of a device, for a choice of layouts."""
-        return self.fixed + float(sum(c[n] for c, n in zip(self.by_layout, chosen, strict=True)))
+    def _number(self, program: Program, path: Path) -> None:
+        """Number the points of a program, and say from which to which its values are held."""
+        found: Buffers = buffers(program)
+        start = self.count
+        first = {v: start for v in program.invars} if not path else {}
+        last: dict[Var, int] = {}
+        for n, eqn in enumerate(program.eqns):
+            if has_region(eqn):
+                for step, inner in inner_programs(eqn, n):
+                    self._number(inner, (*path, step))
+            self.at[path, n] = here = self.count
+            self.count += 1
+            for a in eqn.invars:
+                if (v := found.of(a)) is not None:
+                    last[v] = here
+            for v in eqn.outvars:
+                if v not in found.fused and found.root.get(v, v) is v:
+                    first[v] = here
+        for a in program.outvars:
+            if (v := found.of(a)) is not None:
+                last[v] = self.count - 1
+        for v, s in first.items():
+            if v.aval.shape and v in self.model.values.of:
+                self.held.append((s, max(s, last.get(v, s)), v))
 
-
-def held_at_once(model: Model) -> list[Held]:
-    """The points that hold most, the first first."""
-    program = model.values.program
-    points = dict.fromkeys(map(tuple, _points(program, dict.fromkeys(program.invars))))
-    ranked = sorted(points, key=lambda p: -sum(v.aval.nbytes for v in p))
-    kept: list[tuple[Var, ...]] = []
-    for p in ranked:
-        if not any({*p} <= {*k} for k in kept):
-            kept.append(p)
-        if len(kept) == POINTS:
-            break
-    return [_held(model, p) for p in kept]
-
-
-def _held(model: Model, values: tuple[Var, ...]) -> Held:
-    found = [np.zeros(len(own)) for own in model.costs]
-    for v in values:
-        g = model.number[model.values.of[v]]
-        for n, layout in enumerate(model.layouts[g]):
-            parts = math.prod([model.mesh.axis_size(a) for axes in model.entries(v, layout)
-                               for a in axes])
-            found[g][n] += v.aval.nbytes / parts
-    return Held(found)
-
-
-def _points(program: Program, around: dict[Var, None]) -> Iterator[dict[Var, None]]:
-    """The values that each equation holds, in order, with those of the program around it."""
-    held = buffers(program)
-    last: dict[Var, int] = {}
-    for n, eqn in enumerate(program.eqns):
-        for a in eqn.invars:
-            source = held.of(a)
-            if source is not None:
-                last[source] = n
-    for a in program.outvars:
-        source = held.of(a)
-        if source is not None:
-            last[source] = len(program.eqns)
-    alive: dict[Var, None] = {}
-    for n, eqn in enumerate(program.eqns):
-        alive.update({v: None for v in eqn.outvars
-                      if v not in held.fused and held.root.get(v, v) is v})
-        now = around | alive
-        if has_region(eqn):
-            read = {v: None for a in eqn.invars if (v := held.of(a)) is not None}
-            for _, inner in inner_programs(eqn, n):
-                yield from _points(inner, now | read)
-        yield now
-        alive = {v: None for v in alive if last.get(v, n) > n}
+    def peak(self, chosen: Sequence[int]) -> float:
+        """Bytes of a device at most, for a choice of layouts."""
+        model = self.model
+        change = np.zeros(self.count + 1)
+        for s, e, g, own in self.bytes:
+            size = own[chosen[g]]
+            change[s] += size
+            change[e + 1] -= size
+        copies: dict[tuple[Var, int], list[int]] = {}
+        sizes: dict[tuple[Var, int], float] = {}
+        for n, node in enumerate(model.nodes):
+            taken = model.strategy(n, chosen)
+            for use in node.uses:
+                here = self.at[use.path, use.number]
+                eqn = use.equation
+                for t, number in enumerate((*taken.needs, *taken.results)):
+                    a = (*eqn.invars, *eqn.outvars)[t]
+                    if not isinstance(a, Var) or not a.aval.shape:
+                        continue
+                    blocks = model.blocks(model.table.table[number][0])
+                    g = model.number[model.values.of[a]]
+                    own = model.blocks(model.entries(a, model.layouts[g][chosen[g]]))
+                    if blocks < own:
+                        key = a, number
+                        sizes[key] = a.aval.nbytes / blocks
+                        copies.setdefault(key, []).append(here)
+        for key, where in copies.items():
+            change[min(where)] += sizes[key]
+            change[max(where) + 1] -= sizes[key]
+        return float(np.cumsum(change).max())

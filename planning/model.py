@@ -51,8 +51,11 @@ class Edge(NamedTuple):
 
 
 class Node(NamedTuple):
-    """An equation between groups. costs: of its strategies, by themselves."""
-    use: Use
+    """Equations between groups that are alike. strategies, costs: of all of them together, by
+    themselves.
+    """
+    uses: tuple[Use, ...]
+    strategies: list[Strategy]
     costs: np.ndarray
     edges: tuple[Edge, ...]
 
@@ -122,7 +125,7 @@ class Model:
             g = self.number[self.values.of[v]]
             size = math.prod(v.aval.shape) * v.aval.dtype.itemsize * self.prices.traffic * EVEN
             for n, layout in enumerate(self.layouts[g]):
-                self.costs[g][n] += size / self._blocks(layout)
+                self.costs[g][n] += size / self.blocks(layout)
 
     def _within(self) -> None:
         for use in self.values.within:
@@ -142,7 +145,7 @@ class Model:
             for n, layout in enumerate(self.layouts[g]):
                 have = self.entries(var, layout)
                 axes_of = {f: have[d] for f, d, _ in info.places[t] if have[d]}
-                cost = moved / self._blocks(have)
+                cost = moved / self.blocks(have)
                 if info.has_other_kinds:
                     done = self._finished(use, info, axes_of)
                     cost = math.inf if done is None else cost + done * use.runs
@@ -180,20 +183,20 @@ class Model:
         ordered = {f: axes_of[f] for f in sorted(axes_of)}
         return table, table.strategy(table.candidates.candidate(ordered), table.whole)
 
-    def _blocks(self, entries: Entries) -> int:
+    def blocks(self, entries: Entries) -> int:
+        """In how many blocks a layout splits a value."""
         return math.prod([self.mesh.axis_size(a) for axes in entries for a in axes])
 
     def _local(self, table: StrategyTable, strategy: Strategy) -> int:
         """The price of the local work of a strategy, where it is not a product."""
         shapes, numbers = self.table.shapes, (*strategy.needs, *strategy.results)
-        sizes = [math.prod(shapes[k][0]) * shapes[k][1] // self._blocks(self.table.table[n][0])
+        sizes = [math.prod(shapes[k][0]) * shapes[k][1] // self.blocks(self.table.table[n][0])
                  for k, n in zip(table.kinds, numbers, strict=True)]
         return local_cost(self.prices, 0, 1, sizes)
 
     def _nodes(self) -> list[Node]:
         """The tables of all equations between groups, of those that are alike once."""
-        counts: dict[tuple, int] = {}
-        found: dict[tuple, Use] = {}
+        found: dict[tuple, list[Use]] = {}
         for use in self.values.between:
             eqn = use.equation
             if eqn.op is sharding_constraint_p or use.info is None:
@@ -203,14 +206,12 @@ class Model:
                 (self.number[self.values.of[a]], self.values.dims[a], a in use.invariant,
                  self.readers.get((a, eqn.op.name, t))) if isinstance(a, Var) else None
                 for t, a in enumerate(atoms)]))
-            counts[key] = counts.get(key, 0) + 1
-            found.setdefault(key, use)
-        return [Node(node.use, node.costs * counts[key], tuple([
-                    e._replace(costs=e.costs * counts[key]) for e in node.edges]))
-                for key, use in found.items() if (node := self._node(use)) is not None]
+            found.setdefault(key, []).append(use)
+        return [node for uses in found.values() if (node := self._node(uses)) is not None]
 
-    def _node(self, use: Use) -> Node | None:
-        """The tables of an equation between groups."""
+    def _node(self, uses: Sequence[Use]) -> Node | None:
+        """The tables of equations between groups that are alike."""
+        use, count = uses[0], len(uses)
         info, eqn = use.info, use.equation
         assert info is not None
         atoms = (*eqn.invars, *eqn.outvars)
@@ -227,20 +228,20 @@ class Model:
             if info.is_product:
                 cost = float(s.cost)
             else:
-                cost = s.cost - self._local(table, s) + moved / self._blocks(
+                cost = s.cost - self._local(table, s) + moved / self.blocks(
                     self.table.table[numbers[largest]][0])
-            costs.append(cost * use.runs)
+            costs.append(cost * use.runs * count)
         edges = []
         for t in touched:
             var = atoms[t]
             assert isinstance(var, Var)
-            weight = float(use.runs)
+            weight = float(use.runs * count)
             if t < info.operands:
-                weight = use.outside if var in use.invariant else use.runs
+                weight = count * (use.outside if var in use.invariant else use.runs)
                 weight /= self.readers[var, eqn.op.name, t]
             edges.append(self._edge(var, [(*s.needs, *s.results)[t] for s in found],
                                     t < info.operands, weight))
-        return Node(use, np.array(costs), tuple(edges))
+        return Node(tuple(uses), found, np.array(costs), tuple(edges))
 
     def _strategies(self, instance: OpInstance, use: Use, info: RuleInfo) -> list[Strategy]:
         key = instance, use.equation.types
@@ -296,6 +297,14 @@ class Model:
         return memo[key]
 
     # -- what a choice costs -----------------------------------------------------------------------
+
+    def strategy(self, n: int, chosen: Sequence[int]) -> Strategy:
+        """The strategy that is best for equation n, for a choice of layouts."""
+        node = self.nodes[n]
+        total = node.costs
+        for e in node.edges:
+            total = total + e.costs[e.row, chosen[e.group]]
+        return node.strategies[int(total.argmin())]
 
     def node_costs(self, n: int, chosen: Sequence[int], free: int = -1) -> np.ndarray:
         """What equation n costs by its best strategy: for each layout of group `free` (-1: once),

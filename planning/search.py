@@ -3,7 +3,8 @@
     1  the plans that have names, and the best that each leads to
     2  the cheapest choice of layouts in the model, by the mixed-integer program (solve.py)
     3  of small programs every way to lay out the arguments
-    4  the arguments of the best plan so far changed one group at a time, while that helps
+    4  the arguments of the best plans so far changed one group at a time, while that helps; under a
+       limit of memory first of those that take little time and nearly keep to it
     5  the state of an optimizer split where its parameter is whole (states.py)
     6  values that are brought to a layout inside, as few as it takes
 
@@ -16,14 +17,15 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from ..ir.program import Program, Var
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.support.named_tuple import NamedTuple
 from ..ir.support.progress import counted
 from .groups import Group, Groups, uses
-from .memory import Held, held_at_once
+from .memory import Memory
 from .model import GroupLayout, Model, group_layouts
 from .named import named_plans
 from .roles import Roles
@@ -31,18 +33,20 @@ from .solve import descend, solve
 from .states import states_of, with_split_states
 from .trials import Plan, Realised, Trial, Trials
 
-EFFORT = 12_000            # equations that are partitioned in all trials together
+EFFORT = 200_000           # equations that are partitioned in all trials together
 EACH = 150                 # that any trial counts besides those of the program
-FEWEST, LEAST = 32, 8      # trials, of a program of so many equations at most, and of any
-LONGEST = 32_000
+FEWEST, LEAST = 128, 64    # partitions, of a program of so many equations at most, and of any
+LONGEST, MOST = 128_000, 400
+COMPARED = 16              # partitions that a plan counts for, where every layout is tried
 EVERY = 4_000              # equations in all trials of every way to lay out the arguments
 FAR = 6.0                  # times the cost of the best: how far behind none of a large program is
 NEAR = 2.0                 # and how near is tried in several ways
 FEW = 4                    # plans that hold least, of which the lightest collectives are tried
 STATED = 3                 # plans with names of which states are split further
 SAME = 1.001               # a time is as good as one that is less by this factor
-ABOVE = (1.001, 1.1, 1.5)  # times what each point holds at least, taken by itself
-TIGHTER = (1.0, 0.7, 0.5, 0.3, 0.15, 0.08)     # limits of memory of the model, beside the real one
+ASIDE = 1.05               # times the time of the best, from which on a choice is tried in one way
+PATIENCE = 3               # plans in a row whose changes lead to nothing better
+EXCESS = 8                 # power to which what is above the limit of memory counts
 
 
 class Rival(NamedTuple):
@@ -79,12 +83,13 @@ class Search:
         self.roles = Roles(self.groups)
         self.realised = Realised(self.model, pinned, pinned_results)
         self.equations = max(1, sum(1 for _ in uses(self.program)))
-        self.budget = max(EFFORT // (self.equations + EACH),
+        self.budget = max(min(MOST, EFFORT // (self.equations + EACH)),
                           max(LEAST, min(FEWEST, LONGEST // self.equations)))
         self.names = named_plans(self.model, self.roles)
         self.arguments = frozenset(g for g, group in enumerate(self.model.groups)
                                    if group.holds_argument)
-        self.found: list[Trial] = []
+        self.found: dict[Plan, Trial] = {}
+        self.choices: dict[Plan, tuple[tuple[int, ...], int]] = {}
 
     def _allowed(self, group: Group, layout: GroupLayout) -> bool:
         """Is a layout compatible with the given spec of the group's arguments or results?"""
@@ -97,8 +102,8 @@ class Search:
 
     @property
     def left(self) -> int:
-        """How many plans may still be tried."""
-        return self.budget - len(self.trials.found)
+        """How many partitions may still be made."""
+        return self.budget - self.trials.made_so_far
 
     @functools.cached_property
     def starts(self) -> list[tuple[int, ...]]:
@@ -116,16 +121,20 @@ class Search:
     def run(self) -> Outcome:
         """The answer. Its trial may not fit into memory, where none was found that does."""
         starts = self.starts
-        best_start = starts[0]
-        answer = solve(self.model, best_start)
-        self.try_choice(answer.chosen if answer else best_start)
-        within = self.within(best_start)
+        answer = solve(self.model, starts[0])
+        self.try_choice(answer.chosen if answer else starts[0])
         rivals = self.rivals()
         every = self.every_argument()
         for chosen in starts[:4]:
             if self.left > 0:
-                self.try_choice(chosen)
-        self.better(within or (answer.chosen if answer else best_start))
+                self.try_choice(chosen, (0, 2))
+        if self.binds:
+            self.bring_within()
+            self.better(self.merit, self.left // 4)
+        self.better(lambda t: t.rank)
+        self.bring_within()
+        if self.best.plan in self.choices:
+            self.try_choice(self.choices[self.best.plan][0])
         rivals = self.split_states(rivals)
         best = self.fewer(self.best)
         if not best.fits:
@@ -135,56 +144,47 @@ class Search:
 
     @property
     def best(self) -> Trial:
-        return min(self.found, key=lambda t: t.rank)
+        return min(self.found.values(), key=lambda t: t.rank)
+
+    @property
+    def binds(self) -> bool:
+        """Is there a plan that takes less time than the best but does not fit?"""
+        best = self.best
+        return not best.fits or any(
+            t.figures.time < best.figures.time for t in self.found.values())
 
     @property
     def lightest(self) -> list[Trial]:
         """Those that hold least, where none fits."""
-        return sorted(self.found, key=lambda t: t.rank)[:FEW]
+        return sorted(self.found.values(), key=lambda t: t.rank)[:FEW]
 
     # -- candidates --------------------------------------------------------------------------------
 
-    def try_choice(self, chosen: Sequence[int], few: bool = False) -> Trial | None:
-        """The best plan that stands for a choice of layouts; few: of those alone that say most."""
-        plans = self.realised.plans(chosen)
-        return self.try_plans(plans[2:3] if few and len(plans) > 2 else plans)
+    def try_choice(self, chosen: Sequence[int], forms: Iterable[int] = range(6)) -> Trial | None:
+        """The best plan that stands for a choice of layouts, of these forms."""
+        plans, forms = self.realised.plans(chosen), list(forms)
+        for form in forms:
+            self.choices.setdefault(plans[form], (tuple(chosen), form))
+        return self.try_plans([plans[form] for form in forms])
 
     def try_plans(self, plans: Sequence[Plan]) -> Trial | None:
         found = [t for p in plans if (t := self.trials.trial(p)) is not None]
-        self.found += found
+        self.found |= {t.plan: t for t in found}
         return min(found, key=lambda t: t.rank, default=None)
 
-    def within(self, start: Sequence[int]) -> tuple[int, ...] | None:
-        """A choice of layouts whose plan keeps to the limit of memory, if there is a limit."""
-        limit = self.trials.limit
-        if not limit:
-            return None
-        held = held_at_once(self.model)
-        chosen: tuple[int, ...] | None = None
-        for share in TIGHTER:
-            if self.found and self.best.fits:
-                return chosen
-            answer = solve(self.model, start, {}, held, limit * share)
-            if answer is None:
-                break
-            if answer.chosen != chosen:
-                chosen = answer.chosen
-                self.try_choice(chosen)
-        if not self.best.fits:
-            chosen = self.least(start, held) or chosen
-        return chosen
+    @functools.cached_property
+    def memory(self) -> Memory:
+        return Memory(self.model)
 
-    def least(self, start: Sequence[int], held: Sequence[Held]) -> tuple[int, ...] | None:
-        """A choice of layouts with nearly the least memory, for the message where no plan keeps the
-        limit.
+    def bring_within(self) -> None:
+        """Plans that take less time than the best, but do not fit: the nearest few with collectives
+        that keep to the limit of memory.
         """
-        floor = max((h.total([int(c.argmin()) for c in h.by_layout]) for h in held), default=0.0)
-        for above in ABOVE:
-            answer = solve(self.model, start, {}, held, floor * above)
-            if answer is not None:
-                self.try_choice(answer.chosen)
-                return answer.chosen
-        return None
+        limit, best = self.trials.limit, self.best
+        above = [t for t in self.found.values() if not t.fits and (
+            not best.fits or t.figures.time < best.figures.time)] if limit else []
+        for t in sorted(above, key=self.merit)[:FEW]:
+            self.found[t.plan] = self.trials.within(t)
 
     def rivals(self) -> tuple[Rival, ...]:
         """The plans that have names."""
@@ -193,19 +193,17 @@ class Search:
         cost = {n.name: self.model.cost(n.chosen) for n in self.names}
         # one job for all axes first; of mixtures the most promising, or those that hold least
         heavy = bool(self.found) and not self.best.fits
-        held = held_at_once(self.model) if heavy else ()
-        weigh = {n.name: max([h.total(n.chosen) for h in held], default=cost[n.name])
-                 for n in self.names}
+        weigh = {n.name: self.memory.peak(n.chosen) if heavy else cost[n.name] for n in self.names}
         ranked = sorted(self.names, key=lambda n: (not heavy and " x " in n.name, weigh[n.name]))
         least, large = min(cost.values()), self.budget <= FEWEST
-        before, found = len(self.trials.found), []
+        enough, found = self.left // 2, []
         for n in counted(ranked, "plans that have names"):
             trial = None
             if ((not large or heavy or cost[n.name] <= FAR * least)
-                    and len(self.trials.found) - before < 2 * self.budget // 3):
-                plans = self.realised.plans(n.chosen)
+                    and self.left > enough):
                 far = large and cost[n.name] > NEAR * least
-                trial = self.try_plans(plans[:3:2] if heavy else plans[2 if far else int(large):3])
+                trial = self.try_choice(n.chosen, (0, 2) if heavy else range(
+                    2 if far else int(large), 3))
             found.append(Rival(n.name, trial, cost[n.name] / 10 ** 18))
         return tuple(sorted(found, key=lambda r: (
             r.trial is None, r.trial.rank if r.trial else (), r.cost)))
@@ -220,44 +218,78 @@ class Search:
             group = Group(v, tuple(v.aval.shape))
             choices.append([spec_from_entries(x) for x in group_layouts(group, self.trials.mesh)])
         count = math.prod(map(len, choices))
-        if count > max(self.left, EVERY // self.equations):
+        if count > max(self.left // COMPARED, EVERY // self.equations):
             return False
         results = tuple(self.results)
         self.try_plans([Plan(own, results) for own in itertools.product(*choices)])
         return True
 
-    def better(self, chosen: Sequence[int]) -> None:
-        """Change the arguments of the best plan, one group at a time, while that helps."""
-        order = sorted(self.arguments, key=lambda g: (-sum(
-            math.prod(v.aval.shape) * v.aval.dtype.itemsize for v in self.model.groups[g].members
-            if v in self.program.invars), g))
-        own = list(chosen)
-        for g in order:
-            if len(self.model.layouts[g]) < 2:
-                continue
+    def better(self, merit: Callable[[Trial], Any], spared: int = 0) -> None:
+        """Climb from the best plan, and then from others that were known before, the best first,
+        until some in a row lead to none that is better than all. spared: partitions that are left
+        over.
+        """
+        starts = sorted([self.found[p] for p in self.choices if p in self.found], key=merit)
+        done: set[tuple[int, ...]] = set()
+        behind = 0
+        for start in starts:
+            if behind == PATIENCE or self.left <= spared:
+                break
+            if self.choices[start.plan][0] not in done:
+                top = min(map(merit, self.found.values()))
+                behind += not self.climb(start, merit, done, spared) < top
+
+    def climb(self, best: Trial, merit: Callable[[Trial], Any], done: set[tuple[int, ...]],
+              spared: int) -> Any:
+        """Try each layout of arguments that promises most, and keep what is better. Returns the
+        merit of the best.
+        """
+        own, form = self.choices[best.plan]
+        done.add(own)
+        for g, n in self.moves(own, best):
+            if self.left <= spared:
+                break
+            other = descend(self.model, [*own[:g], n, *own[g + 1:]], self.arguments)
+            for each in dict.fromkeys((form, 2, 0)):
+                found = self.try_choice(other, (each,))
+                if found is not None and merit(found) < merit(best):
+                    best = found
+                    own, form = self.choices[best.plan]
+                elif found is None or found.figures.time > ASIDE * best.figures.time:
+                    break
+        return merit(best)
+
+    def merit(self, trial: Trial) -> float:
+        """The time of a plan, more of it for what is above the limit of memory."""
+        return self.weighed(trial.figures.time, trial.figures.peak_bytes)
+
+    def weighed(self, time: float, peak: float) -> float:
+        limit = self.trials.limit
+        return time * max(1.0, peak / limit) ** EXCESS if limit else time
+
+    def moves(self, own: Sequence[int], best: Trial) -> list[tuple[int, int]]:
+        """Other layouts of arguments, the most promising two of each and overall first."""
+        scale = best.figures.peak_bytes / self.memory.peak(own)
+        found = []
+        for g in sorted(self.arguments):
             ranked = []
             for n in range(len(self.model.layouts[g])):
                 if n != own[g]:
-                    other = [*own[:g], n, *own[g + 1:]]
-                    other = descend(self.model, other, self.arguments)
-                    ranked.append((self.model.cost(other), other))
-            for _, other in sorted(ranked)[:2]:
-                if self.left <= 0:
-                    return
-                before = self.best
-                self.try_choice(other, few=True)
-                if self.best.rank < before.rank:
-                    own = other
+                    other = descend(self.model, [*own[:g], n, *own[g + 1:]], self.arguments)
+                    ranked.append((self.weighed(self.model.cost(other),
+                                              scale * self.memory.peak(other)), g, n))
+            found += sorted(ranked)[:2]
+        return [(g, n) for _, g, n in sorted(found)]
 
     def split_states(self, rivals: tuple[Rival, ...]) -> tuple[Rival, ...]:
         """Split the states of the best plans further than their parameters; the rivals, with those
         of them that this makes.
         """
+        rivals = tuple([r._replace(trial=self.found[r.trial.plan]) if r.trial else r
+                        for r in rivals])
         states = states_of(self.groups)
-        if not states:
-            return rivals
         found = []
-        for name, trial, cost in [("", self.best, 0.0), *rivals[:STATED]]:
+        for name, trial, cost in [("", self.best, 0.0), *rivals[:STATED]] if states else []:
             plan = None if trial is None else with_split_states(
                 trial.plan, states, self.program, self.trials.mesh, self.pinned, self.results)
             split = None if plan is None else self.try_plans([plan])
@@ -275,7 +307,7 @@ class Search:
             for start in range(0, len(left), size):
                 gone = {*left[start:start + size]}
                 inside = tuple([i for i in best.plan.inside if i.group not in gone])
-                if inside == best.plan.inside or len(self.trials.found) > self.budget + FEWEST // 4:
+                if inside == best.plan.inside or self.left < -FEWEST // 4:
                     continue
                 trial = self.trials.trial(best.plan._replace(inside=inside))
                 if trial is not None and trial.fits >= best.fits and (

@@ -1,4 +1,4 @@
-"""The cheapest choice of layouts in a model, under a limit of memory: a mixed-integer program.
+"""The cheapest choice of layouts in a model: a mixed-integer program.
 
 Binary are the layouts of groups. A strategy of an equation is a share that comes out whole by
 itself, and what an operand needs is matched with what its group has by a transport problem of its
@@ -10,14 +10,12 @@ clock, so that equal problems have equal answers.
 """
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
-from .memory import Held
 from .model import Model, Node
 
 optimize = lazy_import("scipy.optimize")
@@ -37,11 +35,8 @@ class Answer(NamedTuple):
     bound: float
 
 
-def descend(model: Model, start: Sequence[int], fixed: frozenset[int] = frozenset(),
-            weights: Sequence[np.ndarray] = ()) -> list[int]:
-    """A choice that no other layout of a single group makes cheaper. fixed: groups that stay.
-    weights: per group, what else each of its layouts counts.
-    """
+def descend(model: Model, start: Sequence[int], fixed: frozenset[int] = frozenset()) -> list[int]:
+    """A choice that no other layout of a single group makes cheaper. fixed: groups that stay."""
     chosen = list(start)
     for _ in range(SWEEPS):
         moved = False
@@ -49,8 +44,6 @@ def descend(model: Model, start: Sequence[int], fixed: frozenset[int] = frozense
             if g in fixed or len(own) < 2:
                 continue
             total = model.group_costs(g, chosen)
-            if weights:
-                total = total + weights[g]
             best = int(total.argmin())
             if total[best] < total[chosen[g]] * (1 - 1e-9):
                 chosen[g], moved = best, True
@@ -59,29 +52,16 @@ def descend(model: Model, start: Sequence[int], fixed: frozenset[int] = frozense
     return chosen
 
 
-def solve(model: Model, start: Sequence[int], fixed: Mapping[int, int] = {},
-          limits: Sequence[Held] = (), limit: float = math.inf) -> Answer | None:
-    """The cheapest choice; None where nothing keeps to the limit. start: a choice to be better
-    than, which keeps to it or not. fixed: layouts of some groups. limits: what is held at once, in
-    bytes, which `limit` bounds.
-    """
-    first = descend(model, [fixed.get(g, n) for g, n in enumerate(start)], frozenset(fixed))
-    fits = all(h.total(first) <= limit for h in limits)
-    most = model.cost(first) if fits else math.inf
-    program = _Program(model, most, fixed)
-    for h in limits:
-        if h.total([int(c.argmax()) for c in h.by_layout]) > limit:
-            program.hold(h, limit)
-    found = program.solved()
+def solve(model: Model, start: Sequence[int]) -> Answer | None:
+    """The cheapest choice; None where none is found. start: a choice to be better than."""
+    first = descend(model, start)
+    most = model.cost(first)
+    found = _Program(model, most).solved()
     if found is None:
         return None
-    chosen, bound = found
-    if limits == () or all(h.total(chosen) <= limit for h in limits):
-        after = descend(model, chosen, frozenset(fixed))
-        if all(h.total(after) <= limit for h in limits):
-            chosen = after
+    chosen, bound = descend(model, found[0]), found[1]
     cost = model.cost(chosen)
-    if fits and most < cost:
+    if most < cost:
         chosen, cost = first, most
     return Answer(tuple(chosen), cost, min(bound, cost))
 
@@ -89,19 +69,17 @@ def solve(model: Model, start: Sequence[int], fixed: Mapping[int, int] = {},
 class _Program:
     """The mixed-integer program: rows and columns as they are added."""
 
-    def __init__(self, model: Model, most: float, fixed: Mapping[int, int]) -> None:
-        self.model, self.fixed = model, fixed
+    def __init__(self, model: Model, most: float) -> None:
+        self.model = model
         self.objective: list[float] = []
         self.integral: list[int] = []
         self.rows: list[tuple[list[int], list[float], float, float]] = []
         self.first: list[int] = []             # column of each group's first layout
-        self.scale = 1 / max(most if math.isfinite(most) else sum(c.min() for c in model.costs), 1.)
-        for g, costs in enumerate(model.costs):
+        self.scale = 1 / max(most, 1.0)
+        for costs in model.costs:
             self.first.append(len(self.objective))
             columns = self.columns(costs, 1)
             self.row(columns, [1.0] * len(columns), 1, 1)
-            if g in fixed:
-                self.row([columns[fixed[g]]], [1.0], 1, 1)
         least = [_least(node) for node in model.nodes]
         floor = sum(float(c.min()) for c in model.costs) + sum(float(m.min()) for m in least)
         for node, own in zip(model.nodes, least, strict=True):
@@ -141,16 +119,6 @@ class _Program:
             for n in range(count):
                 held = self.first[e.group] + n
                 self.row([*[m[n] for m in moved], held], [1.0] * len(moved) + [-1.0], 0, 0)
-
-    def hold(self, held: Held, limit: float) -> None:
-        """Bound the memory in use at once."""
-        columns, values = [], []
-        for g, costs in enumerate(held.by_layout):
-            for n, c in enumerate(costs):
-                if c:
-                    columns.append(self.first[g] + n)
-                    values.append(float(c) / limit)
-        self.row(columns, values, -math.inf, 1 - held.fixed / limit)
 
     def solved(self) -> tuple[list[int], float] | None:
         """The layouts chosen, and the bound; None if the problem is infeasible."""

@@ -27,7 +27,7 @@ from ..report.reasons.value_paths import Place, places
 from .groups import Groups
 from .model import Model
 
-HEAVY = 3                  # times the limit of memory
+HEAVY = 1.3                  # times the limit of memory
 BEHIND = 1.1               # times the time of the best: what takes longer at first is not it
 
 Specs = tuple[PartitionSpec | None, ...]
@@ -70,6 +70,8 @@ class Trials:
         self.objective, self.topology, self.limit = objective, topology, objective.memory_limit
         self.made = {place: (v, eqn) for place, v, eqn in places(program)}
         self.found: dict[Plan, Trial | None] = {}
+        self.made_so_far = 0                 # partitions; a comparison of several counts three
+        self.brought: set[Plan] = set()
         self._best = math.inf                # seconds of the best that fits
 
     def trial(self, plan: Plan) -> Trial | None:
@@ -109,12 +111,21 @@ class Trials:
         if rough is not None and rough.time > BEHIND * self._best:
             return Trial(plan, rough, not self.limit or rough.peak_bytes <= self.limit)
         first = self._partitioned(plan, 0)
-        if first is None or not self.limit or first.peak_bytes <= self.limit:
-            return None if first is None else Trial(plan, first, True)
-        # a plan that is far above the limit is not brought below it by other collectives
-        within = (self._partitioned(plan, self.limit) if first.peak_bytes <= HEAVY * self.limit
-                  else None)
-        return Trial(plan, first, False) if within is None else Trial(plan, within, True)
+        return None if first is None else Trial(
+            plan, first, not self.limit or first.peak_bytes <= self.limit)
+
+    def within(self, trial: Trial) -> Trial:
+        """A trial that does not fit, with collectives by which it does, if there are such. (A plan
+        that is far above the limit is not brought below it by other collectives.)
+        """
+        if trial.plan in self.brought or trial.figures.peak_bytes > HEAVY * self.limit:
+            return trial
+        self.brought.add(trial.plan)
+        found = self._partitioned(trial.plan, self.limit)
+        if found is not None:
+            trial = self.found[trial.plan] = Trial(trial.plan, found, True)
+            self._best = min(self._best, found.time)
+        return trial
 
     def lightest(self, trial: Trial) -> Trial:
         """A trial that does not fit, with the collectives that hold least."""
@@ -124,6 +135,7 @@ class Trials:
 
     def _partitioned(self, plan: Plan, limit: int, compared: bool = True, objective: str = ""
                      ) -> Figures | None:
+        self.made_so_far += 3 if compared else 1
         changes = self.changes(plan)
         program = edited(self.program, changes, self.mesh) if changes else self.program
         options = Options(True, False, objective or self.objective.name, self.objective.hardware,
@@ -165,9 +177,8 @@ class Realised:
                           program.outvars, results, self.pinned_results, strict=True)])
         carried = self._inside(self.carries, chosen)
         every = (*carried, *self._inside(self.made, chosen))
-        found = [Plan(arguments, own, inside) for own in (kept, results)
-                 for inside in ((), carried, every)]
-        return list(dict.fromkeys(found))
+        return [Plan(arguments, own, inside) for own in (kept, results)
+                for inside in ((), carried, every)]
 
     def _inside(self, found: Sequence[tuple[Place, Var]], chosen: Sequence[int]
                 ) -> tuple[Inside, ...]:

@@ -138,6 +138,17 @@ def test_the_limit_of_memory_holds():
     assert tight.explanation.peak_bytes == tight.peak_bytes
 
 
+@pytest.mark.parametrize("name", ["fsdp", "tensor"])
+def test_no_plan_by_hand_that_keeps_to_the_limit_of_memory_is_better(name):
+    case = SMALL["mlp"]()
+    plans = [st.explain(case.fun)(*by_hand(case, p, MESH)) for p in case.by_hand.values()]
+    limit = st.explain(case.fun)(*by_hand(case, case.by_hand[name], MESH)).peak_bytes
+    found = st.autoshard(case.fun, *case.args, mesh=MESH, memory_limit=limit)
+    assert found.time <= min(p.time for p in plans if p.peak_bytes <= limit)
+    stats = found.jit().lower(*case.args).compile().memory_analysis()
+    assert stats.peak_memory_in_bytes == found.peak_bytes <= limit
+
+
 def test_a_limit_that_no_plan_keeps_to_is_refused_with_the_least():
     case = SMALL["mlp"]()
     with pytest.raises(MemoryLimitError, match=r"within 1,000 bytes .* the least that was found "
