@@ -21,15 +21,18 @@ class DeviceCost:
     traffic: (read, written, operands, params) -> bytes read from memory of each operand and written
       of each result, given those of whole blocks, which are the default.
     scratch: (read, written, operands, params) -> bytes held besides while the op runs; 0.
-    as_stored: (position, operand, params, order) -> whether the op reads this operand without a
-      copy from a buffer of which it is a transpose: its dimension d is dimension order[d] there.
-      By default any order will do.
+    orders: (position, type, params) -> the orders, from the major dimension to the minor one, in
+      which it reads the operand at this position, or behind those of all operands in which it
+      writes its result; what lies otherwise is copied to the first one. By default any will do.
+    is_packed: its operand is packed into blocks for the devices of a group, and its result is
+      put together from those that they send.
     matrix_unit: its operations run at the rate of products, as those of linear algebra do.
     """
     flops: Callable[[Types, Types, dict[str, Any]], float] | None = None
     traffic: Callable[[Sizes, Sizes, Types, dict[str, Any]], tuple[Sizes, Sizes]] | None = None
     scratch: Callable[[Sizes, Sizes, Types, dict[str, Any]], int] | None = None
-    as_stored: Callable[[int, ArrayType, dict[str, Any], Sequence[int]], bool] | None = None
+    orders: Callable[[int, ArrayType, dict[str, Any]], Sequence[Sequence[int]]] | None = None
+    is_packed: bool = False
     matrix_unit: bool = False
 
 

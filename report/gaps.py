@@ -13,7 +13,7 @@ from typing import Any
 from ..ir.program import Equation, Var
 from ..ir.rules.factor import SCAN
 from ..ir.source.location import Location
-from ..partitioner.cost.buffers import info_of
+from ..partitioner.cost.kinds import info_of
 from .explained_collective import ExplainedCollective
 from .words import quantity
 

@@ -6,93 +6,26 @@ decided here once per program, for memory traffic and for peak memory.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
-from ...ir.dtypes import issubdtype
-from ...ir.facts import BITCAST, EXACT, GENERATED, IN_PLACE, PERMUTED, READS_FUSED, REARRANGED
+from ...ir.facts import PERMUTED
 from ...ir.program import Atom, Equation, Literal, Program, Var
-from ...ir.rules.factor import PASS, REDUCE
 from ...ir.support.named_tuple import NamedTuple
-from ..factors import RuleInfo, rule_info
-
-T = TypeVar("T")
-
-
-def by_types(f: Callable[[Equation], T]) -> Callable[[Equation], T]:
-    """A decorator: computed once for all equations of equal op, params and types, in all programs.
-    """
-    def found(eqn: Equation) -> T:
-        types = eqn.known_types or eqn.types
-        try:
-            return eqn.instance.tables[f][types]
-        except KeyError:
-            made = eqn.instance.table(f)[types] = f(eqn)
-            return made
-    found.__doc__ = f.__doc__
-    return found
-
-
-def info_of(eqn: Equation) -> RuleInfo:
-    """The factors of an equation on blocks."""
-    return rule_info(eqn.instance.rule(*eqn.types))
-
-
-def is_elementwise(eqn: Equation) -> bool:
-    """Can it be fused into its readers?"""
-    facts = eqn.op.facts
-    if GENERATED in facts or REARRANGED in facts or not eqn.op.arithmetic and EXACT in facts:
-        return True
-    if eqn.op.subprograms or eqn.op.collective or eqn.op.effect or len(eqn.outvars) != 1:
-        return False
-    if not eqn.op.arithmetic:
-        return False
-    info = info_of(eqn)
-    shape = eqn.outvars[0].aval.shape
-    return not info.is_product and all(f.kind == PASS for f in info.factors) and all(
-        not a.aval.shape or (len(a.aval.shape) == len(shape)
-                             and all(n in (1, m) for n, m in zip(a.aval.shape, shape,
-                                                                 strict=True)))
-        for a in eqn.invars)
-
-
-def is_reduction(eqn: Equation) -> bool:
-    """Does it read its operands element by element, and return fewer elements?"""
-    if eqn.op.subprograms or eqn.op.collective or not eqn.op.arithmetic:
-        return False
-    info = info_of(eqn)
-    return not info.is_product and info.operands >= 1 and all(
-        f.kind in (PASS, REDUCE) for f in info.factors)
-
-
-class Kind(NamedTuple):
-    """How an equation takes part in fusions. reads: it can read values that are never written to
-    memory.
-    """
-    elementwise: bool
-    reduction: bool
-    reads: bool
-    bitcast: bool
-    generated: bool
-    rearranged: bool
-
-
-@by_types
-def kind_of(eqn: Equation) -> Kind:
-    elementwise, reduction, facts = is_elementwise(eqn), is_reduction(eqn), eqn.op.facts
-    return Kind(elementwise, reduction, elementwise or reduction or READS_FUSED in facts,
-                BITCAST in facts, GENERATED in facts, REARRANGED in facts)
+from .kinds import Kind, kind_of, reads_as_stored
+from .reduction_kernels import is_split, reduction_kernels
 
 
 class Buffers(NamedTuple):
     """root: value -> the value whose buffer it uses. fused: values that are never written to
-    memory. kinds: of the equations.
+    memory. kinds: of the equations. beside: values that never take the buffer of an operand, as
+    their kernel reads it more than once.
     """
     root: dict[Var, Var]
     fused: set[Var]
     kinds: list[Kind]
+    beside: set[Var]
 
     def of(self, atom: Atom) -> Var | None:
         """The value whose buffer this is; None for a scalar literal."""
@@ -103,8 +36,8 @@ KEY, WRITTEN = "report-buffers", "report-written"
 
 
 def buffers(program: Program, key: str = KEY) -> Buffers:
-    """The buffers of a LOCAL program (without those of nested programs). key: WRITTEN if reductions
-    read masked operands from memory.
+    """The buffers of a LOCAL program (without those of nested programs). key: WRITTEN if kernels of
+    reductions are fused before all others (reduction_kernels.py).
     """
     found = program.memo.get(key)
     if found is None:
@@ -112,10 +45,10 @@ def buffers(program: Program, key: str = KEY) -> Buffers:
     return found
 
 
-def _buffers(program: Program, masks_are_written: bool) -> Buffers:
+def _buffers(program: Program, reductions_first: bool) -> Buffers:
     eqns = program.eqns
     kinds = [kind_of(eqn) for eqn in eqns]
-    out = Buffers(root := {}, set(), kinds)
+    out = Buffers(root := {}, set(), kinds, set())
     readers: dict[Atom, list[int]] = {}
     for i, eqn in enumerate(eqns):
         if kinds[i].bitcast:
@@ -130,70 +63,49 @@ def _buffers(program: Program, masks_are_written: bool) -> Buffers:
                 readers.setdefault(root.get(a, a), []).append(i)     # type: ignore[call-overload]
     results = {out.of(a) for a in program.outvars}
     reads = [kind.reads for kind in kinds]
+    makers = {eqn.outvars[0]: eqn for eqn in eqns if len(eqn.outvars) == 1 and reductions_first}
     for i, eqn in enumerate(eqns):
-        source = out.of(eqn.invars[0]) if PERMUTED in eqn.op.facts else None
-        if source is None:
-            continue
-        v, order = eqn.outvars[0], eqn.params["permutation"]
-        uses = readers.get(v, [])
-        if v not in results and uses and all(
-                eqns[j].op.cost.as_stored is not None and reads_as_stored(eqns[j], n, order)
-                for j in uses for n, a in enumerate(eqns[j].invars) if a is v):
-            root[v], reads[i] = source, False
+        if PERMUTED in eqn.op.facts and _is_alias(eqn, out, eqns, readers, makers, results):
+            source = out.of(eqn.invars[0])
+            assert source is not None
+            root[eqn.outvars[0]], reads[i] = root.get(source, source), False
+    for v, source in root.items():
+        root[v] = root.get(source, source)
+    kernel = set[int]()
+    if reductions_first:
+        kernel, inside, written = reduction_kernels(eqns, kinds, root, readers, results)
+        out.fused.update(inside)
+        out.beside.update(written)
+        reads = [read and i not in kernel and not is_split(eqn, kind)
+                 for i, (eqn, kind, read) in enumerate(zip(eqns, kinds, reads, strict=True))]
     for i, eqn in enumerate(eqns):
-        if not kinds[i].elementwise:
+        if not kinds[i].elementwise or i in kernel:
             continue
         v = eqn.outvars[0]
         if v in results or v in root:
             continue
         uses = readers.get(v, [])
-        if (len(uses) <= 1 or kinds[i].generated) and all([reads[j] for j in uses]):
+        if kinds[i].generated and all([kinds[j].reads for j in uses]) or (
+                len(uses) <= 1 and all([reads[j] for j in uses])):
             out.fused.add(v)
-    if masks_are_written:
-        makers: dict[Atom, Equation] = {v: eqn for eqn in eqns for v in eqn.outvars
-                                        if v in out.fused}
-        for eqn, kind in zip(eqns, kinds, strict=True):
-            if kind.reduction and not kind.elementwise:
-                _write(eqn, makers, out)
     return out
 
 
-def _write(eqn: Equation, makers: dict[Atom, Equation], out: Buffers) -> None:
-    """Mark as written the operands that a reduction does not compute itself: it fuses arithmetic of
-    floats alone.
+def _is_alias(eqn: Equation, out: Buffers, eqns: Sequence[Equation],
+              readers: Mapping[Atom, list[int]], makers: Mapping[Atom, Equation],
+              results: Set[Atom | None]) -> bool:
+    """Does a transpose leave its operand where it lies? A product writes it in the new order, or
+    products that read it read it in the old one.
     """
-    whole = _of_floats(eqn)
-    for a in eqn.invars:
-        maker = makers.get(a)
-        if maker is None or GENERATED in maker.op.facts:
-            continue
-        if whole and _of_floats(maker) and REARRANGED not in maker.op.facts:
-            _write(maker, makers, out)
-        else:
-            out.fused.discard(maker.outvars[0])
-
-
-def _of_floats(eqn: Equation) -> bool:
-    return all([issubdtype(a.aval.dtype, np.floating) for a in (*eqn.invars, *eqn.outvars)])
-
-
-def reads_as_stored(eqn: Equation, n: int, order: Sequence[int]) -> bool:
-    """Does it read operand n without a copy from a buffer whose dimension order[d] is d of n?"""
-    asks = eqn.op.cost.as_stored
-    return asks is None or asks(n, eqn.invars[n].aval, eqn.params, order)
-
-
-def is_copied(eqn: Equation, n: int) -> bool:
-    """Does it need a copy of operand n in another memory order?"""
-    return not reads_as_stored(eqn, n, range(len(eqn.invars[n].aval.shape)))
-
-
-def operand_bytes(eqn: Equation) -> tuple[list[int], list[int]]:
-    """The bytes of one device's blocks of the operands, and of the results."""
-    return [a.aval.local_nbytes for a in eqn.invars], [v.aval.local_nbytes for v in eqn.outvars]
-
-
-def in_place(eqn: Equation, elementwise: bool) -> bool:
-    """May the result take the buffer of an operand that nothing reads later?"""
-    facts = eqn.op.facts
-    return (elementwise and GENERATED not in facts) or IN_PLACE in facts
+    source, v, order = out.of(eqn.invars[0]), eqn.outvars[0], eqn.params["permutation"]
+    if source is None:
+        return False
+    maker, uses = makers.get(source), readers.get(v, ())
+    if maker is not None and eqn.invars[0].aval.shape == source.aval.shape and (
+            len(readers[source]) == 1 and source not in results
+            and reads_as_stored(maker, len(maker.invars), order)):
+        return True
+    lies = [*np.argsort(order)]
+    return v not in results and bool(uses) and all(
+        a.aval.shape == v.aval.shape and reads_as_stored(eqns[j], n, lies)
+        for j in uses for n, a in enumerate(eqns[j].invars) if out.of(a) is v)

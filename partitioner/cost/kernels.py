@@ -17,7 +17,8 @@ from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rules.factor import REDUCE
 from ...ir.support.disjoint_sets import DisjointSets
 from ...ir.support.named_tuple import NamedTuple
-from .buffers import Kind, buffers, by_types, info_of, operand_bytes
+from .buffers import buffers
+from .kinds import Kind, by_types, info_of, operand_bytes
 
 _SCALAR = 16                     # bytes of one element at most
 _LONGEST_ROW = 1 << 16           # elements that a kernel keeps at hand

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from ...ir.program import Equation
-from .buffers import by_types, info_of
+from .kinds import by_types, info_of
 
 
 @by_types

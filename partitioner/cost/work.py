@@ -17,9 +17,9 @@ from ...ir.facts import BRANCHES, TRANSCENDENTAL
 from ...ir.ops.communication.collective_kinds import equation_kind, trips
 from ...ir.program import Equation, Level, Program
 from ...ir.types import ArrayType
-from .buffers import by_types, info_of
 from .hardware import Hardware
 from .kernels import Kernels, moved_bytes
+from .kinds import by_types, info_of
 from .operations import equation_flops
 
 

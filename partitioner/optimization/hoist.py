@@ -9,7 +9,7 @@ from __future__ import annotations
 from ...ir.op import Op
 from ...ir.program import Equation, Literal, Program
 from ...ir.rewriting.hoist import hoist
-from ..cost.buffers import by_types
+from ..cost.kinds import by_types
 from ..cost.operations import equation_flops
 from ..reasons import merged_reasons, written
 

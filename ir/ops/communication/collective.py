@@ -197,6 +197,14 @@ def _gather_transpose(ct: Any, x: Any, *, all_gather_dimension: int, **params: A
     return (reduce_scatter_p.bind(ct, scatter_dimension=all_gather_dimension, **params),)
 
 
+def _block_after_block(position: int, operand: ArrayType, params: Params) -> list[list[int]]:
+    """The gathered dimension first, as the blocks of a group lie one behind the other."""
+    dim = params["all_gather_dimension"]
+    if not position and not params["tiled"]:
+        return [[*range(operand.ndim)]]
+    return [[dim, *(d for d in range(operand.ndim) if d != dim)]]
+
+
 def _gather(name: str, doc: str, *, groups: bool = False, **fields: Any) -> Op:
     """Declare a gather of the group's blocks; `groups`: whether it takes `axis_index_groups`."""
     return defop(
@@ -204,7 +212,7 @@ def _gather(name: str, doc: str, *, groups: bool = False, **fields: Any) -> Op:
         explicit=shapes.same_positions,
         linear=((0,),), jvp="linear",
         batch=_batch_shift(lambda: OPS[name], "all_gather_dimension"),
-        arithmetic=False,
+        arithmetic=False, cost=DeviceCost(orders=_block_after_block),
         collective=Collective(_axis_name,
                               exchange.grouped(exchange.gather) if groups else exchange.gather,
                               exchange.wire_gather, "all-gather", invariant=not groups),
@@ -306,7 +314,7 @@ all_to_all_p = defop(
     transpose=lambda ct, x, *, split_axis, concat_axis, **params: (
         all_to_all_p.bind(ct, split_axis=concat_axis, concat_axis=split_axis, **params),),
     batch=_batch_shift(lambda: all_to_all_p, "split_axis", "concat_axis"),
-    arithmetic=False, cost=DeviceCost(scratch=lambda read, *_: read[0]),   # packed by receiver
+    arithmetic=False, cost=DeviceCost(is_packed=True),
     collective=Collective(_axis_name, exchange.grouped(exchange.all_to_all),
                           exchange.wire_exchange, "all-to-all"))
 

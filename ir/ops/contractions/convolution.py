@@ -286,12 +286,10 @@ def _flops(operands: Types, results: Types, params: dict[str, Any]) -> float:
     return 2.0 * met * batch * features * rhs[numbers.rhs_spec[1]]
 
 
-def _as_stored(position: int, operand: ArrayType, params: dict[str, Any], order: Sequence[int]
-               ) -> bool:
+def _orders(position: int, operand: ArrayType, params: dict[str, Any]) -> list[list[int]]:
     """Images lie as batch, space, features; kernels as space, in features, out features."""
-    first, last, *space = [order[d] for d in params["dimension_numbers"][position]]
-    wanted = [first, *space, last] if position == 0 else [*space, last, first]
-    return wanted == sorted(wanted)
+    first, last, *space = params["dimension_numbers"][position]
+    return [[*space, last, first] if position == 1 else [first, *space, last]]
 
 
 def _resize(params: dict[str, Any], operands: Sequence[Shape],
@@ -376,7 +374,7 @@ conv_general_dilated_p = defop(
     transpose=_transpose,
     batch=lambda operands, dims, size, **params: batch_conv(
         conv_general_dilated_p, operands, dims, size, params),
-    evaluate=_evaluate, facts=(UNEVEN,), cost=DeviceCost(_flops, as_stored=_as_stored),
+    evaluate=_evaluate, facts=(UNEVEN,), cost=DeviceCost(_flops, orders=_orders),
     resize=_resize, padded=_padded, localize=_localize,
     samples=lambda: [
         _sample((2, 3, 5, 4), (4, 3, 2, 3)),

@@ -241,15 +241,23 @@ def _prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
 
 # -- cost -----------------------------------------------------------------------------------------
 
-def _as_stored(position: int, operand: ArrayType, params: dict[str, Any], order: Sequence[int]
-               ) -> bool:
-    """Batch dimensions first, and those that are contracted next to each other."""
-    contracted, batch = (dims[position] for dims in params["dimension_numbers"])
-    roles = {order[d]: 0 if d in batch else 1 + (d in contracted)
-             for d, size in enumerate(operand.shape) if size > 1}
-    found = [roles[d] for d in sorted(roles)]
-    groups = [role for i, role in enumerate(found) if not i or role != found[i - 1]]
-    return len(set(groups)) == len(groups) and 0 not in groups[1:]
+def _orders(position: int, operand: ArrayType, params: dict[str, Any]) -> list[list[int]]:
+    """Batch dimensions first, then free ones and contracted ones; of the second operand, contracted
+    ones before free ones. One of each lie in either order, as do two free ones of the result.
+    """
+    contracted, batch = params["dimension_numbers"]
+    dims = [d for d, n in enumerate(operand.shape) if n > 1]
+    if position == 2:
+        lead = [d for d in dims if d < len(batch[0])]
+        groups = [[d] for d in dims if d >= len(batch[0])]
+    else:
+        lead, summed = ([d for d in of[position] if d in dims] for of in (batch, contracted))
+        free = [d for d in dims if d not in lead and d not in summed]
+        groups = [free, summed] if position == 0 else [summed, free]
+    found = [[*lead, *(d for g in groups for d in g)]]
+    if len(groups) == 2 and all([len(g) == 1 for g in groups]):
+        found.append([*lead, *groups[1], *groups[0]])
+    return found
 
 
 # -- the op ---------------------------------------------------------------------------------------
@@ -272,7 +280,7 @@ dot_general_p = defop(
     jvp=(lambda g, out, lhs, rhs, **params: dot_general_p.bind(g, rhs, **params),
          lambda g, out, lhs, rhs, **params: dot_general_p.bind(lhs, g, **params)),
     transpose=_transpose, batch=_batch,
-    evaluate=Evaluator(_evaluate, prepare=_prepared), cost=DeviceCost(as_stored=_as_stored),
+    evaluate=Evaluator(_evaluate, prepare=_prepared), cost=DeviceCost(orders=_orders),
     samples=lambda: [
         _sample((4, 6), (6, 2), (((1,), (0,)), ((), ())), "ik,kj->ij"),
         _sample((2, 4, 6), (2, 6, 3), (((2,), (1,)), ((0,), (0,))), "bik,bkj->bij"),

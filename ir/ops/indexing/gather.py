@@ -17,7 +17,7 @@ from ...device_cost import DeviceCost, window_traffic
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import iinfo, issubdtype
-from ...facts import TAKEN
+from ...facts import READS_FUSED, TAKEN
 from ...kernels.device_dimensions import is_common, lead_indices, lead_sizes, mergeable
 from ...op import OPS, Evaluator, LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
@@ -372,6 +372,6 @@ gather_p = defop(
     infer=_infer, rule=_rule, explicit=_explicit, pending="iterated",
     linear=((0,),), passes_sums=_passes_sums, jvp=(_jvp, None), transpose=_transpose, batch=_batch,
     evaluate=Evaluator(_evaluate, prepare=_prepared), arithmetic=False,
-    facts=(TAKEN,), cost=DeviceCost(traffic=window_traffic),
+    facts=(TAKEN, READS_FUSED), cost=DeviceCost(traffic=window_traffic),
     resize=_resize, padded=_padded, localize=_localize,
     samples=_samples)

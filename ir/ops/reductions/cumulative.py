@@ -17,6 +17,7 @@ from ...device_cost import DeviceCost, Sizes, Types
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import iinfo, issubdtype, long_name
+from ...facts import READS_FUSED
 from ...op import OPS, Evaluator, LocalizeContext, Op, Sample, defop
 from ...types import ArrayType, Entries, Shape, short_list
 from ..derivatives import (
@@ -307,7 +308,7 @@ def _cumulative(name: str, doc: str, kind: str, *, accepted: Any = np.number, co
     return defop(
         name, doc=doc, infer=_infer(name, accepted), rule=_rule(kind), explicit=_explicit,
         pending="indexed",
-        batch=_batch(op),
+        batch=_batch(op), facts=(READS_FUSED,),
         cost=DeviceCost(_flops, scratch=_scratch), localize=_localize(op, combine, identity),
         **fields)
 

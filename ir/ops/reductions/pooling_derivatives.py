@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...device_cost import DeviceCost, Types
+from ...device_cost import DeviceCost, Sizes, Types
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...kernels.device_dimensions import lead_sizes, with_lead
@@ -251,6 +251,12 @@ def _scatter_flops(operands: Types, results: Types, params: Params) -> float:
     return float(source.size * (further * (7 + source.ndim) + 1))
 
 
+def _scatter_scratch(read: Sizes, written: Sizes, operands: Types, params: dict[str, Any]) -> int:
+    """The positions of all elements, then each window's extreme with its own, in 32 bits."""
+    source, x = operands
+    return 4 * x.ndim * (x.size + source.size) + read[0]
+
+
 select_and_scatter_add_p = defop(
     "select_and_scatter_add",
     doc="Zeros with the elements of operand 0 added where operand 1 has the largest (select_prim "
@@ -260,7 +266,7 @@ select_and_scatter_add_p = defop(
     linear=((0,),),
     jvp=(lambda g, out, s, x, **params: select_and_scatter_add_p.bind(g, x, **params), None),
     transpose=_scatter_transpose, batch=batch_with("select_and_scatter_add"),
-    evaluate=_scatter_evaluate, cost=DeviceCost(_scatter_flops),
+    evaluate=_scatter_evaluate, cost=DeviceCost(_scatter_flops, scratch=_scatter_scratch),
     samples=lambda: [
         Sample((arange(4, 3), arange(8, 6)),
                {"select_prim": "ge", "window_dimensions": (2, 2), "window_strides": (2, 2),

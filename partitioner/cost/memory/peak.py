@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...ir.facts import BRANCHES
-from ...ir.program import Equation, Program, Var
-from ...ir.source.location import UNKNOWN, Location
+from ....ir.facts import BRANCHES
+from ....ir.program import Equation, Program, Var
+from ....ir.source.location import UNKNOWN, Location
+from ..work import bodies
 from .assignment import Span, block_of_temporaries
-from .live_ranges import GIVEN, LiveRanges
-from .work import bodies
+from .live_ranges import ENTRY, EXIT, GIVEN, INSTANTS, LiveRanges
 
 
 @dataclass(frozen=True)
@@ -72,17 +72,14 @@ def _memory(program: Program, donated: Sequence[bool]) -> Memory:
     given = dict(zip(program.invars, donated, strict=False))
     timeline: list[Moment] = []
     ranges = LiveRanges(program, {v for v, d in given.items() if d})
-    most = _peak(ranges, timeline)
-    spans: list[Span] = [b for b in ranges.buffers if not b.given]
-    for i, (moment, live) in enumerate(zip(timeline, ranges.live, strict=True)):
-        if moment.nbytes > live:
-            spans.append(Span(moment.nbytes - live, i, i))
+    spans: list[Span] = [*(b for b in ranges.buffers if not b.given), *ranges.copies]
+    most = _peak(ranges, timeline, spans)
     results = {id(v): v.aval.local_nbytes for v in program.outvars}
     donations = Counter([v.aval.local_nbytes for v, d in given.items() if d])
     own = Counter(results.values()) - donations          # results with memory of their own
     allocated = sum([v.aval.local_nbytes for v in (*program.invars, *program.constvars)])
     allocated += sum([n * count for n, count in own.items()])
-    peak = max(most.nbytes, allocated + block_of_temporaries(spans, len(program.eqns)))
+    peak = max(most.nbytes, allocated + block_of_temporaries(spans, len(ranges.live)))
     return Memory(peak, sum(v.aval.local_nbytes for v in program.invars),
                   sum(results.values()), most.location, tuple(most.held), tuple(timeline))
 
@@ -94,16 +91,23 @@ class _Peak:
     held: list[Held]
 
 
-def _peak(ranges: LiveRanges, timeline: list[Moment] | None = None) -> _Peak:
-    """The most that is held at once. timeline: gets a moment for each equation."""
+def _peak(ranges: LiveRanges, timeline: list[Moment] | None = None,
+          spans: list[Span] | None = None) -> _Peak:
+    """The most that is held at once. timeline: gets a moment for each equation. spans: gets what
+    their programs hold.
+    """
     best, at = _Peak(sum([b.nbytes for b in ranges.buffers if b.given]), UNKNOWN, []), GIVEN
-    for i, (eqn, live) in enumerate(zip(ranges.program.eqns, ranges.live, strict=True)):
+    for i, eqn in enumerate(ranges.program.eqns):
         inside = _inside(eqn)
-        most = live + ranges.scratch[i] + inside.nbytes
+        first = INSTANTS * i
+        live = ranges.live[first:first + INSTANTS]
+        most = max(live) + inside.nbytes
         if timeline is not None:
             timeline.append(Moment(eqn.op.name, eqn.location, most))
+        if spans is not None and inside.nbytes:
+            spans.append(Span(inside.nbytes, first + ENTRY, first + EXIT))
         if most > best.nbytes:
-            best, at = _Peak(most, eqn.location, inside.held), i
+            best, at = _Peak(most, eqn.location, inside.held), first + live.index(max(live))
     own = [Held(_label(v, eqn), v.aval.str_short(True), v.aval.local_nbytes,
                 eqn.location if eqn else UNKNOWN) for v, eqn in ranges.held_at(at)]
     best.held = sorted((*own, *best.held), key=lambda h: -h.nbytes)

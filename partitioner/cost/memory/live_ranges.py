@@ -1,0 +1,251 @@
+"""Live ranges: from when to when a program holds each of its buffers.
+
+Parameters are held throughout, unless they are free to be written over; results from where they are
+made. A fused value has no buffer. An elementwise result takes the buffer of an operand that ends
+there, as does what a loop carries. An equation has three instants: at `ENTRY` operands are copied
+into the order in which it reads them, or packed; at `RUN` it runs; at `EXIT` what it made is copied
+into the order of its result, or unpacked.
+"""
+from __future__ import annotations
+
+from collections.abc import Set
+from itertools import accumulate
+
+from ....ir.program import Equation, Literal, Program, Var
+from ..buffers import WRITTEN, Buffers, buffers
+from ..kinds import (
+    copied_to,
+    in_place,
+    is_flattened,
+    is_product,
+    operand_bytes,
+    reads_as_stored,
+)
+from .assignment import Span
+
+GIVEN = -1                      # the number of what made a parameter
+INSTANTS = 3                    # of an equation:
+ENTRY, RUN, EXIT = range(INSTANTS)
+
+
+class Buffer(Span):
+    """given: whether it is a parameter's. values: what it holds in turn, each with the number of
+    the equation that makes it.
+    """
+
+    __slots__ = ("given", "values")
+
+    def __init__(self, v: Var, made: int, start: int, end: int) -> None:
+        super().__init__(v.aval.local_nbytes, start, end)
+        self.given, self.values = made == GIVEN, [(made, v)]
+
+    def value_at(self, i: int) -> tuple[int, Var]:
+        """What it holds while equation i runs, or is there for, and what makes that."""
+        return next((value for value in reversed(self.values) if value[0] <= i), self.values[0])
+
+
+class LiveRanges:
+    """The buffers of a program, in the order in which they are made, their live ranges in instants.
+
+    free: parameters whose buffers end with their last use. copies: what equations hold besides, as
+    copies of operands and results. live: for each instant the bytes of all that is held then, but
+    for what the programs hold that an equation has.
+    """
+
+    def __init__(self, program: Program, free: Set[Var] = frozenset()) -> None:
+        self.program = program
+        held = buffers(program, WRITTEN)
+        count = len(program.eqns)
+        self._last, self._moved = _last_uses(program, held)
+        self._of: dict[Var, Buffer] = {}
+        self.copies: list[Span] = []
+        self._copy_of: dict[tuple[object, ...], Span] = {}          # by value and order
+        for v in (*program.invars, *program.constvars):
+            if v not in free:
+                self._last[v] = count
+            self._of[v] = Buffer(v, GIVEN, 0, self._end(v, 0))
+        self.buffers = list(self._of.values())
+        ending: dict[int, list[Var]] = {}
+        for v, i in self._last.items():
+            if i < count:
+                ending.setdefault(i, []).append(v)
+        ordered = _made_in_order(program, held, self._last)
+        self._reordered = _reordered(program, held)
+        zeros: dict[tuple[object, ...], tuple[int, Buffer, int]] = {}
+        for i, eqn in enumerate(program.eqns):
+            start = INSTANTS * i + self._copy(eqn, i, held, ordered)
+            made = [v for v in eqn.outvars if v not in held.fused and v not in held.root]
+            stacked = _stacked(eqn)
+            if eqn.op.subprograms or in_place(eqn, held.kinds[i].elementwise) and not (
+                    eqn.outvars[0] in held.beside or eqn.outvars[0] in ordered):
+                self._take_operands(i, [v for v in made if v not in stacked], ending.get(i, []))
+            for v in made:
+                if v not in self._of:
+                    self._of[v] = Buffer(v, i, start, self._end(v, i))
+                    self.buffers.append(self._of[v])
+            for v in stacked:
+                self._begin_with_zeros(v, start, zeros)
+        self.copies += self._copy_of.values()
+        for a in program.outvars:
+            made_for = self._of.get(held.of(a))           # type: ignore[arg-type]
+            if made_for is not None:
+                made_for.result = True
+        change = [0] * (INSTANTS * count + INSTANTS + 1)
+        for b in (*self.buffers, *self.copies):
+            change[b.start] += b.nbytes
+            change[b.end + 1] -= b.nbytes
+        self.live = list(accumulate(change[:INSTANTS * count]))
+
+    def _end(self, v: Var, i: int) -> int:
+        """The last instant of the buffer of a value that equation i makes."""
+        return INSTANTS * self._last.get(v, i) + EXIT
+
+    def _take_operands(self, i: int, made: list[Var], ending: list[Var]) -> None:
+        """Let results of equation i have the buffers of operands that end there."""
+        ends = [u for u in ending if u in self._of and (u, i) not in self._moved]
+        for v in made:
+            taken = next((u for u in ends if self._of[u].nbytes == v.aval.local_nbytes), None)
+            if taken is not None:
+                ends.remove(taken)
+                buffer = self._of[v] = self._of[taken]
+                buffer.end = self._end(v, i)
+                buffer.values.append((i, v))
+
+    def _copy(self, eqn: Equation, i: int, held: Buffers, ordered: Set[Var]) -> int:
+        """Add the copies that equation i makes. Returns at which instant its result is made."""
+        entry, cost = INSTANTS * i, eqn.op.cost
+        ends = self._last.get(eqn.outvars[0], i) if {*eqn.outvars} & held.fused else i
+        copied = False
+        for n, a in enumerate(eqn.invars):
+            v, order = held.of(a), copied_to(eqn, n)
+            if v not in self._of or v in ordered or not (order or cost.is_packed):
+                continue
+            buffer, copied = self._of[v], True
+            if self._last[v] == ends:
+                buffer.end = entry + ENTRY
+            if cost.is_packed:
+                size = eqn.params["axis_size"]
+                self.copies += [Span(buffer.nbytes, entry + ENTRY, entry + RUN, size),
+                                Span(buffer.nbytes, entry + RUN, entry + EXIT, size)]
+                return EXIT
+            begin = ENTRY if buffer.given else entry + ENTRY
+            copy = self._copy_of.setdefault((v, *order), Span(buffer.nbytes, begin, begin))
+            copy.end = INSTANTS * ends + RUN
+        if cost.scratch is not None:
+            nbytes = cost.scratch(*operand_bytes(eqn), eqn.types[0], eqn.params)
+            self.copies.append(Span(nbytes, entry + ENTRY, entry + EXIT))
+        if eqn.outvars and eqn.outvars[0] in self._reordered:
+            self.copies.append(Span(eqn.outvars[0].aval.local_nbytes, entry + RUN, entry + EXIT))
+            return EXIT
+        return RUN if copied else ENTRY
+
+    def _begin_with_zeros(self, v: Var, start: int,
+                          zeros: dict[tuple[object, ...], tuple[int, Buffer, int]]) -> None:
+        """Let the last of the results of one type that loops stack begin where the first does:
+        XLA makes the zeros in which they are written once, copies them, and writes in them at last.
+
+        zeros: by type, where the first began, the last buffer so far, and where that would begin.
+        """
+        key = (v.aval.dtype, v.aval.local_shape())
+        first, last, own = zeros.get(key, (start, self._of[v], start))
+        last.start = own
+        self._of[v].start = first
+        zeros[key] = (first, self._of[v], start)
+
+    def held_at(self, at: int) -> list[tuple[Var, Equation | None]]:
+        """The values that are held at an instant, in the order in which they are made, each with
+        the equation that makes it. at: `GIVEN` for before all of them.
+        """
+        found = sorted([b.value_at(max(at, 0) // INSTANTS) for b in self.buffers
+                        if b.start <= max(at, 0) <= b.end and (at > GIVEN or b.given)],
+                       key=lambda value: value[0])
+        return [(v, None if i == GIVEN else self.program.eqns[i]) for i, v in found]
+
+
+def _reordered(program: Program, held: Buffers) -> set[Var]:
+    """The results that are copied into the order of their dimensions: something reads them, other
+    than element by element, that wants it.
+    """
+    orders: dict[Var, list[int]] = {}
+    for eqn in program.eqns:
+        if eqn.op.cost.orders is not None and (order := copied_to(eqn, len(eqn.invars))):
+            orders[eqn.outvars[0]] = order
+    if not orders:
+        return set()
+    found = {v for a in program.outvars if (v := held.of(a)) in orders}
+    for eqn, kind in zip(program.eqns, held.kinds, strict=True):
+        if kind.bitcast or kind.elementwise or kind.reduction:
+            continue
+        for n, a in enumerate(eqn.invars):
+            v = held.of(a)
+            if v in orders and (a is not v or not reads_as_stored(eqn, n, orders[v])):
+                found.add(v)
+    return found
+
+
+def _stacked(eqn: Equation) -> list[Var]:
+    """The results of a loop that have a row of each iteration."""
+    if eqn.op.region is None:
+        return []
+    return [eqn.outvars[slot.result] for slot in eqn.op.region(eqn).slots
+            if slot.stacked and slot.result >= 0]
+
+
+def _made_in_order(program: Program, held: Buffers, last: dict[Var, int]) -> set[Var]:
+    """The elementwise results that are made in the order in which their only reader wants them."""
+    makers = {v: i for i, eqn in enumerate(program.eqns) for v in eqn.outvars[:1]
+              if held.kinds[i].elementwise and v not in held.fused and v not in held.root}
+    readers: dict[Var, int] = {}
+    found = set[Var]()
+    for i, eqn in enumerate(program.eqns):
+        for n, a in enumerate(eqn.invars):
+            v = held.of(a)
+            if v in makers:
+                readers[v] = readers.get(v, 0) + 1
+                if last[v] == i and readers[v] == 1 and copied_to(eqn, n):
+                    found.add(v)
+                else:
+                    found.discard(v)
+    return found
+
+
+def _last_uses(program: Program, held: Buffers) -> tuple[dict[Var, int], set[tuple[Var, int]]]:
+    """(last equation that reads each buffer, directly or in a fusion; the pairs (buffer, equation)
+    in which elements go to other positions, or are read at several as if in another shape).
+    """
+    end, root, fused = len(program.eqns), held.root, held.fused
+    last: dict[Var, int] = {}
+    moved: set[tuple[Var, int]] = set()
+    reshaped: set[tuple[Var, int]] = set()
+    reads: dict[int, list[Var]] = {}
+    elsewhere = {held.of(a) for a in program.outvars}       # than in products
+    flattened = {v for eqn in program.eqns for v in eqn.outvars[:1] if is_flattened(eqn)}
+    for a in program.outvars:
+        source = held.of(a)
+        if source is not None:
+            last[source] = end
+    for i in reversed(range(end)):
+        eqn, at, moves = program.eqns[i], i, held.kinds[i].rearranged
+        if eqn.outvars:
+            v = eqn.outvars[0]
+            if v in root:
+                continue
+            if v in fused and len(eqn.outvars) == 1:
+                at = last.get(v, i)
+                moves = moves or (v, at) in moved
+        for a in eqn.invars:
+            if type(a) is Literal:
+                continue
+            source = root.get(a, a)          # type: ignore[call-overload]
+            if moves:
+                moved.add((source, at))
+            if source not in fused:
+                if source in flattened or a.aval.shape != source.aval.shape:
+                    reshaped.add((source, at))
+                reads.setdefault(at, []).append(source)
+                if not is_product(eqn):
+                    elsewhere.add(source)
+            if last.get(source, -1) < at:
+                last[source] = at
+    return last, moved.union([(v, at) for v, at in reshaped if len(reads[at]) > 1
+                              or not elsewhere.isdisjoint(program.eqns[at].outvars)])
