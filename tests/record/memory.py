@@ -16,7 +16,8 @@ for name, (make, args, donated) in PROGRAMS.items():
     structs = [jax.ShapeDtypeStruct(shape, np.dtype(rest[0] if rest else "float32"),
                                     sharding=jax.NamedSharding(mesh, jax.P(*spec)))
                for shape, spec, *rest in args]
-    compiled = jax.jit(make(jax), donate_argnums=donated).lower(*structs).compile()
+    with jax.set_mesh(mesh):
+        compiled = jax.jit(make(jax), donate_argnums=donated).lower(*structs).compile()
     m = compiled.memory_analysis()
     found["programs"][name] = {
         "argument": m.argument_size_in_bytes, "output": m.output_size_in_bytes,

@@ -145,3 +145,81 @@ PROGRAMS = {
     "layer_dropped_gradient": (layer_dropped_gradient, [*WEIGHTS, ((), (), "bool")], ()),
     "embedding": (embedding, [((32768, 256), (None, "y")), ((4096,), ("x",), "int32")], ()),
 }
+
+
+# -- kernels, copies, packed pieces: one mechanism each -------------------------------------------
+
+def _image(lax, x, kernel):
+    return lax.conv_general_dilated(x, kernel, (1, 1), "SAME",
+                                    dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def _distances(m, x):
+    return ((x[:, None] - x[None]) ** 2).sum(-1) + 1
+
+
+def _normal(m, x):
+    centred = x - x.mean(-1, keepdims=True)
+    return centred * m.lax.rsqrt(x.var(-1, keepdims=True) + 1e-5)
+
+
+def _heads(m, x, w):
+    return m.numpy.einsum("bsm,mhd->bshd", x, w)
+
+
+def _block(m, x, wq, wk, wv, wo):
+    q, k, v = (_heads(m, x, w) for w in (wq, wk, wv))
+    scores = m.nn.softmax(m.numpy.einsum("bqhd,bkhd->bhqk", q, k) / 8)
+    return x + m.numpy.einsum("bqhd,hdm->bqm", m.numpy.einsum("bhqk,bkhd->bqhd", scores, v), wo)
+
+
+def _tanh_layers(m, x, ws):
+    body = m.checkpoint(lambda h, w: (m.numpy.tanh(m.numpy.tanh(h @ w) @ w), None))
+    return m.lax.scan(body, x, ws)[0].sum()
+
+
+ROWS, WIDE, DEEP = ((128, 128), ("x",)), ((128, 256), ()), ((8, 16, 128), ("x",))
+IMAGE, KERNEL = ((4, 16, 16, 8), ("x",)), ((3, 3, 8, 16), ())
+PROJECTION = ((64, 4, 16), ())
+MECHANISMS = {
+    "softmax of a product": (lambda m: lambda x, w: m.nn.softmax(x @ w), [ROWS, WIDE], ()),
+    "softmax of masked scores": (lambda m: lambda x, w: m.nn.softmax(m.numpy.where(
+        m.numpy.arange(256) > 3, x @ w, -1e9)), [ROWS, WIDE], ()),
+    "normalised, multiplied": (lambda m: lambda x, w: _normal(m, x) @ w, [ROWS, WIDE], ()),
+    "gelu of three dimensions": (
+        lambda m: lambda x, w, v: m.nn.gelu(x @ w) @ v, [DEEP, WIDE, ((256, 128), ())], ()),
+    "relu of three dimensions": (
+        lambda m: lambda x, w, v: m.nn.relu(x @ w) @ v, [DEEP, WIDE, ((256, 128), ())], ()),
+    "energy of pairs": (lambda m: lambda x: (1 / _distances(m, x)).sum(), [((128, 8), ())], ()),
+    "sum of what is masked": (
+        lambda m: lambda x: m.numpy.where(x > 0, x, 0).sum(1), [ROWS], ()),
+    "sum of integers": (lambda m: lambda x: x.astype("int32").sum(1), [ROWS], ()),
+    "place of the greatest": (lambda m: lambda x: (x * 2 + 1).argmax(1), [ROWS], ()),
+    "rows of what is scaled": (
+        lambda m: lambda x, i: (x * 2 + 1)[i], [((64, 128), ()), ((32,), ("x",), "int32")], ()),
+    "running sum of what is scaled": (
+        lambda m: lambda x: m.numpy.cumsum(x * 2 + 1, 1), [((128, 512), ("x",))], ()),
+    "pooling, gradient": (lambda m: lambda x: m.grad(lambda x: m.lax.reduce_window(
+        x, -m.numpy.inf, m.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID").sum())(x), [IMAGE], ()),
+    "channels first": (
+        lambda m: lambda x, k: m.lax.conv_general_dilated(x, k, (1, 1), "SAME"),
+        [((4, 8, 16, 16), ("x",)), ((16, 8, 3, 3), ())], ()),
+    "kernel's gradient": (lambda m: lambda x, k: m.grad(
+        lambda k: (_image(m.lax, x, k) ** 2).sum())(k), [IMAGE, KERNEL], ()),
+    "heads that do not lie together": (
+        lambda m: lambda x, y: m.numpy.einsum("bshd,bthd->bhst", x, y),
+        [((4, 64, 2, 16), ("x",)), ((4, 64, 2, 16), ("x",))], ()),
+    "attention of a block": (
+        lambda m: lambda *args: _block(m, *args),
+        [((4, 64, 64), ("x",)), *[PROJECTION] * 3, ((4, 16, 64), ())], ()),
+    "recomputed layers": (
+        lambda m: lambda x, ws: m.grad(lambda ws: _tanh_layers(m, x, ws))(ws),
+        [((128, 64), ("x",)), ((10, 64, 64), ())], ()),
+    "gathered in the middle": (
+        lambda m: lambda x: m.numpy.flip(m.lax.with_sharding_constraint(
+            x, m.P("x", None, None)), 1), [((16, 64, 128), ("x", "y"))], ()),
+    "split in turn": (
+        lambda m: lambda x: m.lax.with_sharding_constraint(x * 2, m.P(None, "y")) * 3,
+        [((256, 256), ("y",))], ()),
+}
+PROGRAMS |= {name.replace(" ", "_"): program for name, program in MECHANISMS.items()}

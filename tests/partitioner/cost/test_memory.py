@@ -14,15 +14,15 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
-from shardtrace.partitioner.cost.assignment import Span, block_of_temporaries
+from shardtrace.partitioner.cost.memory.assignment import Span, block_of_temporaries
 
 from ...paths import GOLDEN
 from .memory_programs import PROGRAMS
 
 RECORDED = json.loads((GOLDEN / "xla_memory.json").read_text())["programs"]
 # Where the plan differs from the model by more than a tenth, and why: in layers_gradient other
-# residuals are kept; in the gradient of attention scores are computed again.
-RATIOS = {"layers_gradient": 0.80, "attention_gradient": 1.13}
+# residuals are kept; in the gradient of attention probabilities are computed again.
+RATIOS = {"layers_gradient": 0.80, "attention_gradient": 1.20}
 
 
 def compiled(name):
@@ -31,7 +31,8 @@ def compiled(name):
     structs = [st.ShapeDtypeStruct(shape, np.dtype(rest[0] if rest else "float32"),
                                    sharding=st.NamedSharding(mesh, st.P(*spec)))
                for shape, spec, *rest in args]
-    return st.jit(make(st), donate_argnums=donated).lower(*structs).compile()
+    with st.set_mesh(mesh):
+        return st.jit(make(st), donate_argnums=donated).lower(*structs).compile()
 
 
 def total(plan):
