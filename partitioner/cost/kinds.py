@@ -119,10 +119,16 @@ def reads_as_stored(eqn: Equation, n: int, order: Sequence[int]) -> bool:
     return [d for d in order if t.shape[d] > 1] in orders_of(eqn, n)
 
 
-def copied_to(eqn: Equation, n: int) -> list[int]:
-    """The order to which operand n is copied; [] where it is not."""
-    found = orders_of(eqn, n)
-    return found[0] if found and all([order != sorted(order) for order in found]) else []
+@by_types
+def copies(eqn: Equation) -> dict[int, list[int]]:
+    """Which operands are copied, where they lie as their dimensions stand, and to which order. At
+    the number of operands: in which other order than that it writes its result.
+    """
+    if eqn.op.cost.orders is None:
+        return {}
+    found = {n: orders_of(eqn, n) for n in range(len(eqn.invars) + 1)}
+    return {n: orders[0] for n, orders in found.items()
+            if orders and all([order != sorted(order) for order in orders])}
 
 
 def operand_bytes(eqn: Equation) -> tuple[list[int], list[int]]:

@@ -8,13 +8,14 @@ into the order of its result, or unpacked.
 """
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Set
 from itertools import accumulate
 
 from ....ir.program import Equation, Literal, Program, Var
 from ..buffers import WRITTEN, Buffers, buffers
 from ..kinds import (
-    copied_to,
+    copies,
     in_place,
     is_flattened,
     is_product,
@@ -69,7 +70,7 @@ class LiveRanges:
         for v, i in self._last.items():
             if i < count:
                 ending.setdefault(i, []).append(v)
-        ordered = _made_in_order(program, held, self._last)
+        ordered = _made_in_order(program, held)
         self._reordered = _reordered(program, held)
         zeros: dict[tuple[object, ...], tuple[int, Buffer, int]] = {}
         for i, eqn in enumerate(program.eqns):
@@ -114,23 +115,25 @@ class LiveRanges:
     def _copy(self, eqn: Equation, i: int, held: Buffers, ordered: Set[Var]) -> int:
         """Add the copies that equation i makes. Returns at which instant its result is made."""
         entry, cost = INSTANTS * i, eqn.op.cost
-        ends = self._last.get(eqn.outvars[0], i) if {*eqn.outvars} & held.fused else i
         copied = False
-        for n, a in enumerate(eqn.invars):
-            v, order = held.of(a), copied_to(eqn, n)
-            if v not in self._of or v in ordered or not (order or cost.is_packed):
-                continue
-            buffer, copied = self._of[v], True
-            if self._last[v] == ends:
-                buffer.end = entry + ENTRY
-            if cost.is_packed:
-                size = eqn.params["axis_size"]
-                self.copies += [Span(buffer.nbytes, entry + ENTRY, entry + RUN, size),
-                                Span(buffer.nbytes, entry + RUN, entry + EXIT, size)]
-                return EXIT
-            begin = ENTRY if buffer.given else entry + ENTRY
-            copy = self._copy_of.setdefault((v, *order), Span(buffer.nbytes, begin, begin))
-            copy.end = INSTANTS * ends + RUN
+        if cost.is_packed or cost.orders is not None:
+            ends = self._last.get(eqn.outvars[0], i) if eqn.outvars[0] in held.fused else i
+            orders = copies(eqn)
+            for n, a in enumerate(eqn.invars):
+                v = held.of(a)
+                if v not in self._of or v in ordered or not (n in orders or cost.is_packed):
+                    continue
+                buffer, copied = self._of[v], True
+                if self._last[v] == ends:
+                    buffer.end = entry + ENTRY
+                if cost.is_packed:
+                    size = eqn.params["axis_size"]
+                    self.copies += [Span(buffer.nbytes, entry + ENTRY, entry + RUN, size),
+                                    Span(buffer.nbytes, entry + RUN, entry + EXIT, size)]
+                    return EXIT
+                begin = ENTRY if buffer.given else entry + ENTRY
+                copy = self._copy_of.setdefault((v, *orders[n]), Span(buffer.nbytes, begin, begin))
+                copy.end = INSTANTS * ends + RUN
         if cost.scratch is not None:
             nbytes = cost.scratch(*operand_bytes(eqn), eqn.types[0], eqn.params)
             self.copies.append(Span(nbytes, entry + ENTRY, entry + EXIT))
@@ -166,10 +169,8 @@ def _reordered(program: Program, held: Buffers) -> set[Var]:
     """The results that are copied into the order of their dimensions: something reads them, other
     than element by element, that wants it.
     """
-    orders: dict[Var, list[int]] = {}
-    for eqn in program.eqns:
-        if eqn.op.cost.orders is not None and (order := copied_to(eqn, len(eqn.invars))):
-            orders[eqn.outvars[0]] = order
+    orders = {eqn.outvars[0]: order for eqn in program.eqns if eqn.op.cost.orders is not None
+              and (order := copies(eqn).get(len(eqn.invars)))}
     if not orders:
         return set()
     found = {v for a in program.outvars if (v := held.of(a)) in orders}
@@ -191,22 +192,21 @@ def _stacked(eqn: Equation) -> list[Var]:
             if slot.stacked and slot.result >= 0]
 
 
-def _made_in_order(program: Program, held: Buffers, last: dict[Var, int]) -> set[Var]:
+def _made_in_order(program: Program, held: Buffers) -> set[Var]:
     """The elementwise results that are made in the order in which their only reader wants them."""
-    makers = {v: i for i, eqn in enumerate(program.eqns) for v in eqn.outvars[:1]
-              if held.kinds[i].elementwise and v not in held.fused and v not in held.root}
-    readers: dict[Var, int] = {}
-    found = set[Var]()
+    wanted = {(v, i) for i, eqn in enumerate(program.eqns) if eqn.op.cost.orders is not None
+              for n in copies(eqn) if n < len(eqn.invars)
+              and (v := held.of(eqn.invars[n])) is not None}
+    if not wanted:
+        return set()
+    made = {v for eqn, kind in zip(program.eqns, held.kinds, strict=True) if kind.elementwise
+            for v in eqn.outvars if v not in held.fused and v not in held.root}
+    found = {v for v, _ in wanted if v in made}.difference([held.of(a) for a in program.outvars])
     for i, eqn in enumerate(program.eqns):
-        for n, a in enumerate(eqn.invars):
-            v = held.of(a)
-            if v in makers:
-                readers[v] = readers.get(v, 0) + 1
-                if last[v] == i and readers[v] == 1 and copied_to(eqn, n):
-                    found.add(v)
-                else:
-                    found.discard(v)
-    return found
+        found.difference_update([v for a in eqn.invars if (v := held.of(a)) in found
+                                 and (v, i) not in wanted])
+    readers = Counter([v for v, _ in wanted])
+    return {v for v in found if readers[v] == 1}
 
 
 def _last_uses(program: Program, held: Buffers) -> tuple[dict[Var, int], set[tuple[Var, int]]]:
