@@ -33,7 +33,7 @@ from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..axes import MeshAtoms
 from ..calls.symbolic import Kernel
-from ..layout import Atoms, Layout, split_shape
+from ..layout import Atoms, Layout, Shape, array_shape, split_shape
 from ..numerics import evaluator
 from .device_sums import NONE, Folds
 from .workspace import Kind, Value, kind_of
@@ -68,6 +68,10 @@ def equation_plan(op: Op, params: dict[str, Any], operands: Sequence[Value],
     operands, and hence the results, are folded already. read: the results that are read, by number,
     of an evaluator that asks for them (`Evaluator.narrowed`).
     """
+    common = _common_layout(op, operands, types, atoms)
+    if common is not None:
+        return _in_equal_layouts(op, params, operands, types[0], atoms,
+                                 common._replace(folded=done))
     rule, orders, ins, outs = _in_place(op, params, operands, types, folds)
     if folds and rule is not None:
         done |= {a for f, order in orders.items() if rule.factors[f].kind == REDUCE for a in order}
@@ -139,6 +143,53 @@ def _stacked(operands: Sequence[Value], splits: Sequence[tuple[Atoms, ...]], ato
         return (), [()] * len(own)
     stack = atoms.sort(set().union(*own))
     return stack, [tuple([a for a in stack if a in mine]) for mine in own]
+
+
+def _common_layout(op: Op, operands: Sequence[Value], types: Sequence[ArrayType],
+                   atoms: MeshAtoms) -> Layout | None:
+    """Of an elementwise op whose operands have the shape of the result or are scalars: the one
+    layout of all operands that are not scalars, if the scalars fit in with it.
+    """
+    if op.rule != "... -> ..." or op.resize is not None or op.multiple_results or (
+            BY_PLACE in op.facts):
+        return None
+    shape = types[0].shape
+    if not all([x.aval.shape in ((), shape) for x in operands]):
+        return None
+    found: Layout | None = None
+    rank = len(shape)
+    stack: Atoms | None = None
+    for x in operands:
+        mine = x.layout
+        if len(mine.split) != rank:
+            if mine.stack or stack:
+                return None
+            stack = ()
+        elif found is None:
+            if True in x.uniform or (mine.stack and stack is not None):
+                return None
+            found, stack = mine, mine.stack
+        elif True in x.uniform or (found is not mine and (
+                found.split != mine.split or found.stack != mine.stack)):
+            return None
+    if found is not None and len(found.stack) > 1 and found.stack != atoms.sort(found.stack):
+        return None
+    return found
+
+
+def _in_equal_layouts(op: Op, params: dict[str, Any], operands: Sequence[Value], aval: ArrayType,
+                      atoms: MeshAtoms, layout: Layout) -> EquationPlan:
+    """The plan where every operand is a scalar or has the layout of the result."""
+    whole = array_shape(layout, aval.shape, atoms.size)
+    rank = len(aval.shape)
+    given: list[Shape] = [whole if len(x.layout.split) == rank else () for x in operands]
+    dtypes = [x.kind.dtype for x in operands]
+    same = (False,) * rank
+    kind = kind_of(aval, layout, same)
+    dtype = kind.dtype
+    function = evaluator(op, len(layout.stack), params, dtypes, [dtype], [whole], given)
+    kernel = Kernel(function, (*given, whole), (*dtypes, dtype))
+    return EquationPlan(None, function, ((layout, same, kind),), kernel)
 
 
 def local_rule(op: Op, params: dict[str, Any], operands: Sequence[Value],
