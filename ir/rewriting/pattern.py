@@ -12,7 +12,6 @@ A replacement is written alike, or is a value that the pattern names.
 from __future__ import annotations
 
 import ast
-import math
 import re
 from typing import Any
 
@@ -55,8 +54,6 @@ def _step(line: str) -> Step:
 
 def _atom(word: str) -> Any:
     name = word.removeprefix("*")
-    if word == "-inf":
-        return -math.inf
     return Named(name, name != word) if name.isidentifier() else ast.literal_eval(word)
 
 

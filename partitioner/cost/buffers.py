@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence, Set
 import numpy as np
 
 from ...ir.facts import PERMUTED
+from ...ir.ops.elementwise.arithmetic import max_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.support.named_tuple import NamedTuple
 from .kinds import Kind, kind_of, reads_as_stored
@@ -56,6 +57,9 @@ def _buffers(program: Program, reductions_first: bool) -> Buffers:
                 source = out.of(a)
                 if source is not None and a.aval.local_nbytes == v.aval.local_nbytes:
                     root[v] = source
+        elif eqn.op is max_p and type(eqn.invars[0]) is Literal and eqn.invars[0].val == -np.inf \
+                and isinstance(eqn.invars[1], Var):
+            root[eqn.outvars[0]] = root.get(eqn.invars[1], eqn.invars[1])    # softmax begins so
         if not eqn.outvars or eqn.outvars[0] in root:
             continue
         for a in dict.fromkeys(eqn.invars) if len(eqn.invars) > 1 else eqn.invars:
@@ -76,7 +80,7 @@ def _buffers(program: Program, reductions_first: bool) -> Buffers:
         kernel, inside, written = reduction_kernels(eqns, kinds, root, readers, results)
         out.fused.update(inside)
         out.beside.update(written)
-        reads = [read and i not in kernel and not is_split(eqn, kind)
+        reads = [read and i not in kernel and not (kind.reduction and is_split(eqn, kind))
                  for i, (eqn, kind, read) in enumerate(zip(eqns, kinds, reads, strict=True))]
     for i, eqn in enumerate(eqns):
         if not kinds[i].elementwise or i in kernel:

@@ -122,8 +122,7 @@ def is_split(eqn: Equation, kind: Kind) -> bool:
     """Is it a reduction that XLA splits into one of parts and one of what these give? Then it reads
     its operands from memory.
     """
-    return kind.reduction and not kind.elementwise and _is_large(eqn) and (
-        READS_FUSED not in eqn.op.facts)
+    return not kind.elementwise and READS_FUSED not in eqn.op.facts and _is_large(eqn)
 
 
 def _is_large(eqn: Equation) -> bool:

@@ -19,9 +19,13 @@ from ...ir.types import array_type
 
 
 def _fills(m: Match) -> bool:
-    """Is it a lookup of numbers along one dimension that fills what lies outside?"""
+    """Is it a lookup of numbers along one dimension that fills what lies outside, and are all of
+    them Auto, so that the mask has the type of the indices?
+    """
+    types = [v.aval for v in (m.x, m.indices, *m.eqn.outvars)]
     return (m.mode is GatherScatterMode.FILL_OR_DROP and len(m.numbers.start_index_map) == 1
-            and m.indices.__class__ is not Literal and isinstance(m.x.aval.dtype, np.dtype))
+            and m.indices.__class__ is not Literal and isinstance(m.x.aval.dtype, np.dtype)
+            and not any([t.varying or t.unreduced or any(t.entries) for t in types]))
 
 
 def _apart(m: Match) -> Atom:

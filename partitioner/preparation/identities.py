@@ -9,7 +9,7 @@ from ...ir.program import Program
 from ...ir.rewriting.inside import inside
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 
-IDENTITIES = frozenset(("mul", "div", "neg", "max"))
+IDENTITIES = frozenset(("mul", "div", "neg"))
 """Without these ops there is nothing to do."""
 
 
@@ -26,8 +26,6 @@ _REWRITES = Rewrites(
           ("times-ones", "ones = broadcast_in_dim 1\nout = mul x ones"),
           ("ones-times", "ones = broadcast_in_dim 1\nout = mul ones x"),
           ("over-ones", "ones = broadcast_in_dim 1\nout = div x ones"))],
-    Rewrite("least-or", "out = max -inf x", "x", where=_is_result,
-            why="nothing is less than minus infinity, which the reductions of softmax begin with"),
     Rewrite("negated-twice", "once = neg x\nout = neg once", "x", where=_is_result,
             why="x is what its negation is the negation of"),
     Rewrite("sum-of-negated", "negated = neg x\nout = reduce_sum negated {axes, out_sharding}",

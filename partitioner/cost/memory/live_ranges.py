@@ -76,7 +76,7 @@ class LiveRanges:
         for i, eqn in enumerate(program.eqns):
             start = INSTANTS * i + self._copy(eqn, i, held, ordered)
             made = [v for v in eqn.outvars if v not in held.fused and v not in held.root]
-            stacked = _stacked(eqn)
+            stacked = () if eqn.op.region is None else _stacked(eqn)
             if eqn.op.subprograms or in_place(eqn, held.kinds[i].elementwise) and not (
                     eqn.outvars[0] in held.beside or eqn.outvars[0] in ordered):
                 self._take_operands(i, [v for v in made if v not in stacked], ending.get(i, []))
@@ -186,8 +186,7 @@ def _reordered(program: Program, held: Buffers) -> set[Var]:
 
 def _stacked(eqn: Equation) -> list[Var]:
     """The results of a loop that have a row of each iteration."""
-    if eqn.op.region is None:
-        return []
+    assert eqn.op.region is not None
     return [eqn.outvars[slot.result] for slot in eqn.op.region(eqn).slots
             if slot.stacked and slot.result >= 0]
 
