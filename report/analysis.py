@@ -24,7 +24,7 @@ from .reasons.explain_collective import Reasons
 from .root_causes import RootCause, root_causes
 
 _TRIED = 3          # root causes of which it is looked for what avoids them before they are ordered
-_NEARLY = 0.75      # of the most that is saved: as good, and of a dearer cause
+_NEARLY = 0.85      # of the most that is saved: as good, and of a dearer cause
 
 
 class Analysis:

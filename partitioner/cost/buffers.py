@@ -14,7 +14,7 @@ from ...ir.facts import PERMUTED
 from ...ir.ops.elementwise.arithmetic import max_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.support.named_tuple import NamedTuple
-from .kinds import Kind, kind_of, reads_as_stored
+from .kinds import Kind, kind_of, reads_as_stored, reads_transposed
 from .reduction_kernels import is_split, reduction_kernels
 
 
@@ -67,9 +67,11 @@ def _buffers(program: Program, reductions_first: bool) -> Buffers:
                 readers.setdefault(root.get(a, a), []).append(i)     # type: ignore[call-overload]
     results = {out.of(a) for a in program.outvars}
     reads = [kind.reads for kind in kinds]
-    makers = {eqn.outvars[0]: eqn for eqn in eqns if len(eqn.outvars) == 1 and reductions_first}
+    makers = {eqn.outvars[0]: eqn for eqn in eqns
+              if len(eqn.outvars) == 1} if reductions_first else None
     for i, eqn in enumerate(eqns):
-        if PERMUTED in eqn.op.facts and _is_alias(eqn, out, eqns, readers, makers, results):
+        if PERMUTED in eqn.op.facts and _is_alias(
+                eqn, out, eqns, readers, makers, results):
             source = out.of(eqn.invars[0])
             assert source is not None
             root[eqn.outvars[0]], reads[i] = root.get(source, source), False
@@ -96,20 +98,20 @@ def _buffers(program: Program, reductions_first: bool) -> Buffers:
 
 
 def _is_alias(eqn: Equation, out: Buffers, eqns: Sequence[Equation],
-              readers: Mapping[Atom, list[int]], makers: Mapping[Atom, Equation],
+              readers: Mapping[Atom, list[int]], makers: Mapping[Atom, Equation] | None,
               results: Set[Atom | None]) -> bool:
     """Does a transpose leave its operand where it lies? A product writes it in the new order, or
-    products that read it read it in the old one.
+    products that read it read it in the old one. makers: None where what counts is time.
     """
     source, v, order = out.of(eqn.invars[0]), eqn.outvars[0], eqn.params["permutation"]
     if source is None:
         return False
-    maker, uses = makers.get(source), readers.get(v, ())
+    maker, uses = makers.get(source) if makers else None, readers.get(v, ())
     if maker is not None and eqn.invars[0].aval.shape == source.aval.shape and (
             len(readers[source]) == 1 and source not in results
             and reads_as_stored(maker, len(maker.invars), order)):
         return True
-    lies = [*np.argsort(order)]
+    lies, reads = [*np.argsort(order)], reads_transposed if makers is None else reads_as_stored
     return v not in results and bool(uses) and all(
-        a.aval.shape == v.aval.shape and reads_as_stored(eqns[j], n, lies)
+        a.aval.shape == v.aval.shape and reads(eqns[j], n, lies)
         for j in uses for n, a in enumerate(eqns[j].invars) if out.of(a) is v)

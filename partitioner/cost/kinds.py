@@ -119,6 +119,21 @@ def reads_as_stored(eqn: Equation, n: int, order: Sequence[int]) -> bool:
     return [d for d in order if t.shape[d] > 1] in orders_of(eqn, n)
 
 
+def reads_transposed(eqn: Equation, n: int, order: Sequence[int]) -> bool:
+    """Does it read operand n as fast where its dimensions lie in this order as where they lie as
+    they stand? A product of matrices does where batch dimensions come first, and free ones and
+    contracted ones lie together.
+    """
+    info = info_of(eqn) if is_product(eqn) else None
+    if info is None or info.has_halos:
+        return info is not None and reads_as_stored(eqn, n, order)
+    own, shape = info.maps[n], eqn.invars[n].aval.shape
+    other, out = ([f for factors in info.maps[k] for f in factors] for k in (1 - n, 2))
+    roles = [2 * (own[d][0] in out) + (own[d][0] in other) for d in order if shape[d] > 1]
+    found = [role for k, role in enumerate(roles) if not k or role != roles[k - 1]]
+    return len({*found}) == len(found) and 3 not in found[1:]            # 3: a batch dimension
+
+
 @by_types
 def copies(eqn: Equation) -> dict[int, list[int]]:
     """Which operands are copied, where they lie as their dimensions stand, and to which order. At
