@@ -28,7 +28,7 @@ def test_a_draft_is_the_program_that_is_run() -> None:
 
     layers = [{"up": struct(512, 2048), "down": struct(2048, 512)}] * 3
     traced = st.jit(step).trace(layers, struct(1024, 512)).jaxpr
-    specs = [P("model", "data"), P("data", "model")] * 3 + [P("data", "model")]
+    specs = [P("model"), P(None, "model")] * 3 + [P("data", "model")]
     made, draft = [partition(traced, mesh=MESH, in_shardings=specs, options=Options(
         objective="time", draft=is_draft)) for is_draft in (False, True)]
     assert made.taken != made.objective

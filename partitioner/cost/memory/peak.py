@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from ....ir.facts import BRANCHES
 from ....ir.program import Equation, Program, Var
 from ....ir.source.location import UNKNOWN, Location
+from ..buffers import WRITTEN, buffers
 from ..work import bodies
 from .assignment import Span, block_of_temporaries
 from .live_ranges import ENTRY, EXIT, GIVEN, INSTANTS, LiveRanges
@@ -129,6 +130,16 @@ def _made_in_place(eqn: Equation, branch: Program) -> set[Var]:
     return {v for k, v in enumerate(branch.outvars) if isinstance(v, Var) and k not in handed}
 
 
+def _read_in_kernels(body: Program) -> set[Var]:
+    """The parameters of a loop's body that only elementwise operations and reductions read."""
+    held = buffers(body, WRITTEN)
+    written = {held.of(a) for a in body.outvars}
+    for eqn, kind in zip(body.eqns, held.kinds, strict=True):
+        if not (kind.elementwise or kind.reduction or kind.bitcast):
+            written.update([held.of(a) for a in eqn.invars])
+    return {*body.invars} - written
+
+
 def _inside(eqn: Equation) -> _Peak:
     """The most that the programs of an equation hold beyond its operands."""
     best = _Peak(0, UNKNOWN, [])
@@ -137,8 +148,10 @@ def _inside(eqn: Equation) -> _Peak:
         given, carried = set(body.invars), set[Var]()
         if slots is not None:
             # each step overwrites the carry; slices that a scan hands to its body are buffers of
-            # their own
-            given = {body.invars[i] for s in slots if not s.stacked for q, i in s.inputs if q == p}
+            # their own, but where kernels take them out of the stack
+            computed = _read_in_kernels(body)
+            given = {body.invars[i] for s in slots for q, i in s.inputs
+                     if q == p and (not s.stacked or body.invars[i] in computed)}
             carried = {body.invars[i] for s in slots for q, i in s.inputs
                        if q == p and p in [r for r, _ in s.outputs]}
         found = _peak(LiveRanges(body, carried))
