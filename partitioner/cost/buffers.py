@@ -67,8 +67,8 @@ def _buffers(program: Program, reductions_first: bool) -> Buffers:
                 readers.setdefault(root.get(a, a), []).append(i)     # type: ignore[call-overload]
     results = {out.of(a) for a in program.outvars}
     reads = [kind.reads for kind in kinds]
-    makers = {eqn.outvars[0]: eqn for eqn in eqns
-              if len(eqn.outvars) == 1} if reductions_first else None
+    makers: dict[Atom, Equation] | None = {
+        eqn.outvars[0]: eqn for eqn in eqns if len(eqn.outvars) == 1} if reductions_first else None
     for i, eqn in enumerate(eqns):
         if PERMUTED in eqn.op.facts and _is_alias(
                 eqn, out, eqns, readers, makers, results):

@@ -49,8 +49,9 @@ class _Kernels:
     def __init__(self, eqns: Sequence[Equation], kinds: Sequence[Kind], root: Mapping[Var, Var],
                  readers: Mapping[Atom, Sequence[int]], results: Set[Atom | None]) -> None:
         self.eqns, self.kinds, self.root, self.readers = eqns, kinds, root, readers
-        self.makers = {eqn.outvars[0]: i for i, eqn in enumerate(eqns) if len(eqn.outvars) == 1
-                       and eqn.outvars[0] not in root}
+        self.makers: dict[Atom, int] = {
+            eqn.outvars[0]: i for i, eqn in enumerate(eqns)
+            if len(eqn.outvars) == 1 and eqn.outvars[0] not in root}
         self.apart = results | _divisors(eqns, self.makers)
         self.of: dict[int, int] = {}
         self.members: dict[int, list[int]] = {}

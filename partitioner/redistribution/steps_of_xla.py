@@ -168,11 +168,10 @@ class _Steps(PrimeAxes):
 
     def _split(self, now: Tiles, end: Tiles, d: int, n: int) -> Way | None:
         """The way where the n major tiles of a dimension and the minor ones are two dimensions."""
-        two = [self.parted(tiles[d], n, self.count(tiles[d]) // n) for tiles in (now, end)]
-        if two[0] is None or two[1] is None:
+        first, last = (self.parted(tiles[d], n, self.count(tiles[d]) // n) for tiles in (now, end))
+        if first is None or last is None:
             return None
-        found = self.way(*[(*tiles[:d], *parts, *tiles[d + 1:])
-                           for tiles, parts in zip((now, end), two, strict=True)], False)
+        found = self.way((*now[:d], *first, *now[d + 1:]), (*end[:d], *last, *end[d + 1:]), False)
         return None if found is None else [
             (*tiles[:d], (*tiles[d], *tiles[d + 1]), *tiles[d + 2:]) for tiles in found
             if self.count(tiles[d]) == n or not tiles[d + 1]]

@@ -46,6 +46,7 @@ class PlacedResults(PlacedValues):
         while isinstance(made, Var) and (eqn := self.reasons.made.get(made)) is not None:
             of = [a for a in eqn.invars if a.aval.shape == shape]
             if eqn.op is not reshard_p and (eqn.op.rule != ELEMENTWISE or len(of) != 1 or moves
+                                            or not isinstance(of[0], Var)
                                             or len(self.reasons.readers.get(of[0], ())) != 1):
                 break
             made = of[0]

@@ -87,14 +87,15 @@ class ProductGroups(DeviceGroups):
                 right = self.aligned(right, left, factors)
             else:
                 left = self.aligned(left, right, factors)
+            if left is None or right is None:
+                return None
             moved = self.aligned(out, left, factors, counts[0])
             group = {f: left[f] for f in factors}
-            return None if moved is None or left is None or right is None else self.rest(
-                (left, right, moved), sizes, group)
+            return None if moved is None else self.rest((left, right, moved), sizes, group)
         found = [self.as_batch(tensors[t], tensors[1 - t], out, t) for t in (0, 1)]
         if found[0] is None or found[1] is None or strict and found != [left, right]:
             return None
-        return self.rest((*found, out), sizes, {f: out[f] for f in factors})
+        return self.rest((found[0], found[1], out), sizes, {f: out[f] for f in factors})
 
     def as_batch(self, tensor: Tensor, other: Tensor, out: Tensor, t: int) -> Tensor | None:
         """An operand with batch factors as the result has them, and less of others if it must."""
@@ -145,7 +146,7 @@ class ProductGroups(DeviceGroups):
         """The other operand, gathered along the axes of a group."""
         found = self.gathered(other, own, out, group, sizes, t)
         if found is None and is_split(other):
-            wanted = dict.fromkeys(other, ())
+            wanted: Tensor = dict.fromkeys(other, ())
             used: set[str] = set()
             for f in sorted(other, key=self.summed.__contains__):       # the result comes first
                 axes = (own if f in self.summed else out)[f] if f >= 0 else ()
@@ -203,7 +204,7 @@ class ProductGroups(DeviceGroups):
         else:
             moved = left = self.aligned(left, right, factors,
                                         [self.axes.count(right[f]) for f in factors])
-        if moved is None or strict and moved not in tensors:
+        if left is None or right is None or strict and moved not in tensors:
             return None
         group = {f: left[f] for f in factors}
         return self.rest((left, right, self.sum_of(left, right, out, group)), sizes, group)
