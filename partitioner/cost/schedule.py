@@ -116,7 +116,7 @@ def _costs(program: Program, topology: Topology) -> _Costs:
     if found is None:
         device = topology.hardware
         grouped = kernels(program, device.keeps_rows)
-        found = program.memo[key] = _Costs([], {})
+        found = _Costs([], {})
         for n, eqn in enumerate(program.eqns):
             exchange = None if eqn.op.collective is None else collective_of(eqn)
             if exchange is None:
@@ -126,6 +126,7 @@ def _costs(program: Program, topology: Topology) -> _Costs:
             spans = topology.spans(exchange.mesh_axes)
             found.links[n] = ["network" if s.dim == NETWORK else f"links {s.dim}"
                               for s in spans] or ["links 0"]
+        program.memo[key] = found               # whole, even if this is interrupted
     return found
 
 

@@ -124,8 +124,8 @@ def attention(ws: list[dict[str, st.Array]], x: st.Array) -> st.Array:
 
 def test_what_saves_most_if_it_is_changed_comes_before_what_moves_more() -> None:
     """The sums that any layout of these layers has are of more bytes than what one mistake adds."""
-    layer = {name: struct((1024, 16, 64), None, "model") for name in "qkv"}
-    layer["o"] = struct((16, 64, 1024), "model")
+    layer = {name: struct((1024, 8, 128), None, "model") for name in "qkv"}
+    layer["o"] = struct((8, 128, 1024), "model")
     layer |= {"up": struct((1024, 4096), None, "model"), "down": struct((4096, 1024), "model")}
     with st.config.override(shardtrace_objective="time"):
         found = st.explain(attention)([dict(layer) for _ in range(4)],
