@@ -11,6 +11,7 @@ from ...ir.program import Atom, Equation, Program, Var
 from ...ir.rewriting.inside import inside
 from ...ir.types import ArrayType, Entries
 from ..choice.xla.local_rule import LocalRule
+from ..cost.kinds import is_product
 from ..cost.prices import Prices
 from ..factors import rule_info
 from ..propagation.resolved_types import brought, typed
@@ -98,8 +99,8 @@ def _on_the_way(source: ArrayType, target: ArrayType, maker: Equation | None
             yield typed(target, mesh, layout, pending)
         cut = _cut(layout, target.entries, pending) if maker is not None else layout
         rest = pending.difference(*cut)
-        if rest and cut != layout and _is_product(maker) and rest >= {*mesh.axis_names}.difference(
-                *target.entries):
+        if rest and cut != layout and maker is not None and is_product(maker) and (
+                rest >= {*mesh.axis_names}.difference(*target.entries)):
             yield typed(target, mesh, layout, rest)         # copies of the result are summed last
             yield typed(target, mesh, cut, rest)
             layout = cut
@@ -130,7 +131,3 @@ def _cut(have: Entries, want: Entries, axes: frozenset[str]) -> Entries:
     """The wanted layout as far as it is the other one cut by these axes."""
     return tuple([b if b[:len(a)] == a and axes.issuperset(b[len(a):]) else a
                   for a, b in zip(have, want, strict=True)])
-
-
-def _is_product(maker: Equation | None) -> bool:
-    return maker is not None and rule_info(maker.instance.rule(*maker.types)).is_product

@@ -255,5 +255,3 @@ def _with(t: ArrayType, dim: int, axis: str) -> ArrayType:
     padded = t.update(shape=(*t.shape[:dim], -(-t.shape[dim] // blocks) * blocks,
                              *t.shape[dim + 1:]))
     return typed(padded, t.mesh, tuple(entries), t.sharding.spec.unreduced - {axis})
-
-

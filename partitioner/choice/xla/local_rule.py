@@ -64,8 +64,8 @@ def _strategy(decision: Decision, ways: Ways) -> Strategy | Decision:
         axes_of = _elementwise(info, parts, mesh)
     _move_axes(decision, axes_of, whole, parts)
     if _indexed(info) and groups is None:
-        _use_idle_axes(info, axes_of, parts, decision.layouts.mesh)
-    if any(a not in decision.layouts.mesh.shape for axes in axes_of.values() for a in axes):
+        _use_idle_axes(info, axes_of, parts, mesh)
+    if any(a not in mesh.shape for axes in axes_of.values() for a in axes):
         axes_of = _without_overlaps(axes_of)
     decision.layouts.numbers[tuple(axes_of.values()), frozenset()]      # makes new axes known
 
