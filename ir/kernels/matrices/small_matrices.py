@@ -14,6 +14,7 @@ import numpy as np
 
 LARGEST = 32                    # rows and columns from which LAPACK is faster
 PIECE = 1 << 17                 # elements at a time
+TURNED = 1 << 15                # bytes that are transposed at a time: what a first cache holds
 FACTOR = 4                      # rows and columns up to which a product is faster so than in BLAS,
 FACTORS = 1 << 10               # if it has so many pairs of factors
 
@@ -41,7 +42,8 @@ def _stack_last(a: np.ndarray) -> np.ndarray:
     be in the same few lines of the cache."""
     count, rows, columns = a.shape
     out = np.empty((rows, columns, count | 16), a.dtype)[..., :count]
-    np.copyto(out, a.transpose(1, 2, 0))
+    for part in _batches(a, TURNED // a.itemsize):
+        np.copyto(out[..., part], a[part].transpose(1, 2, 0))
     return out
 
 
