@@ -133,19 +133,21 @@ def _selected(lead: int, x: np.ndarray, select: str, window: Ints, strides: Ints
 def _compared(views: np.ndarray, real: np.ndarray | None, select: str, window: Ints, neutral: Any
               ) -> tuple[np.ndarray, np.ndarray]:
     """The same, an element of all windows after the other. real: what is compared."""
-    stays = np.greater_equal if select == "ge" else np.less_equal
+    stays, better, number = ((np.greater_equal, np.maximum, np.fmax) if select == "ge" else
+                             (np.less_equal, np.minimum, np.fmin))
     at = np.zeros(views.shape[:views.ndim - len(window)], np.int8)
-    best = views[(..., *(0,) * len(window))]
+    best = views[(..., *(0,) * len(window))].copy()
     nan = np.isnan(best)
-    for k, place in enumerate(np.ndindex(window)):
-        here = views[(..., *place)]
-        if k:
-            stay = stays(best, here)
-            if real is not None:
-                stay |= np.equal(real[(..., *place)], False)
-            at = selected(stay, at, np.int8(k))
+    for k, place in [*enumerate(np.ndindex(window))][1:]:
+        here = views[(..., *place)].copy()      # once: of rows that lie apart each call takes long
+        stay = stays(best, here)
+        if real is None:
+            best = better(here, number(best, here))     # that is `here` where either is NaN
+        else:
+            stay |= np.equal(real[(..., *place)], False)
             best = selected(stay, best, here)
-            nan |= np.isnan(here)
+        at = selected(stay, at, np.int8(k))
+        nan |= np.isnan(here)
     return at, (best == neutral) & np.equal(nan, False)
 
 
