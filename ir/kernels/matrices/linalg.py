@@ -66,18 +66,18 @@ def finite_only(function: Callable[..., Arrays]) -> Callable[..., Arrays]:
 
 
 def cholesky(lead: int, a: np.ndarray) -> np.ndarray:
-    stack = a.reshape(math.prod(a.shape[:-2]), *a.shape[-2:])
-    if small_matrices.is_small(stack):
-        return small_matrices.cholesky(stack).reshape(a.shape)
-    try:
-        return np.linalg.cholesky(a)
-    except np.linalg.LinAlgError:
-        def one(x: np.ndarray) -> list:
-            try:
-                return [np.linalg.cholesky(x)]
-            except np.linalg.LinAlgError:
-                return [np.full_like(x, np.nan)]
-        return _each(one, a, ranks=(2,))[0]
+    def one(x: np.ndarray) -> list:
+        try:
+            return [np.linalg.cholesky(x)]
+        except np.linalg.LinAlgError:
+            return [np.full_like(x, np.nan)]
+
+    if not small_matrices.is_tiny(a.reshape(math.prod(a.shape[:-2]), *a.shape[-2:])):
+        try:
+            return np.linalg.cholesky(a)
+        except np.linalg.LinAlgError:       # of one or more
+            pass
+    return _stacked(lambda x: [small_matrices.cholesky(x)], one, a)[0]
 
 
 @finite_only

@@ -12,23 +12,31 @@ from typing import Any
 
 import numpy as np
 
-LARGEST = 32                    # rows and columns from which LAPACK is faster
+LARGEST = 32                    # rows and columns from which LAPACK is faster,
+BYTES = 1 << 10                 # and bytes of a matrix of results, called from Python for each
+TINY, LOOPED = BYTES // 4, 256  # the same if numpy calls it, and of how many for each row
 PIECE = 1 << 17                 # elements at a time
 TURNED = 1 << 15                # bytes that are transposed at a time: what a first cache holds
-FACTOR = 4                      # rows and columns up to which a product is faster so than in BLAS,
+FACTOR = 3                      # rows and columns up to which a product is faster so than in BLAS,
 FACTORS = 1 << 10               # if it has so many pairs of factors
 
 
 def is_small(*stacks: np.ndarray) -> bool:
     """Are these stacks of so many, and so small matrices, that it pays?"""
     count, size = len(stacks[0]), max(max(x.shape[1:]) for x in stacks)
-    return 0 < size <= LARGEST and 2 * size <= count and all(x.size for x in stacks)
+    return (0 < size <= LARGEST and 2 * size <= count and all(x.size for x in stacks)
+            and stacks[-1][0].nbytes <= BYTES)
+
+
+def is_tiny(a: np.ndarray) -> bool:
+    """The same where numpy would call LAPACK for all of them."""
+    return is_small(a) and a[0].nbytes <= TINY and len(a) >= LOOPED * a.shape[-1]
 
 
 def are_factors(left: tuple[int, ...], right: tuple[int, ...], dtype: np.dtype) -> bool:
     """Does `product` pay for stacks of matrices of these shapes?"""
     return (0 < max(*left[-2:], *right[-2:]) <= FACTOR and math.prod(left[:-2]) >= FACTORS
-            and dtype.itemsize >= 4)
+            and dtype.kind in "fc" and dtype.itemsize >= 4)
 
 
 def _batches(a: np.ndarray, most: int = PIECE) -> Iterator[slice]:

@@ -95,3 +95,22 @@ def test_few_or_large_matrices_are_left_to_lapack() -> None:
     assert not small_matrices.is_small(np.ones((15, 8, 8)))
     assert not small_matrices.is_small(np.ones((1000, 33, 33)))
     assert not small_matrices.is_small(np.ones((1000, 0, 0)))
+    assert small_matrices.is_small(np.ones((1000, 12, 12), np.float32))
+    assert not small_matrices.is_small(np.ones((1000, 12, 12)))
+    assert small_matrices.is_small(np.ones((1000, 32, 32)), np.ones((1000, 32, 1)))
+
+
+def test_what_numpy_calls_lapack_for_is_left_to_it_but_where_very_many_are_tiny() -> None:
+    assert small_matrices.is_tiny(np.ones((1024, 4, 4)))
+    assert not small_matrices.is_tiny(np.ones((1023, 4, 4)))
+    assert not small_matrices.is_tiny(np.ones((10_000, 8, 8)))
+    a = random("f", 2048, 8, 8)
+    a = a @ a.swapaxes(-1, -2) + np.eye(8, dtype="f")
+    assert small_matrices.is_tiny(a)
+    np.testing.assert_allclose(stacked.cholesky(0, a), np.linalg.cholesky(a), rtol=1e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(4, "f4"), (3, "i4"), (3, "e")])
+def test_products_that_numpy_is_as_fast_with_are_left_to_it(size: int, dtype: str) -> None:
+    assert not small_matrices.are_factors((5000, size, size), (5000, size, size), np.dtype(dtype))
+    assert small_matrices.are_factors((5000, 3, 3), (5000, 3, 3), np.dtype("f4"))
