@@ -35,7 +35,7 @@ def has_bits(dtype: np.dtype) -> bool:
 def by_bits(which: Any, x: Any, y: Any) -> Any:
     """The same as numpy calls alone, of parts that stay in the cache."""
     integer = _INTEGERS[x.dtype.itemsize]
-    ones = np.negative(which.view(np.int8).astype(integer))
+    ones = np.negative(which.view(np.int8)).astype(integer)
     other = y.view(integer)
     found = np.bitwise_xor(np.bitwise_and(np.bitwise_xor(x.view(integer), other), ones), other)
     return found.view(x.dtype)
@@ -52,8 +52,7 @@ def _select(which: np.ndarray, x: Any, y: Any, out: np.ndarray) -> None:
         return
     # What is repeated of a condition is looked at once.
     which = which[tuple([slice(0, 1) if n == 0 else slice(None) for n in which.strides])]
-    ones = which.view(np.int8).astype(out.dtype)
-    np.negative(ones, out=ones)
+    ones = np.negative(which.view(np.int8)).astype(out.dtype)
     np.bitwise_xor(x, y, out=out)
     out &= ones
     out ^= y
