@@ -82,7 +82,7 @@ class _Steps(PrimeAxes):
     def _one_by_one(self, now: Tiles, end: Sequence[Axes]) -> Way:
         """The layouts while one dimension after the other is gathered."""
         found = []
-        for d, axes in enumerate(end):
+        for d, axes in reversed([*enumerate(end)]):
             if now[d] != axes:
                 now = (*now[:d], axes, *now[d + 1:-1], (*now[d][len(axes):], *now[-1]))
                 found.append(now)
