@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
-from ...ir.facts import PERMUTED
+from ...ir.facts import PERMUTED, TAKEN
 from ...ir.ops.elementwise.arithmetic import max_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.support.named_tuple import NamedTuple
@@ -84,17 +84,32 @@ def _buffers(program: Program, reductions_first: bool) -> Buffers:
         out.beside.update(written)
         reads = [read and i not in kernel and not (kind.reduction and is_split(eqn, kind))
                  for i, (eqn, kind, read) in enumerate(zip(eqns, kinds, reads, strict=True))]
-    for i, eqn in enumerate(eqns):
-        if not kinds[i].elementwise or i in kernel:
+    _fuse(out, eqns, readers, reads, results.union(root, out.fused, out.beside), reductions_first)
+    return out
+
+
+def _fuse(out: Buffers, eqns: Sequence[Equation], readers: Mapping[Atom, list[int]],
+          reads: Sequence[bool], apart: Set[Atom | None], reductions_first: bool) -> None:
+    """Add the values that are fused into the one kernel that reads them, and what is generated.
+
+    reads: whether each equation can read such values. apart: values that are not fused.
+    reductions_first: count the kernels that read a value, instead of the equations; those fuse what
+    is taken by indices, too.
+    """
+    within: list[Set[int]] = [{i} for i in range(len(eqns))]    # the kernels that compute it
+    for i in reversed(range(len(eqns))):
+        eqn, kind = eqns[i], out.kinds[i]
+        if not (kind.elementwise or reductions_first and TAKEN in eqn.op.facts):
             continue
         v = eqn.outvars[0]
-        if v in results or v in root:
+        if v in apart:
             continue
         uses = readers.get(v, [])
-        if kinds[i].generated and all([kinds[j].reads for j in uses]) or (
-                len(uses) <= 1 and all([reads[j] for j in uses])):
+        where = {k for j in uses for k in within[j]} if reductions_first else {*uses}
+        if kind.generated and all([out.kinds[j].reads for j in uses]) or (
+                len(where) <= 1 and all([reads[j] for j in uses])):
             out.fused.add(v)
-    return out
+            within[i] = where
 
 
 def _is_alias(eqn: Equation, out: Buffers, eqns: Sequence[Equation],

@@ -17,10 +17,12 @@ from ...ir.dtypes import issubdtype
 from ...ir.facts import READS_FUSED, REPEATS
 from ...ir.ops.elementwise.arithmetic import div_p
 from ...ir.program import Atom, Equation, Var
+from ...ir.rules.factor import REDUCE
 from ...ir.support.named_tuple import NamedTuple
-from .kinds import Kind, is_product
+from .kinds import Kind, info_of, is_product
 
 _LARGE = 4096                   # elements
+_PART = 32                      # elements of a dimension
 
 
 class Fused(NamedTuple):
@@ -120,10 +122,14 @@ def _divisors(eqns: Sequence[Equation], makers: Mapping[Atom, int]) -> set[Var]:
 
 
 def is_split(eqn: Equation, kind: Kind) -> bool:
-    """Is it a reduction that XLA splits into one of parts and one of what these give? Then it reads
-    its operands from memory.
+    """Is it a reduction that XLA splits into one of parts and one of what these give, as it goes
+    over more than a part of a dimension? Then it reads its operands from memory. After XLA's
+    TreeReductionRewriter (xla/service/tree_reduction_rewriter.cc).
     """
-    return not kind.elementwise and READS_FUSED not in eqn.op.facts and _is_large(eqn)
+    if kind.elementwise or READS_FUSED in eqn.op.facts:
+        return False
+    info, shape = info_of(eqn), eqn.invars[0].aval.local_shape()
+    return any([info.factors[f].kind == REDUCE and shape[d] > _PART for f, d, _ in info.places[0]])
 
 
 def _is_large(eqn: Equation) -> bool:

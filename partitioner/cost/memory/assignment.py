@@ -1,10 +1,11 @@
 """The memory of one run: what is allocated for all of it, and what temporaries need besides.
 
 Results have memory of their own from the start of a run to its end, as XLA assigns it. A temporary
-may lie there before the result is made: the largest first, of equal ones the one that lives
-longest, each takes a result's memory that is large enough and free as long as it lives. All others
-share one block. After XLA's BufferAssigner (github.com/openxla/xla,
-xla/service/buffer_assignment.cc), but that the block is taken to be filled without gaps.
+may lie there before the result is made: the largest first, of equal ones the one that is made
+first, of these the one that lives longest, each takes a result's memory that is large enough and
+free as long as it lives. All others share one block. After XLA's BufferAssigner
+(github.com/openxla/xla, xla/service/buffer_assignment.cc), but that the block is taken to be filled
+without gaps.
 """
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class Span:
 
 def block_of_temporaries(spans: Iterable[Span], count: int) -> int:
     """Bytes of the block for what lies in no result's memory. count: of instants."""
-    spans = sorted(spans, key=lambda s: (-s.nbytes, s.start - s.end))
+    spans = sorted(spans, key=lambda s: (-s.nbytes, s.start, -s.end))
     results = [(s.nbytes, [s.start], [s.end]) for s in spans if s.result][:_TRIED]
     change = [0] * (count + 1)
     for s in spans:

@@ -20,7 +20,6 @@ from ..kinds import (
     is_flattened,
     is_product,
     operand_bytes,
-    reads_as_stored,
 )
 from .assignment import Span
 
@@ -166,8 +165,8 @@ class LiveRanges:
 
 
 def _reordered(program: Program, held: Buffers) -> set[Var]:
-    """The results that are copied into the order of their dimensions: something reads them, other
-    than element by element, that wants it.
+    """The results that are copied into the order of their dimensions: something reads them other
+    than element by element.
     """
     orders = {eqn.outvars[0]: order for eqn in program.eqns if eqn.op.cost.orders is not None
               and (order := copies(eqn).get(len(eqn.invars)))}
@@ -175,12 +174,9 @@ def _reordered(program: Program, held: Buffers) -> set[Var]:
         return set()
     found = {v for a in program.outvars if (v := held.of(a)) in orders}
     for eqn, kind in zip(program.eqns, held.kinds, strict=True):
-        if kind.bitcast or kind.elementwise or kind.reduction:
+        if kind.bitcast or kind.reads:
             continue
-        for n, a in enumerate(eqn.invars):
-            v = held.of(a)
-            if v in orders and (a is not v or not reads_as_stored(eqn, n, orders[v])):
-                found.add(v)
+        found.update([v for a in eqn.invars if (v := held.of(a)) in orders])
     return found
 
 
