@@ -1,10 +1,12 @@
 """Peak memory of one device, from the live ranges of all buffers (live_ranges.py).
 
-What is held while each equation runs is what is live then; the peak is what is allocated for the
-whole run, in which results have memory of their own from the start (assignment.py). A collective
-holds operand and result at once, an all-to-all its blocks packed besides. A loop holds what its
-body holds besides its operands and results; of branches the largest counts. Rematerialisation is
-counted as it stands in the program: values computed twice have two short live ranges.
+What is held while each equation runs is what is live then, in the order of the program; plans of
+`objective="xla"` run in that of XLA's compiler of CPUs (order.py). The peak is what is allocated
+for the whole run, in which results have memory of their own from the start (assignment.py). A
+collective holds operand and result at once, an all-to-all its blocks packed besides. A loop holds
+what its body holds besides its operands and results; of branches the largest counts.
+Rematerialisation is counted as it stands in the program: values computed twice have two short live
+ranges.
 """
 from __future__ import annotations
 
@@ -13,12 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ....ir.facts import BRANCHES
+from ....ir.passes import OBJECTIVE
 from ....ir.program import Equation, Program, Var
 from ....ir.source.location import UNKNOWN, Location
 from ..buffers import WRITTEN, buffers
 from ..work import bodies
 from .assignment import Span, block_of_temporaries
 from .live_ranges import ENTRY, EXIT, GIVEN, INSTANTS, LiveRanges
+from .order import breadth_first
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ def memory(program: Program, donated: Sequence[bool] = ()) -> Memory:
 
 
 def _memory(program: Program, donated: Sequence[bool]) -> Memory:
+    if program.memo.get(OBJECTIVE, ("",))[0] == "xla":
+        program = breadth_first(program)
     given = dict(zip(program.invars, donated, strict=False))
     timeline: list[Moment] = []
     ranges = LiveRanges(program, {v for v, d in given.items() if d})
@@ -105,8 +111,12 @@ def _peak(ranges: LiveRanges, timeline: list[Moment] | None = None,
         most = max(live) + inside.nbytes
         if timeline is not None:
             timeline.append(Moment(eqn.op.name, eqn.location, most))
-        if spans is not None and inside.nbytes:
-            spans.append(Span(inside.nbytes, first + ENTRY, first + EXIT))
+        if spans is not None:
+            left = inside.nbytes
+            for size in (*[h.nbytes for h in inside.held], left):
+                nbytes = min(size, left)
+                left -= nbytes
+                spans += [Span(nbytes, first + ENTRY, first + EXIT)] if nbytes else []
         if most > best.nbytes:
             best, at = _Peak(most, eqn.location, inside.held), first + live.index(max(live))
     own = [Held(_label(v, eqn), v.aval.str_short(True), v.aval.local_nbytes,

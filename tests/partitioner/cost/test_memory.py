@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -14,9 +15,13 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
+from shardtrace.ir.ops.elementwise.transcendental import tanh_p
+from shardtrace.partitioner.cost.memory import memory
 from shardtrace.partitioner.cost.memory.assignment import Span, block_of_temporaries
+from shardtrace.partitioner.cost.memory.order import breadth_first
 
 from ...paths import GOLDEN
+from ...real_jax import real_jax
 from .memory_programs import PROGRAMS
 
 RECORDED = json.loads((GOLDEN / "xla_memory.json").read_text())["programs"]
@@ -139,6 +144,95 @@ def test_a_reduction_reads_what_is_masked_or_moved_from_memory_and_computes_the_
     assert peak(lambda x: (jnp.exp(x) * 2).sum(1), (512, 128)) == BLOCK // 128
     assert peak(lambda x: jnp.where(x > 0, x, 0).sum(1), (512, 128)) == BLOCK + BLOCK // 128
     assert peak(lambda x: (x[:, 1:] * 2).max(1), (512, 128)) == 64 * 127 * 4 + BLOCK // 128
+
+
+def test_a_reduction_over_many_elements_of_a_dimension_is_split_and_reads_from_memory():
+    jnp = st.numpy
+    short, long = (peak(lambda x: jnp.where(x > 0, x, 0).sum(1), (64, n)) for n in (32, 33))
+    assert (short, long) == (8 * 4, 8 * 33 * 4 + 8 * 4)
+
+
+def test_what_is_taken_by_indices_is_fused_into_the_one_kernel_that_reads_it():
+    def f(x):
+        return lax.dynamic_slice(x, (x[0, 0].astype(int), 0), (4, 128))
+    x = np.ones((64, 128), np.float32)
+
+    def temporaries(g):
+        return st.jit(g).lower(x).compile().memory_analysis().temp_size_in_bytes
+    assert temporaries(lambda x: jnp.tanh(f(x)) * f(x)[0]) < 4 * 128 * 4
+    assert temporaries(lambda x: f(x) @ x.T) >= 4 * 128 * 4
+
+
+def test_what_is_gathered_along_a_later_dimension_is_copied_for_a_product():
+    """It comes block after block."""
+    mesh = st.sharding.AbstractMesh((8,), ("x",))
+    whole = st.NamedSharding(mesh, st.P())
+
+    def temporaries(spec):
+        x, w = (st.ShapeDtypeStruct((rows, 256), np.float32, sharding=st.NamedSharding(mesh, s))
+                for rows, s in ((4, st.P()), (256, spec)))
+        with st.config.override(shardtrace_objective="xla"):
+            return st.explain(lambda x, w: x @ lax.with_sharding_constraint(w, whole)
+                              )(x, w).memory.temporary_bytes
+    assert temporaries(st.P(None, "x")) - temporaries(st.P("x")) == 256 * 256 * 4
+
+
+# -- the order of XLA's plans ---------------------------------------------------------------------
+
+def two_layers(x, v, w):
+    return jnp.tanh(jnp.tanh(x @ v) @ w)
+
+
+def with_split_weights(library, mesh):
+    """Their arguments, weights gathered for use."""
+    P, placed = library.sharding.PartitionSpec, library.sharding.NamedSharding
+    return [library.ShapeDtypeStruct(shape, np.float32, sharding=placed(mesh, P("x")))
+            for shape in ((64, 256), (256, 256), (256, 256))]
+
+
+def test_plans_of_xla_gather_all_parameters_first():
+    mesh = st.sharding.AbstractMesh((8,), ("x",))
+    found = st.jit(two_layers, compiler_options={"objective": "xla"}).lower(
+        *with_split_weights(st, mesh)).compile()
+    ops = ["all_gather_invariant", "dot_general"]
+    assert [e.op.name for e in found.program.eqns if e.op is not tanh_p] == ops * 2
+    assert [e.op.name for e in breadth_first(found.program).eqns if e.op is not tanh_p] == [
+        ops[0], ops[0], ops[1], ops[1]]
+    peak_bytes = found.memory_analysis().peak_memory_in_bytes
+    assert found.explain().peak_bytes == peak_bytes
+    as_written = found.program.replace()             # without the note of whose plan it is
+    layer, weights = 8 * 256 * 4, 256 * 256 * 4
+    assert peak_bytes - memory(as_written).peak_bytes == weights - layer
+
+
+def test_their_order_is_that_of_the_compiled_program():
+    jax = real_jax()
+    mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def f(x, v, w):
+        return jax.numpy.tanh(jax.numpy.tanh(x @ v) @ w)
+    found = jax.jit(f).lower(*with_split_weights(jax, mesh)).compile()
+    text = found.as_text()
+    ops = re.findall(r" (all-gather|ynn_fusion|dot)[.\d]* = ", text[text.index("ENTRY"):].replace(
+        "%", ""))
+    assert "is_scheduled=true" in text and [op == "all-gather" for op in ops] == [
+        True, True, False, False]
+    own = st.jit(two_layers, compiler_options={"objective": "xla"}).lower(*with_split_weights(
+        st, st.sharding.AbstractMesh((8,), ("x",)))).compile()
+    plan = found.memory_analysis()
+    assert own.memory_analysis().peak_memory_in_bytes == pytest.approx(
+        plan.argument_size_in_bytes + plan.output_size_in_bytes + plan.temp_size_in_bytes, rel=0.02)
+
+
+def test_effects_stay_in_order():
+    def f(x):
+        st.debug.print("first {}", jnp.sort(jnp.sin(x))[0], ordered=True)
+        st.debug.print("second {}", x[0], ordered=True)
+        return x
+    program = st.jit(f, compiler_options={"objective": "xla"}).lower(
+        np.ones(8, np.float32)).compile().program
+    said = [e.params for e in breadth_first(program).eqns if e.effects]
+    assert len(said) == 2 and said == [e.params for e in program.eqns if e.effects]
 
 
 def test_results_have_memory_of_their_own_for_the_whole_run():
