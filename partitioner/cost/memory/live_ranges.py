@@ -8,7 +8,6 @@ into the order of its result, or unpacked.
 """
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Set
 from itertools import accumulate
 
@@ -17,6 +16,7 @@ from ..buffers import WRITTEN, Buffers, buffers
 from ..kinds import (
     copies,
     in_place,
+    info_of,
     is_flattened,
     is_product,
     operand_bytes,
@@ -69,15 +69,15 @@ class LiveRanges:
         for v, i in self._last.items():
             if i < count:
                 ending.setdefault(i, []).append(v)
-        ordered = _made_in_order(program, held)
+        ordered, self._twice = _wanted(program, held)
         self._reordered = _reordered(program, held)
         zeros: dict[tuple[object, ...], tuple[int, Buffer, int]] = {}
         for i, eqn in enumerate(program.eqns):
             start = INSTANTS * i + self._copy(eqn, i, held, ordered)
             made = [v for v in eqn.outvars if v not in held.fused and v not in held.root]
             stacked = () if eqn.op.region is None else _stacked(eqn)
-            if eqn.op.subprograms or in_place(eqn, held.kinds[i].elementwise) and not (
-                    eqn.outvars[0] in held.beside or eqn.outvars[0] in ordered):
+            if eqn.op.subprograms or in_place(eqn, held.kinds[i].elementwise) and not any(
+                    [eqn.outvars[0] in apart for apart in (held.beside, ordered, self._twice)]):
                 self._take_operands(i, [v for v in made if v not in stacked], ending.get(i, []))
             for v in made:
                 if v not in self._of:
@@ -131,6 +131,8 @@ class LiveRanges:
                                     Span(buffer.nbytes, entry + RUN, entry + EXIT, size)]
                     return EXIT
                 begin = ENTRY if buffer.given else entry + ENTRY
+                if v in self._twice:
+                    begin = INSTANTS * buffer.value_at(i)[0]
                 copy = self._copy_of.setdefault((v, *orders[n]), Span(buffer.nbytes, begin, begin))
                 copy.end = INSTANTS * ends + RUN
         if cost.scratch is not None:
@@ -187,21 +189,26 @@ def _stacked(eqn: Equation) -> list[Var]:
             if slot.stacked and slot.result >= 0]
 
 
-def _made_in_order(program: Program, held: Buffers) -> set[Var]:
-    """The elementwise results that are made in the order in which their only reader wants them."""
+def _wanted(program: Program, held: Buffers) -> tuple[set[Var], set[Var]]:
+    """Of the elementwise results that equations want in another order: (those that are made so, as
+    nothing else reads them; those that XLA makes twice from the same operands, so for a product,
+    and as they are for others).
+    """
     wanted = {(v, i) for i, eqn in enumerate(program.eqns) if eqn.op.cost.orders is not None
               for n in copies(eqn) if n < len(eqn.invars)
               and (v := held.of(eqn.invars[n])) is not None}
     if not wanted:
-        return set()
+        return set(), set()
     made = {v for eqn, kind in zip(program.eqns, held.kinds, strict=True) if kind.elementwise
             for v in eqn.outvars if v not in held.fused and v not in held.root}
-    found = {v for v, _ in wanted if v in made}.difference([held.of(a) for a in program.outvars])
+    readers: dict[Var | None, set[int]] = {v: set() for v in made}
     for i, eqn in enumerate(program.eqns):
-        found.difference_update([v for a in eqn.invars if (v := held.of(a)) in found
-                                 and (v, i) not in wanted])
-    readers = Counter([v for v, _ in wanted])
-    return {v for v in found if readers[v] == 1}
+        for a in eqn.invars:
+            readers.get(held.of(a), set()).add(i)
+    results = {held.of(a) for a in program.outvars}
+    alone = {v for v, i in wanted if readers.get(v) == {i} and v not in results}
+    return alone, {v for v, i in wanted if len(readers.get(v, ())) > 1
+                   and is_product(eqn := program.eqns[i]) and not info_of(eqn).has_halos}
 
 
 def _last_uses(program: Program, held: Buffers) -> tuple[dict[Var, int], set[tuple[Var, int]]]:
