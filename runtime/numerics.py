@@ -23,6 +23,12 @@ Function = Callable[..., Any]
 Shape = tuple[int, ...]
 
 
+@np.errstate(all="ignore")
+def silently(f: Callable[[Any], Any], x: Any) -> Any:
+    """`f(x)`, in which no ufunc warns or raises."""
+    return f(x)
+
+
 def widened(x: np.ndarray) -> np.ndarray:
     """A narrow float array as float32; others unchanged."""
     return x.astype(F32) if is_narrow_float(x.dtype) else x

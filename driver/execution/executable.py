@@ -22,7 +22,7 @@ from ...runtime.arrays.array import ARRAYS, ArrayImpl
 from ...runtime.arrays.keys import ArrayKey, array_key
 from ...runtime.arrays.results import all_held
 from ...runtime.arrays.results import results as made_arrays
-from ...runtime.calls.float_errors import silently
+from ...runtime.numerics import silently
 from ...runtime.placement import ArgumentPlacement
 from ...runtime.plans.plan import TIMED
 from ...runtime.processes.coordinator import current_coordinator

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ir.passes import Pass
 from ..calls.call import Call
-from ..calls.float_errors import silently
+from ..numerics import silently
 from .draft import Draft
 
 MOST = 1 << 16                  # bytes of a folded constant, at most

@@ -14,8 +14,8 @@ from typing import Any
 from ...ir.program import Equation
 from ...ir.support.named_tuple import NamedTuple
 from ..calls.call import Call, Function, last_reads, new_call
-from ..calls.float_errors import silently
 from ..calls.symbolic import Kernel
+from ..numerics import silently
 from ..storage import freeze_result
 from .blocked import Blocked
 from .draft import Draft, optimized
