@@ -49,10 +49,10 @@ class MeshAtoms:
         self._of: dict[str, tuple[str, ...]] = {}
         for base, n in whole.items():
             at = sorted(cuts[base])
-            parts = [(lo, hi // lo) for lo, hi in zip(at, at[1:], strict=False)]
-            names = [base if k == n else format_sub_axis(base, lo, k) for lo, k in parts]
-            self.size.update(zip(names, (k for _, k in parts), strict=True))
-            self._of[base] = tuple(names)
+            parts = {base if hi == n * lo else format_sub_axis(base, lo, hi // lo): hi // lo
+                     for lo, hi in zip(at, at[1:], strict=False)}
+            self.size.update(parts)
+            self._of[base] = tuple(parts)
         self.order = tuple(self.size)
         self.owner = _owner(tuple(self.size.items()))
         self.borders: dict[Any, Any] = _BORDERS()

@@ -33,7 +33,7 @@ from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..axes import MeshAtoms
 from ..calls.symbolic import Kernel
-from ..layout import Atoms, Layout, Shape, array_shape, split_shape
+from ..layout import Atoms, Layout, split_shape
 from ..numerics import evaluator
 from .device_sums import NONE, Folds
 from .workspace import Kind, Value, kind_of
@@ -68,10 +68,6 @@ def equation_plan(op: Op, params: dict[str, Any], operands: Sequence[Value],
     operands, and hence the results, are folded already. read: the results that are read, by number,
     of an evaluator that asks for them (`Evaluator.narrowed`).
     """
-    common = _common_layout(op, operands, types, atoms)
-    if common is not None:
-        return _in_equal_layouts(op, params, operands, types[0], atoms,
-                                 common._replace(folded=done))
     rule, orders, ins, outs = _in_place(op, params, operands, types, folds)
     if folds and rule is not None:
         done |= {a for f, order in orders.items() if rule.factors[f].kind == REDUCE for a in order}
@@ -79,35 +75,34 @@ def equation_plan(op: Op, params: dict[str, Any], operands: Sequence[Value],
     stack, own = _stacked(operands, ins, atoms)
     # Elementwise operands have equal ranks or rank 0, which device dimensions would misalign.
     pad = len(types[0].shape) if stack and op.rule == "... -> ..." else 0
-    forms = [Form(mine, split, stack, 0 if x.aval.shape else pad)
-             for x, mine, split in zip(operands, own, ins, strict=True)]
-    layouts = [Layout(stack, split, done) for split in outs]
-    shapes = [split_shape(split, x.aval.shape, size)
-              for split, x in zip(ins, operands, strict=True)]
+    given = [split_shape(split, x.aval.shape, size)
+             for split, x in zip(ins, operands, strict=True)]
     wanted = [split_shape(split, t.shape, size) for split, t in zip(outs, types, strict=True)]
     if orders and op.resize is not None:
-        params = op.resize(params, tuple(shapes), tuple(wanted))
-    given = shapes
+        params = op.resize(params, tuple(given), tuple(wanted))
     if stack:
-        given = [(*[size[a] if a in f.stack else 1 for a in stack], *shape, *(1,) * f.pad)
-                 for f, shape in zip(forms, shapes, strict=True)]
-        leading = tuple([size[a] for a in stack])
+        given = [(*[size[a] if a in mine else 1 for a in stack], *(shape or (1,) * pad))
+                 for mine, shape in zip(own, given, strict=True)]
+        leading = atoms.sizes(stack)
         wanted = [leading + shape for shape in wanted]
+    forms: tuple[Form, ...] | None = None
+    if [x for x, split in zip(operands, ins, strict=True) if split != x.layout.split
+            or stack != x.layout.stack or pad and not x.aval.shape]:
+        forms = tuple([Form(mine, split, stack, 0 if x.aval.shape else pad)
+                       for x, mine, split in zip(operands, own, ins, strict=True)])
     dtypes = [x.kind.dtype for x in operands]
     results = [storage_dtype(t.dtype) for t in types]
     if read is not None:
         params = {**params, **op.evaluator.narrowed(read)}      # type: ignore[union-attr, misc]
     function = evaluator(op, len(stack), params, dtypes, results, wanted, given)
-    uniform = [(False,) * len(t.shape) for t in types]
-    if rule is not None:
-        uniform = uniform_dims(rule, operands, orders, REPEATS in op.facts)
+    uniform = [(False,) * len(t.shape) for t in types] if rule is None else (
+        uniform_dims(rule, operands, orders, REPEATS in op.facts))
     kernel = None
-    if len(types) == 1 and not op.multiple_results:
+    if not op.multiple_results:
         kernel = Kernel(function, (*given, *wanted), (*dtypes, *results))
         kernel.fresh = FRESH in op.facts or None
-    moved = any([f.lead != x.layout.stack or f.split != x.layout.split or f.pad
-                 for f, x in zip(forms, operands, strict=True)])
-    return EquationPlan(tuple(forms) if moved else None, function, tuple([
+    layouts = [Layout(stack, split, done) for split in outs]
+    return EquationPlan(forms, function, tuple([
         (layout, same, kind_of(t, layout, same))
         for t, layout, same in zip(types, layouts, uniform, strict=True)]), kernel)
 
@@ -119,77 +114,27 @@ def _in_place(op: Op, params: dict[str, Any], operands: Sequence[Value],
     operands, and the results).
     """
     rule, orders = None, Orders()
-    if folds or REPEATS in op.facts or any(
-            [any(x.uniform) or any(x.layout.split) for x in operands]):
+    if folds or REPEATS in op.facts or [x for x in operands if x.kind.atoms or True in x.uniform]:
         rule = local_rule(op, params, operands, types)
     if rule is not None and BY_PLACE not in op.facts:    # which wants blocks apart
         orders = common_orders(rule, operands, folds)
     if rule is None or not orders:
         return (rule, orders, [((),) * len(x.aval.shape) for x in operands],
                 [((),) * len(t.shape) for t in types])
-    return (rule, orders, splits(rule.operands[:len(operands)], orders),
-            splits(rule.results, orders))
+    count = len(operands)
+    found = splits((*rule.operands[:count], *rule.results), orders)
+    return rule, orders, found[:count], found[count:]
 
 
 def _stacked(operands: Sequence[Value], splits: Sequence[tuple[Atoms, ...]], atoms: MeshAtoms
              ) -> tuple[Atoms, list[Atoms]]:
     """The axes to stack beside `splits`, and those of them that each operand differs over."""
-    own = []
-    for x, split in zip(operands, splits, strict=True):
-        layout = x.layout
-        own.append(set(layout.stack) if split == layout.split else
-                   layout.atoms.difference(*split))
+    own = [set(x.layout.stack) if split == x.layout.split else x.layout.atoms.difference(*split)
+           for x, split in zip(operands, splits, strict=True)]
     if not any(own):
         return (), [()] * len(own)
     stack = atoms.sort(set().union(*own))
     return stack, [tuple([a for a in stack if a in mine]) for mine in own]
-
-
-def _common_layout(op: Op, operands: Sequence[Value], types: Sequence[ArrayType],
-                   atoms: MeshAtoms) -> Layout | None:
-    """Of an elementwise op whose operands have the shape of the result or are scalars: the one
-    layout of all operands that are not scalars, if the scalars fit in with it.
-    """
-    if op.rule != "... -> ..." or op.resize is not None or op.multiple_results or (
-            BY_PLACE in op.facts):
-        return None
-    shape = types[0].shape
-    if not all([x.aval.shape in ((), shape) for x in operands]):
-        return None
-    found: Layout | None = None
-    rank = len(shape)
-    stack: Atoms | None = None
-    for x in operands:
-        mine = x.layout
-        if len(mine.split) != rank:
-            if mine.stack or stack:
-                return None
-            stack = ()
-        elif found is None:
-            if True in x.uniform or (mine.stack and stack is not None):
-                return None
-            found, stack = mine, mine.stack
-        elif True in x.uniform or (found is not mine and (
-                found.split != mine.split or found.stack != mine.stack)):
-            return None
-    if found is not None and len(found.stack) > 1 and found.stack != atoms.sort(found.stack):
-        return None
-    return found
-
-
-def _in_equal_layouts(op: Op, params: dict[str, Any], operands: Sequence[Value], aval: ArrayType,
-                      atoms: MeshAtoms, layout: Layout) -> EquationPlan:
-    """The plan where every operand is a scalar or has the layout of the result."""
-    whole = array_shape(layout, aval.shape, atoms.size)
-    rank = len(aval.shape)
-    given: list[Shape] = [whole if len(x.layout.split) == rank else () for x in operands]
-    dtypes = [x.kind.dtype for x in operands]
-    same = (False,) * rank
-    kind = kind_of(aval, layout, same)
-    dtype = kind.dtype
-    function = evaluator(op, len(layout.stack), params, dtypes, [dtype], [whole], given)
-    kernel = Kernel(function, (*given, whole), (*dtypes, dtype))
-    return EquationPlan(None, function, ((layout, same, kind),), kernel)
 
 
 def local_rule(op: Op, params: dict[str, Any], operands: Sequence[Value],
@@ -219,31 +164,20 @@ def common_orders(rule: FactorRule, operands: Sequence[Value], folds: Mapping[st
                 axes = found.setdefault(factors[0], split[d])
                 if axes != split[d]:
                     found[factors[0]] = _common_suffix(axes, split[d])
+    minor = {f for dims in (*rule.operands, *rule.results) for factors in dims
+             for f in factors[1:]}
     orders: Orders = {}
-    minor = _minor(rule)
     for f, order in found.items():
-        if not order:
-            continue
         factor = rule.factors[f]
         if factor.kind == REDUCE:
             order = _suffix_within(order, folds.get(factor.operator, NONE))
         elif factor.kind != PASS or factor.blocked:
             continue
         if order and f not in minor:
-            orders[f] = order
-    return without_conflicts(rule, operands, orders) if orders else orders
-
-
-def _minor(rule: FactorRule) -> set[int]:
-    """The factors that are a minor part of some dimension."""
-    found = rule.memo.get("minor")
-    if found is None:
-        found = rule.memo["minor"] = set()
-        for dims in (*rule.operands, *rule.results):
-            for factors in dims:
-                if len(factors) > 1:
-                    found.update(factors[1:])
-    return found
+            order = _without_conflicts(rule, operands, f, order)
+            if order:
+                orders[f] = order
+    return orders
 
 
 def _common_suffix(x: Atoms, y: Atoms) -> Atoms:
@@ -256,29 +190,23 @@ def _suffix_within(order: Atoms, allowed: frozenset[str]) -> Atoms:
     return tuple(itertools.takewhile(allowed.__contains__, order[::-1]))[::-1]
 
 
-def without_conflicts(rule: FactorRule, operands: Sequence[Value], orders: Orders) -> Orders:
-    """The orders without axes that some operand has elsewhere, and without what is major to them.
-    """
-    out: Orders = {}
-    for f, order in orders.items():
-        start = 0
-        for i, a in enumerate(order):
-            for x, dims in zip(operands, rule.operands, strict=False):
-                if a in x.layout.stack:
+def _without_conflicts(rule: FactorRule, operands: Sequence[Value], f: int, order: Atoms) -> Atoms:
+    """The axes of factor `f` behind the last that some operand has elsewhere."""
+    start = 0
+    for i, a in enumerate(order):
+        for x, dims in zip(operands, rule.operands, strict=False):
+            if a in x.layout.stack:
+                start = i + 1
+            for factors, axes in zip(dims, x.layout.split, strict=True):
+                if a in axes and factors[:1] != (f,):
                     start = i + 1
-                    continue
-                for d, axes in enumerate(x.layout.split):
-                    if a in axes and dims[d][:1] != (f,):
-                        start = i + 1
-        if start < len(order):
-            out[f] = order[start:]
-    return out
+    return order[start:]
 
 
 def splits(values: Sequence[Sequence[Sequence[int]]], orders: Orders) -> Splits:
     """The axes in place in each dimension of each value, given the factors of these."""
-    return [tuple([orders.get(factors[0], ()) if factors else () for factors in dims])
-            for dims in values]
+    return [tuple([orders[factors[0]] if factors and factors[0] in orders else ()
+                   for factors in dims]) for dims in values]
 
 
 def uniform_dims(rule: FactorRule, operands: Sequence[Value], orders: Orders, makes_new: bool
@@ -287,9 +215,9 @@ def uniform_dims(rule: FactorRule, operands: Sequence[Value], orders: Orders, ma
 
     makes_new: whether the op repeats its operand along factors that no operand has.
     """
-    count = len(operands)
-    if not makes_new and not any([True in x.uniform for x in operands]):
+    if not makes_new and not [x for x in operands if True in x.uniform]:
         return [(False,) * len(dims) for dims in rule.results]
+    count = len(operands)
 
     def flat(f: int) -> bool:
         if f in orders or rule.factors[f].kind != PASS:
