@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..ir.meshes.mesh import BaseMesh
-from ..ir.program import Equation
 from ..ir.spec import axis_factor, format_sub_axis, parse_axis
 from ..ir.support.caches import cached, tables
 
@@ -111,13 +110,3 @@ def linear_index(mesh: BaseMesh, names: Iterable[str], coordinates: Mapping[str,
         base, _, size, rest = axis_factor(name, mesh.shape)
         index = index * size + coordinates[base] // rest % size
     return index
-
-
-def collective_atoms(eqn: Equation, atoms: MeshAtoms) -> tuple[str, ...]:
-    """The atoms along which a collective exchanges, in the order of its group's members."""
-    return atoms.of_all(eqn.axes)
-
-
-def group_of(eqn: Equation, atoms: MeshAtoms) -> frozenset[str]:
-    """The atoms of all axes of an equation."""
-    return frozenset(atoms.of_all(eqn.axes))

@@ -30,7 +30,7 @@ from ..ir.trees.pytree import flatten
 from ..ir.types import ArrayType, array_type
 from ..ir.values.array import Array
 from .arrays.array import ArrayImpl
-from .axes import MeshAtoms, collective_atoms
+from .axes import MeshAtoms
 from .devices import local_devices
 from .layout import Layout
 from .storage import Stored, frozen
@@ -95,7 +95,7 @@ def act(op: Op, params: Params, operands: Sequence[Any]) -> Any:
         raise NameError(f"`{op.name}` was read from text, which does not have its arguments that "
                         f"are no arrays: {params['in_tree']!r}, {params['static_args']!r}")
     args, kwargs = call_arguments(operands, params)
-    if op.name != "debug_print":
+    if "fmt" not in params:
         return params["callback"](*args, **kwargs)
     text = printed(args, kwargs, params)
     if params["log"]:
@@ -178,7 +178,7 @@ def call_now(op: Op, params: Params, operands: Sequence[Any], types: Sequence[Ar
 def plan_callback(p: Any, eqn: Equation) -> None:
     """Append a callback: one call for each place along its axes, with the blocks there."""
     atoms = p.atoms
-    places = atoms.sort(collective_atoms(eqn, atoms))
+    places = atoms.sort(atoms.of_all(eqn.axes))
     operands = [p.value_of(a) for a in eqn.invars]
     stacks, slots = [], []
     if p.mask is not None:

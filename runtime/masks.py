@@ -17,7 +17,7 @@ from ..ir.facts import BRANCHES
 from ..ir.program import Equation, Program
 from ..ir.source.wording import numbered
 from ..ir.types import array_type
-from .axes import MeshAtoms, collective_atoms
+from .axes import MeshAtoms
 from .layout import Atoms, Layout
 
 Arrays = list[Any]
@@ -33,7 +33,7 @@ def guard(program: Program, atoms: MeshAtoms, mask: Atoms, predicate: Equation |
     found: list[tuple[Equation, np.ndarray]] = []
     for eqn in program.eqns:
         if eqn.op.collective is not None and not eqn.op.collective.local:
-            group = collective_atoms(eqn, atoms)
+            group = atoms.of_all(eqn.axes)
             if not set(group).isdisjoint(mask):
                 found.append((eqn, _groups(eqn, group, atoms)))
     if not found:

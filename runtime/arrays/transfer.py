@@ -221,24 +221,11 @@ def block_until_ready(x: Any) -> Any:
     >>> y
     Array([2., 2., 2.], dtype=float32)
     """
-    if type(x) is ArrayImpl:
-        return x.block_until_ready()
-    if _is_here(x):
-        return x
-    for leaf in optree.tree_leaves(x, namespace=NAMESPACE):
+    leaves = optree.tree_leaves(x, namespace=NAMESPACE)
+    for leaf in () if all_held(leaves) else leaves:
         if hasattr(leaf, "block_until_ready"):
             leaf.block_until_ready()
     return x
-
-
-def _is_here(x: Any) -> bool:
-    """Is each leaf an array with its data in one piece? Quick; where it fails, ask each."""
-    kind = type(x)
-    if kind is dict:
-        x = x.values()
-    elif kind is not tuple and kind is not list:
-        return kind is ArrayImpl and all_held((x,))
-    return all_held(x) or all(map(_is_here, x))
 
 
 def copy_to_host_async(x: Any) -> Any:

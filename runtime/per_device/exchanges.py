@@ -127,7 +127,11 @@ def _in_pieces(group: Group, blocks: Blocks, out: Blocks, pieces: Iterable[Piece
     return out
 
 
-def permute(group: Group, blocks: Blocks, *, perm: Sequence[tuple[int, int]], **_: Any) -> Exchange:
+def permute(group: Group, blocks: Blocks, *, perm: Sequence[tuple[int, int]] | None = None,
+            **params: Any) -> Exchange:
+    """Whole blocks go to other members, or rows of them."""
+    if perm is None:
+        return rows(group, blocks, **params)
     return _in_pieces(group, blocks, {d: np.zeros_like(b) for d, b in blocks.items()},
                       [(source, to, ..., ...) for source, to in perm])
 
@@ -192,7 +196,7 @@ def from_first(group: Group, values: Mapping[int, Sequence[np.ndarray]],
     return {d: arrived[group[0], d] for d in values}
 
 
-# By kind of collective or name of op. Each takes the params of the op.
+# By kind of collective. Each takes the params of the op.
 EXCHANGES: dict[str, Callable[..., Exchange]] = {
-    "all-gather": all_gather, "all_to_all": all_to_all, "ppermute": permute, "retile": retile,
-    "exchange_rows": rows}
+    "all-gather": all_gather, "all-to-all": all_to_all, "collective-permute": permute,
+    "retile": retile}

@@ -254,8 +254,7 @@ class PerDeviceRun(DeviceBlocks):
                                             dim=params["scatter_dimension"])
         if combine is not None:
             return exchanges.all_reduce(group, blocks, combine, dtype)
-        known = exchanges.EXCHANGES
-        function = known.get(collective.kind) or known.get(eqn.op.name)
+        function = exchanges.EXCHANGES.get(collective.kind)
         if function is not None:
             return function(group, blocks, **params)
         assert collective.evaluate is not None, f"{eqn.op.name} has an exchange of its own"

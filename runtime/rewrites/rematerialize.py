@@ -5,8 +5,8 @@ change. There are two places with long live ranges. In a straight program it is 
 is live, usually between the forward and the backward pass (`rematerialize`). Between two scans it
 is what the first stacks for the second, usually its derivative (`rematerialize_scans`). In both,
 `choose` (saved_values.py) decides which values are saved and which are recomputed from them: the
-latter are left out of the first part (`_without`) and computed in the second, where they are read
-(`_recomputing`).
+latter are computed in the second part, where they are read (`_recomputing`), and nothing reads them
+in the first.
 """
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from typing import Any
 from ...ir.facts import VIEW
 from ...ir.ops.control.loops_and_branches import stacked_type
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.rewriting.unread import drop_dead
 from .inline_calls import inline_calls
 from .saved_values import (
     INFINITE_PRICE,
@@ -68,7 +69,7 @@ def rematerialize(program: Program) -> Program:
         return program
     behind, _ = _recomputing(eqns[peak + 1:], {v: v for v in recomputed},
                              {v: made[v] for v in recomputed}, {})
-    return program.replace(eqns=[*_without(eqns[:peak + 1], recomputed), *behind])
+    return drop_dead(program.replace(eqns=[*eqns[:peak + 1], *behind]))
 
 
 def _peak(size: Mapping[Var, int], born: Mapping[Var, int], last: Mapping[Var, int],
@@ -91,22 +92,6 @@ def _peak(size: Mapping[Var, int], born: Mapping[Var, int], last: Mapping[Var, i
     held = list(accumulate(change))
     most = max(held)
     return held.index(most), most
-
-
-def _without(eqns: Sequence[Equation], recomputed: set[Var], outvars: Sequence[Any] = ()
-             ) -> list[Equation]:
-    """The equations without those that compute only recomputed values.
-
-    outvars: what is read at the end.
-    """
-    remaining: list[Equation] = []
-    needed: set[Any] = set(outvars)
-    for eqn in reversed(eqns):
-        if recomputed.isdisjoint(eqn.outvars) or not needed.isdisjoint(eqn.outvars):
-            remaining.append(eqn)
-            needed.update(eqn.invars)
-    remaining.reverse()
-    return remaining
 
 
 def _recomputing(eqns: Sequence[Equation], reads: Mapping[Any, Var], made: Mapping[Var, Equation],
@@ -241,17 +226,16 @@ def _recomputed_later(program: Program, a: _Body, b: _Body, mine: dict[Var, Any]
     read = dict.fromkeys([*saved, *(v for x, v in mine.items()
                                     if x in gone and v not in recomputed)])
     scans = list(program.eqns)
-    scans[a.place] = _stacking(a, stacks, recomputed)
+    scans[a.place] = _stacking(a, stacks)
     scans[b.place] = _recomputing_scan(
         a, b, gone, recomputed, {v: x for x, v in stacks.items()} | free, read)
     return program.replace(eqns=scans)
 
 
-def _stacking(a: _Body, stacks: Mapping[Var, Any], recomputed: set[Var]) -> Equation:
-    """Scan a with these stacks, and without what computes only recomputed values."""
+def _stacking(a: _Body, stacks: Mapping[Var, Any]) -> Equation:
+    """Scan a with these stacks, and without what it computes for others alone."""
     results: Sequence[Any] = [*a.flat.outvars[:a.nk], *stacks.values()]
-    body = a.flat.replace(eqns=_without(a.flat.eqns, recomputed, results), outvars=results,
-                          arg_names=(), result_names=())
+    body = drop_dead(a.flat.replace(outvars=results, arg_names=(), result_names=()))
     return a.eqn.replace(outvars=[*a.eqn.outvars[:a.nk], *stacks],
                          params={**a.eqn.params, "jaxpr": body})
 

@@ -18,7 +18,6 @@ from ...ir.facts import IDENTITY
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.program import Equation, Var
 from ...ir.support.buffer_pool import empty
-from ..axes import collective_atoms
 from ..layout import Atoms, Layout, rearrangement
 from ..numerics import as_declared, widened
 from .device_sums import FOLDED
@@ -29,7 +28,7 @@ def plan(p: Workspace, eqn: Equation, x: Value) -> None:
     """Append the calls of a collective and bind its result."""
     collective, params, (out,) = eqn.op.collective, eqn.params, eqn.outvars
     assert collective is not None
-    group, kind, tiled = collective_atoms(eqn, p.atoms), collective.kind, params.get("tiled")
+    group, kind, tiled = p.atoms.of_all(eqn.axes), collective.kind, params.get("tiled")
     if params.get("axis_index_groups") is not None:
         _exchange(p, eqn, x, group)
     elif collective.reduces in FOLDED:

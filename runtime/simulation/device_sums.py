@@ -26,7 +26,7 @@ from ...ir.ops.control.loops_and_branches import scan_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
-from ..axes import MeshAtoms, group_of
+from ..axes import MeshAtoms
 from ..rewrites.pipeline import run_execution_passes
 
 FOLDED = ("sum", "max", "min")                           # operators over which values are folded
@@ -59,15 +59,15 @@ def varying_axes(program: Program, known: dict[Var, frozenset[str]], atoms: Mesh
             for v in eqn.outvars:
                 at[v] = found
             continue
-        collective, group = eqn.op.collective, group_of(eqn, atoms)
-        if eqn.op.name == "retile":
+        collective, group = eqn.op.collective, frozenset(atoms.of_all(eqn.axes))
+        if collective is not None and collective.kind == "retile":
             found -= group
-            group = frozenset(atoms.of_all(a for dim in eqn.params["target"] for a in dim))
+            group = frozenset(atoms.of_all([a for dim in eqn.params["target"] for a in dim]))
         if collective is not None and collective.kind in ("all-reduce", "all-gather") and (
                 eqn.params.get("axis_index_groups") is None):
             found -= group
         else:                                 # of programs inside an upper bound
-            found = found.union(group, *[group_of(nested, atoms) for nested in eqn.walk()]
+            found = found.union(group, *[atoms.of_all(nested.axes) for nested in eqn.walk()]
                                 if eqn.op.subprograms else ())
         for v in eqn.outvars:
             at[v] = found
@@ -86,7 +86,7 @@ def combined(eqn: Equation, atoms: MeshAtoms) -> tuple[str, frozenset[str]] | No
     if collective is None or collective.reduces not in FOLDED or (
             eqn.params.get("axis_index_groups") is not None):
         return None
-    return collective.reduces, group_of(eqn, atoms)
+    return collective.reduces, frozenset(atoms.of_all(eqn.axes))
 
 
 def linear_set(op: Op, eqn: Equation, members: frozenset[int]) -> frozenset[int] | None:
@@ -210,7 +210,7 @@ def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozen
         extremes = {o: axes for o, axes in found[eqn.outvars[0]].items() if o != "sum"}
     through = through or NONE
     if through and eqn.op.collective is not None:
-        through -= group_of(eqn, atoms)
+        through = through.difference(atoms.of_all(eqn.axes))
     if not through and combines is None and not extremes:
         return [NO_FOLDS] * len(eqn.invars)
     out: list[Folds] = []

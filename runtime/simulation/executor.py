@@ -28,7 +28,7 @@ from ...ir.source.wording import warn
 from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
-from ..axes import MeshAtoms, collective_atoms, mesh_atoms
+from ..axes import MeshAtoms, mesh_atoms
 from ..layout import Layout, whole
 from ..plans.plan import Plan
 from ..rewrites.pipeline import run_execution_passes
@@ -301,7 +301,7 @@ def _warn_of_large_stacks(at: Mapping[Var, Value], atoms: MeshAtoms, program: Pr
 def _axis_index(p: Planner, eqn: Equation) -> None:
     """Append a constant: each device's position along the axes."""
     atoms = p.atoms
-    group = collective_atoms(eqn, atoms)
+    group = atoms.of_all(eqn.axes)
     stack = atoms.sort(group)
     places: Any = np.zeros((1,) * len(stack), np.int64)
     for a in group:
