@@ -19,7 +19,6 @@ from ...ir.support.caches import module_table
 from ...ir.support.threads import in_parallel, share_count
 from ..calls.call import Call
 from ..calls.symbolic import CAST, REDUCE, VIEWS, WHERE, Kernel
-from .half_floats import in_float32
 from .registers import Body, written_out
 from .tiling import Form, Forms, cuts, total_of
 
@@ -189,9 +188,8 @@ class Blocked:
                 calls = [call._replace(kernel=_in_block(kernel, forms, rows))
                          for call, kernel, forms in zip(self._calls, self._kernels, self._forms,
                                                         strict=True)]
-                wide, results = in_float32(calls, self._results, self._excess)
-                body = _BODIES[key] = written_out(wide, len(self._operands), results,
-                                                  self._overwritten)
+                body = _BODIES[key] = written_out(calls, len(self._operands), self._results,
+                                                  self._overwritten, self._excess)
             self._bodies[rows] = body
         return body
 

@@ -17,7 +17,7 @@ what comes from another dtype: a conversion that the user wrote.
 """
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,125 +26,102 @@ from ...ir.dtypes.table import BF16
 from ...ir.kernels.elementwise import bfloat16, float16
 from ...ir.kernels.elementwise.float16 import F16, F32
 from ..calls.call import Call
-from ..calls.symbolic import BITS, CALL, CAST, REDUCE, VIEWS, WHERE, Kernel, Recording, Step
+from ..calls.symbolic import BITS, CALL, CAST, REDUCE, VIEWS, WHERE, Recording, Step
 from ..numerics import EXACT, SIGNS
-from .generated import inlined
 
 _BOOL = np.dtype(np.bool_)
 _MOVES = VIEWS - {BITS} | {WHERE}
 # By dtype: functions that round a float32 computed from such values, and any float32.
-_KINDS = {F16: (float16.rounded, float16.rounded), BF16: (bfloat16.rounded, bfloat16.renewed)}
+HALVES = {F16: (float16.rounded, float16.rounded), BF16: (bfloat16.rounded, bfloat16.renewed)}
 
 
-def in_float32(calls: Sequence[Call], results: Sequence[int], excess: bool
-               ) -> tuple[Sequence[Call], list[int]]:
-    """The calls of a group with half-precision values held as float32, and the slots of its results
-    then. Both unchanged if no call reads such a value of another, or some step looks at bits.
+def rounded_slots(calls: Sequence[Call], results: Sequence[int], excess: bool) -> set[int] | None:
+    """The slots of a group whose half-precision values are rounded, of those that are held as
+    float32; None if no call reads such a value of another, or some step looks at bits.
 
     excess: whether values that only the group reads are left unrounded.
     """
-    kernels = [call.kernel for call in calls if call.kernel is not None]
-    made = {call.outputs[0]: kernel for call, kernel in zip(calls, kernels, strict=True)}
-    inner = {s for call in calls for s in call.inputs if s in made and made[s].dtypes[-1] in _KINDS}
-    rounded = {s for s in inner if not excess or s in results or _converts(made[s])}
-    inexact: set[int] = set()
-    wide = [_wide(call, kernel, made, call.outputs[0] in rounded, inexact)
-            for call, kernel in zip(calls, kernels, strict=True)] if inner else [None]
-    if None in wide:
-        return calls, list(results)
-    fresh = 1 + max([s for call in calls for s in (*call.inputs, *call.outputs)])
-    after = {s: _narrowed(s, fresh + i, made[s])
-             for i, s in enumerate(results) if made[s].dtypes[-1] in _KINDS}
-    return [*[call._replace(kernel=kernel) for call, kernel in zip(calls, wide, strict=True)],
-            *after.values()], [after[s].outputs[0] if s in after else s for s in results]
-
-
-def _narrowed(s: int, out: int, made: Kernel) -> Call:
-    """What gives the slot `s`, held as float32, in the dtype that it was made for."""
-    shape, dtype = made.shapes[-1], made.dtypes[-1]
-    kernel = Kernel(inlined, (shape, shape), (F32, dtype))
-    kernel.set_recording(Recording(1, ((shape, F32), (shape, dtype)), (Step(CAST, None, (0,), 1),),
-                                   1))
-    return Call(inlined, (s,), (out,), False, None, kernel)
-
-
-def _converts(kernel: Kernel) -> bool:
-    """Has no operand the dtype of the result?"""
-    return kernel.dtypes[-1] not in kernel.dtypes[:-1]
-
-
-def _wide(call: Call, kernel: Kernel, made: Container[int], rounded: bool, inexact: set[int]
-          ) -> Kernel | None:
-    """The kernel of a call on float32, with its result rounded or not; None if it does more than
-    arithmetic and moves. made: the slots that are held as float32, others are widened first.
-    inexact: slots that hold more digits than their dtype has, to which its result may be added.
-    """
-    recording = kernel.recording
-    assert recording is not None
-    values = list(recording.values)
-    # Value to the narrow dtype that represents it exactly.
-    exact = {v: values[v][1] for v, s in enumerate(call.inputs)
-             if values[v][1] in _KINDS and s not in inexact}
-    narrow = [v for v, s in enumerate(call.inputs) if values[v][1] in _KINDS and s not in made]
-    count = len(values)
-    same = {v: count + i for i, v in enumerate(narrow)}     # value to the one that replaces it
-    exact.update({same[v]: values[v][1] for v in narrow})
-    steps = [Step(CAST, None, (v,), same[v]) for v in narrow]
-    values += [(values[v][0], F32) for v in narrow]
-    for step in recording.steps:
-        v, out = step.operands[0], step.result
-        dtype, given = values[out][1], values[v][1] if type(v) is int else None
-        operands = tuple([_constant(v) if type(v) is not int else same.get(v, v)
-                          for v in step.operands])
-        narrows = step.kind == CAST and given == F32 and dtype in _KINDS
-        if narrows and (out == recording.result or exact.get(v) == dtype) or (
-                step.kind == CAST and given in _KINDS and dtype == F32):
-            same[out] = operands[0]
-            if v in exact:
-                exact[out] = exact[v]
-            continue
-        if narrows:
-            step = Step(CALL, _KINDS[dtype][v < recording.operands], operands, out)
-        elif _is_narrow(step, values):
-            return None
-        if step.kind in _MOVES or step.function in EXACT:
-            kinds = {exact.get(v) if type(v) is int else getattr(v, "dtype", None)
-                     for v in step.operands[step.kind == WHERE:]}
-            if len(kinds) == 1 and (kind := kinds.pop()) is not None:
-                exact[out] = kind
-        elif dtype in _KINDS:
-            exact[out] = dtype
-        steps.append(step._replace(operands=operands))
-    last, dtype = same.get(recording.result, recording.result), kernel.dtypes[-1]
-    if dtype in _KINDS and exact.get(last) != dtype and rounded:
-        given = not recording.operands <= last < count
-        steps.append(Step(CALL, _KINDS[dtype][given], (last,), len(values)))
-        last = len(values)
-        values.append(values[recording.result])
-    elif dtype in _KINDS and exact.get(last) != dtype:
-        inexact.add(call.outputs[0])
-    new = Kernel(kernel.function, kernel.shapes, [_widened(t) for t in kernel.dtypes])
-    new.set_recording(recording._replace(
-        values=tuple([(shape, dtype if v in narrow else _widened(dtype))
-                      for v, (shape, dtype) in enumerate(values)]),
-        steps=tuple(steps), result=last))
-    return new
+    made = {call.outputs[0]: call.kernel.dtypes for call in calls}      # type: ignore[union-attr]
+    inner = {s for call in calls for s in call.inputs if s in made and made[s][-1] in HALVES}
+    if not inner or any([_is_narrow(step, recording.values) for call in calls
+                         for recording in [call.recording] for step in recording.steps]):   # type: ignore
+        return None
+    return {s for s in inner if not excess or s in results or made[s][-1] not in made[s][:-1]}
 
 
 def _is_narrow(step: Step, values: Sequence[tuple[tuple[int, ...], np.dtype]]) -> bool:
     """Does a step compute in a narrow dtype, or look at bits of it?"""
     made, given = values[step.result][1], [values[v][1] for v in step.operands if type(v) is int]
-    if made not in _KINDS and _KINDS.keys().isdisjoint(given):
+    if made not in HALVES and HALVES.keys().isdisjoint(given):
         return False
     if step.kind == CALL:
         return step.function not in SIGNS
     return step.kind in (BITS, REDUCE) or (
-        step.kind == CAST and made in _KINDS and given != [_BOOL])
+        step.kind == CAST and made in HALVES and given not in ([_BOOL], [F32]))
 
 
-def _widened(dtype: np.dtype) -> np.dtype:
-    return F32 if dtype in _KINDS else dtype
+class InFloat32:
+    """Appends the steps of calls to a block (registers.py), narrow floats held as float32.
 
+    exact: values to the narrow dtype that represents them exactly.
+    """
 
-def _constant(x: Any) -> Any:
-    return x.astype(F32) if getattr(x, "dtype", None) in _KINDS else x
+    def __init__(self, block: Any) -> None:
+        self.block = block
+        self.exact: dict[int, np.dtype] = {}
+
+    def append(self, recording: Recording, given: Sequence[int], rounds: bool) -> int:
+        """Append a call on these values; returns its result. rounds: whether that is rounded."""
+        at = dict(enumerate(given))
+        for step in recording.steps:
+            at[step.result] = self._step(step, recording, at, given)
+        out, dtype = at[recording.result], recording.values[recording.result][1]
+        return self._rounded(out, dtype, given) if rounds and dtype in HALVES else out
+
+    def _step(self, step: Step, recording: Recording, at: dict[int, int], given: Sequence[int]
+              ) -> int:
+        (shape, dtype), first = recording.values[step.result], step.operands[0]
+        operands = tuple([self._wide(at[v] if type(v) is int else v) for v in step.operands])
+        narrow = dtype in HALVES
+        if step.kind == CAST and type(first) is int and (
+                narrow and recording.values[first][1] == F32
+                or dtype == F32 and recording.values[first][1] in HALVES):
+            if narrow and step.result != recording.result:
+                return self._rounded(operands[0], dtype, given)
+            return operands[0]
+        out = self.block.emit(step, operands, shape, F32 if narrow else dtype)
+        if step.kind in _MOVES or step.function in EXACT:
+            kinds = {self.exact.get(x) if type(x) is int else getattr(v, "dtype", None)
+                     for v, x in zip(step.operands, operands, strict=True)
+                     if step.kind != WHERE or v is not first}
+            if len(kinds) == 1 and (kind := kinds.pop()) is not None:
+                self.exact[out] = kind
+        elif narrow:
+            self.exact[out] = dtype
+        return out
+
+    def _wide(self, v: Any) -> Any:
+        """A value or constant as float32, if it is a narrow float."""
+        if type(v) is not int:
+            return v.astype(F32) if getattr(v, "dtype", None) in HALVES else v
+        shape, dtype = self.block.values[v]
+        if dtype not in HALVES:
+            return v
+        out = self.block.emit(Step(CAST, None, (v,), -1), (v,), shape, F32)
+        self.exact[out] = dtype
+        return out
+
+    def _rounded(self, v: int, dtype: np.dtype, given: Sequence[int]) -> int:
+        """A float32 value rounded to a narrow dtype; `given` are those not computed just now."""
+        if self.exact.get(v) == dtype:
+            return v
+        function = HALVES[dtype][v in given or v in self.exact]
+        out = self.block.emit(Step(CALL, function, (v,), -1), (v,), self.block.values[v][0], F32)
+        self.exact[out] = dtype
+        return out
+
+    def narrowed(self, v: int, dtype: np.dtype) -> int:
+        """The value in the dtype that it was computed for."""
+        if dtype not in HALVES or self.block.values[v][1] == dtype:
+            return v
+        return self.block.emit(Step(CAST, None, (v,), -1), (v,), self.block.values[v][0], dtype)

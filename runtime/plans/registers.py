@@ -42,6 +42,7 @@ from ..calls.symbolic import (
     record,
 )
 from .generated import Writer, expression
+from .half_floats import InFloat32, rounded_slots
 
 FEWEST = 1 << 10                # bytes from which a value is worth a register
 _LINE, _BYTES = 64, np.dtype(np.uint8)
@@ -67,7 +68,8 @@ class Body(NamedTuple):
 class _Steps:
     """The numpy calls of a block, on values numbered from 0, the operands first."""
 
-    def __init__(self, calls: Sequence[Call]) -> None:
+    def __init__(self, calls: Sequence[Call], results: Sequence[int] = (),
+                 excess: bool = False) -> None:
         self.values: list[tuple[tuple[int, ...], np.dtype]] = []
         self.roots: list[int] = []                  # of each, the value whose memory it shares,
         self.whole: list[bool] = []                 # and whether all of it, in the same order
@@ -75,13 +77,17 @@ class _Steps:
         self.at: dict[int, int] = {}                # slot to value
         self.repeated: dict[int, int] = {}          # repeated value to what it repeats
         self.made: dict[Any, int] = {}              # by what makes it: equal steps are one
+        rounded, halves = rounded_slots(calls, results, excess), InFloat32(self)
+        dtypes: dict[int, np.dtype] = {}
         for call in calls:
-            recording = call.kernel.recording       # type: ignore[union-attr]
+            recording, (out,) = call.kernel.recording, call.outputs     # type: ignore[union-attr]
             assert recording is not None
-            self.eqn = call.eqn
+            self.eqn, dtypes[out] = call.eqn, recording.values[recording.result][1]
             given = [self._slot(s, value) for s, value in
                      zip(call.inputs, recording.values[:recording.operands], strict=False)]
-            self.at[call.outputs[0]] = self._append(recording, given)
+            self.at[out] = self._append(recording, given) if rounded is None else (
+                halves.append(recording, given, out in rounded))
+        self.results = [halves.narrowed(self.at[s], dtypes[s]) for s in results]
 
     def _slot(self, s: int, value: Any) -> int:
         if s not in self.at:
@@ -98,29 +104,32 @@ class _Steps:
         """Append the steps of a recording, on these values and constants; returns its result."""
         at = dict(enumerate(given))
         for step in recording.steps:
-            operands = tuple([at[v] if type(v) is int else v for v in step.operands])
-            shape, dtype = recording.values[step.result]
-            if step.kind == WHERE:          # a condition is used unrepeated
-                operands = (self.repeated.get(operands[0], operands[0]), *operands[1:])
-            inner = self._as_recording(step, operands, shape, dtype)
-            if inner is not None:
-                at[step.result] = self._append(inner, operands)
-                continue
-            how = (step.kind, step.function, step.axes, shape, dtype, *map(_key, operands))
-            if how in self.made:
-                at[step.result] = self.made[how]
-                continue
-            v = operands[0]
-            if step.kind in VIEWS and type(v) is int:
-                out = self._value((shape, dtype), self.roots[v],
-                                  self.whole[v] and step.kind in (BITS, RESHAPE))
-                if step.kind == REPEAT:
-                    self.repeated[out] = v
-            else:
-                out = self._value((shape, dtype))
-            self.steps.append((step._replace(operands=operands, result=out), self.eqn))
-            at[step.result] = self.made[how] = out
+            at[step.result] = self.emit(
+                step, tuple([at[v] if type(v) is int else v for v in step.operands]),
+                *recording.values[step.result])
         return at[recording.result]
+
+    def emit(self, step: Step, operands: tuple[Any, ...], shape: Any, dtype: np.dtype) -> int:
+        """Append a step on these operands, unless it is there already; returns its result."""
+        if step.kind == WHERE:              # a condition is used unrepeated
+            operands = (self.repeated.get(operands[0], operands[0]), *operands[1:])
+        inner = self._as_recording(step, operands, shape, dtype)
+        if inner is not None:
+            return self._append(inner, operands)
+        how = (step.kind, step.function, step.axes, shape, dtype, *map(_key, operands))
+        if how in self.made:
+            return self.made[how]
+        v = operands[0]
+        if step.kind in VIEWS and type(v) is int:
+            out = self._value((shape, dtype), self.roots[v],
+                              self.whole[v] and step.kind in (BITS, RESHAPE))
+            if step.kind == REPEAT:
+                self.repeated[out] = v
+        else:
+            out = self._value((shape, dtype))
+        self.steps.append((step._replace(operands=operands, result=out), self.eqn))
+        self.made[how] = out
+        return out
 
     def _as_recording(self, step: Step, operands: Sequence[Any], shape: Any, dtype: Any) -> Any:
         """The recording of a step that is not a single numpy call; None for one that is."""
@@ -143,22 +152,21 @@ def _key(operand: Any) -> Any:
 
 
 def written_out(calls: Sequence[Call], operands: int, results: Sequence[int],
-                over: Mapping[int, int]) -> Body:
+                over: Mapping[int, int], excess: bool) -> Body:
     """A block's calls as a function. operands: how many it reads. results: slots. over: result to
-    the operand in whose memory it may be, by position.
+    the operand in whose memory it may be, by position. excess: see half_floats.py.
     """
-    return _Registers(_Steps(calls), operands, results, over).body()
+    return _Registers(_Steps(calls, results, excess), operands, over).body()
 
 
 class _Registers:
     """Assigns memory to each value of a block: `o1` is that of a result, `r1` a register."""
 
-    def __init__(self, block: _Steps, operands: int, results: Sequence[int],
-                 over: Mapping[int, int]) -> None:
+    def __init__(self, block: _Steps, operands: int, over: Mapping[int, int]) -> None:
         self.block, self.operands, self.w = block, operands, Writer()
         roots, end = block.roots, len(block.steps)
         self.names = {block.at[s]: f"v{s}" for s in block.at if s < operands}
-        self.ends = [block.at[s] for s in results]
+        self.ends = block.results
         self.last: dict[int, int] = {}              # root to the step that reads it last,
         self.overwritable: dict[int, bool] = {}           # and whether that may overwrite it
         makers: dict[int, int] = {}
@@ -180,7 +188,7 @@ class _Registers:
                     and self._is_free(j, makers[root])):
                 self.homes[root] = j
         self.writes = {j: makers[root] for root, j in self.homes.items()}
-        self.occupied: list[int | None] = [None] * len(results)     # result to root in its memory
+        self.occupied: list[int | None] = [None] * len(self.ends)   # result to root in its memory
         self.sizes: list[int] = []                  # of registers
         self.free: list[int] = []                   # registers, the latest used last
         self.held: dict[int, int] = {}              # root to its register
