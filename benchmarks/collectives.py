@@ -258,8 +258,8 @@ def _summary(rows: list[dict[str, float | None]], bars: dict[str, float]) -> Non
               f"above {bar} in {above} of {len(known)}{more}")
 
 
-def main() -> None:
-    """Print the table."""
+def _options() -> argparse.Namespace:
+    """What the command line says."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--jax", metavar="PYTHON", nargs="?", const=sys.executable,
                         help="measure XLA's partitioner anew, by this Python")
@@ -274,11 +274,37 @@ def main() -> None:
     parser.add_argument("--objective", default="time", help="what plans are judged by: time, bytes")
     parser.add_argument("--only-jax", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.random and not options.jax and not options.only_jax:
+        parser.error("nothing is recorded of programs at random: add --jax PYTHON")
+    return options
+
+
+def _row(case: Any, own: Any, xla: Any, times: dict[str, float | None], verbose: bool
+         ) -> dict[str, float | None]:
+    """Print the line of a program; returns its ratios. times: those of plans, by hardware."""
+    row = {"bytes": 1.0 if own.received == xla.received else _part(own.received, xla.received),
+           "FLOPs": _part(own.flops, xla.flops), "peak": _part(own.peak, xla.peak),
+           "temps": _part(own.held, xla.held), **times}
+    shown = {k: "-" if v is None else f"{v:.2f}" for k, v in row.items()}
+    slower = any((t or 0) > SAME for t in times.values())
+    print(f"{case.name[:42]:42} {own.received:10} {xla.received:10} "
+          f"{case.best if case.best is not None else '-':>10} {shown['FLOPs']:>6} "
+          f"{shown['peak']:>5} {shown['temps']:>5} "
+          f"{' '.join(f'{shown[d]:>6}' for d in times)}{'  <--' if slower else ''}")
+    if verbose:
+        if case.text:
+            print(f"      {case.mesh}, {case.args} -> {case.out}")
+            print("      " + case.text.replace("\n", "\n      "))
+        print(f"      shardtrace: {'; '.join(own.words)}\n      XLA: {'; '.join(xla.words)}")
+    return row
+
+
+def main() -> None:
+    """Print the table."""
+    options = _options()
     cases = [case for case in (drawn(*options.random) if options.random else CASES)
              if options.k in case.name]
     which = ["-k", options.k, *(["--random", *map(str, options.random)] if options.random else [])]
-    if options.random and not options.jax and not options.only_jax:
-        parser.error("nothing is recorded of programs at random: add --jax PYTHON")
     if options.only_jax:
         if options.gpu:
             importlib.import_module("jax").config.update("jax_mock_gpu_topology", f"1x{DEVICES}x1")
@@ -299,25 +325,9 @@ def main() -> None:
           f"{'temps':>5} {' '.join(f'{d:>6}' for d in devices)}")
     rows: list[dict[str, float | None]] = []
     for case in cases:
-        row: dict[str, float | None] = {}
         pairs = [plans(case, recorded[case.name], d) for d in devices]
-        own, xla = pairs[0]
-        row["bytes"] = 1.0 if own.received == xla.received else _part(own.received, xla.received)
-        row |= {"FLOPs": _part(own.flops, xla.flops), "peak": _part(own.peak, xla.peak),
-                "temps": _part(own.held, xla.held)}
-        row |= {d: _part(a.seconds, b.seconds) for d, (a, b) in zip(devices, pairs, strict=True)}
-        rows.append(row)
-        shown = {k: "-" if v is None else f"{v:.2f}" for k, v in row.items()}
-        slower = any((row[d] or 0) > SAME for d in devices)
-        print(f"{case.name[:42]:42} {own.received:10} {xla.received:10} "
-              f"{case.best if case.best is not None else '-':>10} {shown['FLOPs']:>6} "
-              f"{shown['peak']:>5} {shown['temps']:>5} "
-              f"{' '.join(f'{shown[d]:>6}' for d in devices)}{'  <--' if slower else ''}")
-        if options.v:
-            if case.text:
-                print(f"      {case.mesh}, {case.args} -> {case.out}")
-                print("      " + case.text.replace("\n", "\n      "))
-            print(f"      shardtrace: {'; '.join(own.words)}\n      XLA: {'; '.join(xla.words)}")
+        times = {d: _part(a.seconds, b.seconds) for d, (a, b) in zip(devices, pairs, strict=True)}
+        rows.append(_row(case, *pairs[0], times, options.v))
     _summary(rows, {**dict.fromkeys((*devices, "bytes"), 1.0), "FLOPs": FLOPS, "peak": PEAK,
                     "temps": PEAK})
 

@@ -122,15 +122,9 @@ def rearrangement(have: Dims, want: Dims, sizes: tuple[tuple[Label, int], ...]
             if start == final:
                 return None
             return Reshaped(final)
-        if split == start and tuple(split[i] for i in order) == final:
-            return lambda x: x.transpose(order)
-        if split == start:
-            return lambda x: x.transpose(order).reshape(final)
         return lambda x: x.reshape(split).transpose(order).reshape(final)
     gaps = tuple(size[x] if x in present else 1 for x in target)
     full = tuple(size[x] for x in target)
-    if order == tuple(range(len(order))):
-        return lambda x: np.broadcast_to(x.reshape(gaps), full).reshape(final)
     return lambda x: np.broadcast_to(
         x.reshape(split).transpose(order).reshape(gaps), full).reshape(final)
 

@@ -134,11 +134,10 @@ class Cuts:
     threads may share it.
     """
 
-    __slots__ = ("_loops", "_recording", "forms", "is_view", "several")
+    __slots__ = ("_recording", "forms", "is_view", "several")
 
     def __init__(self, kernel: Kernel) -> None:
         self._recording = recording = kernel.recording
-        self._loops: dict[int, float] = {}
         self.forms: dict[int, Forms] = {}
         self.is_view = recording is not None and recording.is_view
         steps = () if recording is None else recording.steps
@@ -158,10 +157,7 @@ class Cuts:
         """Elements of the shortest row beside which numpy repeats an operand; 0 where it converts
         one.
         """
-        found = self._loops.get(rows)
-        if found is None:
-            found = self._loops[rows] = min(self._repeated_rows(self.forms[rows]), default=math.inf)
-        return found
+        return min(self._repeated_rows(self.forms[rows]), default=math.inf)
 
     def _repeated_rows(self, forms: Forms) -> Iterator[int]:
         assert self._recording is not None

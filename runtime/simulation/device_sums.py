@@ -49,12 +49,7 @@ def varying_axes(program: Program, known: dict[Var, frozenset[str]], atoms: Mesh
     """Over which atoms each value differs. known: of parameters and constants; extended."""
     at, apart = known, device_dependent_ops(program.ops)
     for eqn in program.eqns:
-        found = NONE
-        for v in eqn.invars:
-            if v in at:
-                more = at[v]  # type: ignore[index]
-                if more is not found:
-                    found = found | more if found else more
+        found = NONE.union(*[at[v] for v in eqn.invars if v in at])     # type: ignore[index]
         if eqn.op not in apart:
             for v in eqn.outvars:
                 at[v] = found
@@ -141,26 +136,15 @@ def deferrable_sums(eqns: Sequence[Equation], outvars: Sequence[Atom],
         if eqn.op is scan_p:
             uses = _scan_uses(eqn, found, varies, atoms, loops)
         else:
-            if eqn.op.collective is None:
-                for v in eqn.outvars:
-                    if v in found and found[v]:
-                        break
-                else:
-                    for a in eqn.invars:
-                        if type(a) is Var:
-                            found[a] = NO_FOLDS
-                    continue
             uses = _uses(eqn, found, varies, atoms)
         for v, instance in zip(eqn.invars, uses, strict=True):
-            if not isinstance(v, Var):
+            if type(v) is not Var:
                 continue
-            if v in found:
-                before = found[v]
-                if before:
-                    found[v] = {o: axes & instance[o] for o, axes in before.items()
-                                if o in instance and axes & instance[o]}
-            else:
+            if v not in found:
                 found[v] = instance
+            elif found[v]:
+                found[v] = {o: axes & instance[o] for o, axes in found[v].items()
+                            if o in instance and axes & instance[o]}
     return found
 
 

@@ -199,19 +199,17 @@ def _reduction(operator: str, dtype: np.dtype, full: Shape, gone: tuple[int, ...
     ufunc = _UFUNCS[operator]
     if dtype == np.bool_:
         ufunc, times = (np.logical_and if operator == "min" else np.logical_or), 1
-    narrow = is_narrow_float(dtype)
     if not gone and times == 1:
         return None
-    wide = F32 if narrow else dtype
+    wide = F32 if is_narrow_float(dtype) else dtype
     factor = np.asarray(times).astype(wide)
 
     def reduce(x: Any) -> Any:
-        if narrow:
-            x = x.astype(F32)
+        x = x.astype(wide, copy=False)
         if gone:
-            x = ufunc.reduce(x.reshape(full), axis=gone, dtype=dtype if not narrow else F32)
+            x = ufunc.reduce(x.reshape(full), axis=gone, dtype=wide)
         if times != 1:
             x = x * factor
-        return (x.astype(dtype) if narrow else x).reshape(final)
+        return x.astype(dtype, copy=False).reshape(final)
 
     return reduce

@@ -84,8 +84,7 @@ class Builder:
             atoms = tuple([x.variable if type(x) is Tracer and x.builder is self else self.atom(x)
                            for x in operands])
             types = tuple([a.aval for a in atoms])
-        state = STATE
-        context = state.abstract_mesh
+        context = STATE.abstract_mesh
         key = (types, context, *params.items()) if params else (types, context)  # inference_key
         known = op.infer_cache.get(key)
         location = self.location or self.watch.place()
@@ -115,9 +114,8 @@ class Builder:
         if instance is not None:
             eqn.instance = instance
         self.eqns.append(eqn)
-        if state.on_equation:
-            for observer in state.on_equation:
-                observer(eqn)
+        for observer in STATE.on_equation:
+            observer(eqn)
         return tracers
 
     def _inferred(self, op: Op, atoms: tuple[Atom, ...], types: tuple[ArrayType, ...],
