@@ -44,17 +44,18 @@ class Kind:
     """What nodes have in common; one object for each case in a graph.
 
     info: factor rule, or None at the boundary of a shard_map. widens: it is a broadcast that
-    repeats elements, whatever its rule. structural: as in RuleInfo. operands: how many there are.
-    repeated: operands broadcast to the shape of the result beforehand, as (position, kind of the
-    broadcast, type after it).
+    repeats elements, whatever its rule. structural: as in RuleInfo, or it is visited as if it were.
+    operands: how many there are. repeated: operands broadcast to the shape of the result
+    beforehand, as (position, kind of the broadcast, type after it).
     """
 
     __slots__ = ("info", "operands", "repeated", "structural", "widens")
 
     def __init__(self, info: RuleInfo | None, widens: bool = False,
-                 repeated: tuple[tuple[int, Kind, ArrayType], ...] = ()) -> None:
+                 repeated: tuple[tuple[int, Kind, ArrayType], ...] = (), structural: bool = False
+                 ) -> None:
         self.info, self.widens, self.repeated = info, widens, repeated
-        self.structural = info is not None and info.kind == "structural"
+        self.structural = structural or info is not None and info.kind == "structural"
         self.operands = 1 if info is None else info.operands
 
 
@@ -81,12 +82,13 @@ class Graph:
     an unfinished sum. roots: where the axes come from that a tensor starts with. asked: tensors
     closed by a constraint. uses: how many equations read a tensor. priority: tensors whose axes
     spread later than others'. uneven: sizes do not matter, see `roomy`. carried_rows: as for
-    `solve`. repeats: from the tensor of a broadcast operand to that of the operand.
+    `solve`. as_xla: what loops carry and stack is as in Shardy. repeats: from the tensor of a
+    broadcast operand to that of the operand.
     """
 
-    def __init__(self, mesh: AbstractMesh, uneven: bool = False, carried_rows: bool = False
-                 ) -> None:
-        self.mesh, self.uneven, self.carried_rows = mesh, uneven, carried_rows
+    def __init__(self, mesh: AbstractMesh, uneven: bool = False, carried_rows: bool = False,
+                 as_xla: bool = False) -> None:
+        self.mesh, self.uneven, self.carried_rows, self.as_xla = mesh, uneven, carried_rows, as_xla
         self.size = mesh.axis_size
         self.kinds: list[Kind] = []
         self.tensors: list[tuple[int, ...]] = []
@@ -190,22 +192,23 @@ class Graph:
     def stack_edge(self, outer: int, inner: int, equation: Equation) -> None:
         """Tie a value to its slices along a first dimension that is not split."""
         if outer >= 0 and inner >= 0:
-            self.link((outer, inner), equation, "n ... -> ... | n!:replicate")
+            self.link((outer, inner), equation, "n ... -> ... | n!:replicate", self.as_xla)
 
-    def link(self, tensors: tuple[int, ...], equation: Equation | None, text: str) -> None:
+    def link(self, tensors: tuple[int, ...], equation: Equation | None, text: str,
+             structural: bool = False) -> None:
         """Add a node with the rule of this text, from the first tensor to the others."""
         shapes = tuple([self.layouts[t].shape for t in tensors])
         key = text, shapes
         if key not in self.known:
             rule = make_rule(text, shapes[:1], shapes[1:])
-            self.known[key] = self.kind(rule_info(rule), False)
+            self.known[key] = self.kind(rule_info(rule), False, structural)
         self.add(self.known[key], tensors, equation)
 
-    def kind(self, info: RuleInfo, widens: bool) -> Kind:
+    def kind(self, info: RuleInfo, widens: bool, structural: bool = False) -> Kind:
         known = self.known
-        if (info, widens) not in known:
-            known[info, widens] = Kind(info, widens)
-        return known[info, widens]
+        if (info, widens, structural) not in known:
+            known[info, widens, structural] = Kind(info, widens, (), structural)
+        return known[info, widens, structural]
 
     # -- programs ------------------------------------------------------------------------------
 
@@ -246,6 +249,8 @@ class Graph:
             self.add_shard_map(eqn, manual)
         elif has_region(eqn):
             region = region_of(eqn)
+            if self.as_xla:
+                self.share_carries(eqn, region)
             for _, _, program in region.programs:
                 for var in program.invars:
                     self.define(var, manual)
@@ -254,6 +259,8 @@ class Graph:
             behind: list[Slot] = []
             for slot in region.slots:
                 (behind if slot.result >= 0 or self.carried_rows else before).append(slot)
+            if self.as_xla:         # a body writes what is stacked before it hands on the rest
+                behind.sort(key=lambda slot: not slot.stacked)
             for slot in before:
                 self.add_slot(eqn, region, slot)
             for _, _, program in region.programs:
@@ -264,6 +271,14 @@ class Graph:
             tensors = tuple(map(self.of, (*eqn.invars, *eqn.outvars)))
             if max(tensors, default=-1) >= 0:
                 self.add_whole(eqn, tensors, manual)
+
+    def share_carries(self, eqn: Equation, region: Region) -> None:
+        """What a loop carries has one layout inside and after it, whatever its body makes of it."""
+        for slot in region.slots:
+            result = self.of(eqn.outvars[slot.result]) if slot.result >= 0 else -1
+            if result >= 0 and not slot.stacked:
+                for p, k in slot.inputs:
+                    self.index[region.programs[p][2].invars[k]] = result
 
     def add_slot(self, eqn: Equation, region: Region, slot: Slot) -> None:
         """Tie what a slot stands for outside and inside of an equation that holds programs."""

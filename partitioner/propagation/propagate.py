@@ -40,7 +40,7 @@ def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partition
     results reaches what they are made of before anything else does, as in Shardy.
     """
     check_ends(program, mesh, in_shardings, out_shardings)
-    graph = Graph(mesh, uneven, carried_rows)
+    graph = Graph(mesh, uneven, carried_rows, asked_first)
     graph.add_program(program)
     for i, (var, spec) in enumerate(zip(program.invars, in_shardings, strict=True)):
         t = graph.of(var)

@@ -312,6 +312,9 @@ class _Resolver:
                 continue
             leading = self.type_of(leader, mesh)
             entries = leading.entries
+            if slot.result >= 0 and self.graph.as_xla:
+                result = self.type_of(eqn.outvars[slot.result], mesh)
+                entries = result.entries[int(slot.stacked):]
             if BRANCHES in eqn.op.facts and slot.operand >= 0:
                 have = operands[slot.operand].aval
                 if all(inner[:len(axes)] == axes for axes, inner in zip(
