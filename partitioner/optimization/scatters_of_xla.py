@@ -11,6 +11,7 @@ import math
 from collections import defaultdict
 
 from ...ir.builder import ProgramBuilder
+from ...ir.op import Op
 from ...ir.ops.communication.collective import SCATTERS, all_slice_p, pvary_p
 from ...ir.ops.movement.reshape import reshape_p
 from ...ir.ops.movement.shape import transpose_p
@@ -18,6 +19,9 @@ from ...ir.program import Atom, Equation, Program, Var
 from ...ir.rewriting.unread import drop_dead
 from ..reasons import merged_reasons
 from ..redistribution.moves import group_size
+from ..redistribution.prime_axes import PrimeAxes
+
+_MOVES, _CUTS = frozenset((reshape_p, transpose_p)), frozenset((all_slice_p,))
 
 
 def form_scatters_as_xla(program: Program) -> Program:
@@ -30,28 +34,34 @@ def form_scatters_as_xla(program: Program) -> Program:
             readers[atom].append(eqn)
     kept = {*program.outvars}
     eqns: list[Equation] = []
-    made: set[Equation] = set()         # cuts that scatters have done
+    made: set[Equation] = set()         # what scatters have done
+    primes, size = PrimeAxes(program.mesh).primes, program.mesh.axis_size
     for eqn in program.eqns:
-        cuts = _cuts(eqn.outvars[0], readers, kept) if eqn.op in SCATTERS else []
-        if cuts and {a for cut in cuts for a in cut.params["axes"]} == {*eqn.params["axes"]}:
-            eqns += _scattered(program, eqn, cuts)
-            made.update(cuts)
+        moves = _readers(eqn.outvars[0], readers, kept, _MOVES) if eqn.op in SCATTERS else []
+        cuts = _readers((moves or [eqn])[-1].outvars[0], readers, kept, _CUTS) if (
+            eqn.op in SCATTERS) else []
+        if cuts and {*primes([a for cut in cuts for a in cut.params["axes"]])} == {
+                *primes(eqn.params["axes"])} and all([size(a) > 1 for a in eqn.params["axes"]]):
+            eqns += _scattered(program, eqn, moves, cuts)
+            made.update(moves, cuts)
         elif eqn not in made:
             eqns.append(eqn)
     return drop_dead(program.replace(eqns=eqns)) if made else program
 
 
-def _cuts(value: Var, readers: dict[Atom, list[Equation]], kept: set[Atom]) -> list[Equation]:
-    """The cuts that lead, one after the other, to all that is read of a value."""
+def _readers(value: Var, readers: dict[Atom, list[Equation]], kept: set[Atom],
+             ops: frozenset[Op]) -> list[Equation]:
+    """The equations of these ops that lead, one after the other, to all that is read of a value."""
     found: list[Equation] = []
-    while value not in kept and [e.op for e in readers[value]] == [all_slice_p]:
+    while value not in kept and len(readers[value]) == 1 and readers[value][0].op in ops:
         found += readers[value]
         (value,) = found[-1].outvars
     return found
 
 
-def _scattered(program: Program, total: Equation, cuts: list[Equation]) -> list[Equation]:
-    """The equations that give each member its block of a sum."""
+def _scattered(program: Program, total: Equation, moves: list[Equation], cuts: list[Equation]
+               ) -> list[Equation]:
+    """The equations that give each member its block of a sum, moved before it is added up."""
     out = ProgramBuilder(program.mesh, program.level)
     reason = merged_reasons((total.reason, *[cut.reason for cut in cuts]))
     axes_of: dict[int, tuple[str, ...]] = defaultdict(tuple)
@@ -62,6 +72,8 @@ def _scattered(program: Program, total: Equation, cuts: list[Equation]) -> list[
 
     def emit(op, **params):
         return out.emit(op, [x], params, location=total.location, reason=reason)[0]
+    for move in moves:
+        x = emit(move.op, **move.params)
     missing = tuple([a for a in axes if a not in x.aval.varying])
     if missing:
         x = emit(pvary_p, axes=missing)

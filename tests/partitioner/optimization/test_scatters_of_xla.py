@@ -9,6 +9,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace import lax
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -22,6 +23,8 @@ from ...executors import EXECUTORS
      ["reduce-scatter x,y"]),
     (jnp.matmul, [((64, 32), P(None, ("y", "x"))), ((32, 64), P(("y", "x")))], P(None, "x"),
      ["reduce-scatter x", "all-reduce y"]),
+    (lambda a, b: (a @ b).reshape(2, 8, 32), [((16, 64), P(None, "y")), ((64, 32), P("y"))],
+     P(None, "y"), ["reduce-scatter y"]),
     (lambda a: a.max(1), [((16, 16, 64), P(None, "x"))], P("x", "y"), ["all-reduce x"]),
     (lambda a: a.max(1), [((16, 16, 64), P(None, "x"))], P(None, "x"), ["reduce-scatter x"]),
     (lambda a: a.sum(1), [((64, 128), P(None, ("x", "y")))], P("x"), ["all-reduce x,y"])])
@@ -38,3 +41,14 @@ def test_a_sum_is_scattered_if_its_members_keep_all_of_it(
         np.testing.assert_array_equal(step(*split), st.jit(f)(*values))
     records = step.lower(*split).compile().collectives()
     assert [f"{r.kind} {','.join(sorted(r.mesh_axes))}" for r in records] == found
+
+
+def test_a_sum_over_an_axis_of_one_device_too_stays_a_sum() -> None:
+    """Its result does not vary over that axis; that of the scatter along the other one does."""
+    mesh = st.make_mesh((1, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    least = st.shard_map(lambda v: lax.pmin(v, ("x", "y")), mesh=mesh, in_specs=P(None, "x"),
+                         out_specs=P())
+    v = np.arange(24, dtype=np.float32).reshape(8, 3)
+    step = st.jit(least, out_shardings=NamedSharding(mesh, P("y")),
+                  compiler_options={"objective": "xla"})
+    np.testing.assert_array_equal(step(v), v)
