@@ -6,7 +6,7 @@ import math
 from ..ir.facts import UNEVEN
 from ..ir.meshes.mesh import AbstractMesh
 from ..ir.op import names_with
-from ..ir.ops.communication.collective import ppermute_p
+from ..ir.ops.communication.collective import all_gather_invariant_p, all_to_all_p, ppermute_p
 from ..ir.ops.control.custom import CALLS
 from ..ir.ops.control.loops_and_branches import REGIONS
 from ..ir.passes import Pass, pipeline, run_passes
@@ -91,7 +91,8 @@ def _combined(program: Program, request: PartitionRequest) -> Program:
                    parted=judged_by == "time")
 
 
-_REPEATED = frozenset((ppermute_p,))      # XLA does not merge them: each has a channel
+# XLA does not merge them: each has a channel
+_REPEATED = frozenset((all_gather_invariant_p, all_to_all_p, ppermute_p))
 
 # XLA takes each equation by itself: it plans nothing ahead, and delays and rewrites nothing.
 PREPARE = pipeline(

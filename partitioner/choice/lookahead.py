@@ -10,7 +10,7 @@ and joins of what does are decided together, in time linear in equations.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 
 from ...ir.program import Equation, Program, Var
 from ...ir.types import Entries
@@ -114,7 +114,7 @@ def _parts(program: Program, members: Sequence[EquationDecision]) -> list[_Part]
 LoopTrips = Callable[[], Mapping[int, int]]         # see `LookaheadSearch`
 
 
-Ways = dict[tuple[Decision, int], list[Entries]]
+Ways = dict[tuple[Decision, int], list[tuple[Entries | None, Hashable]]]
 
 
 class LookaheadSearch:
@@ -124,7 +124,8 @@ class LookaheadSearch:
     how often equations run for one reshard of it. loop_trips: returns, for each result that a loop
     may carry as a partial sum, how often the loop runs until the sum is finished. free: numbers of
     results that may be in any layout. types_stay: whether every value ends in the layout of its
-    type. ways: by decision and operand the layouts in which it is brought there.
+    type. ways: by decision and operand the layouts in which it is brought there, None for that in
+    which it is taken, each with the groups of devices inside of which that happens.
     """
 
     types_stay = False

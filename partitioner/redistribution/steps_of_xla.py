@@ -35,7 +35,7 @@ Way = list[Tiles]           # layouts on the way, with the target
 @cached(4096, "steps of XLA between layouts")
 def steps(mesh: AbstractMesh, source: Entries, target: Entries) -> tuple[Entries, ...]:
     """The layouts on the way, ending with the target; each takes one exchange, or a slice."""
-    own = _Steps(mesh)
+    own = Steps(mesh)
     found, now = [], source
     for tiles in own.way(own.tiles(source), own.tiles(target)) or []:
         (entries,) = merged_axes([tiles[:-1]], mesh.shape)
@@ -45,7 +45,7 @@ def steps(mesh: AbstractMesh, source: Entries, target: Entries) -> tuple[Entries
     return (*found[:-1], target) if now != source else ()
 
 
-class _Steps(PrimeAxes):
+class Steps(PrimeAxes):
     """Ways between layouts of one mesh."""
 
     def tiles(self, entries: Entries) -> Tiles:

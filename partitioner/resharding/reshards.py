@@ -11,7 +11,7 @@ stacks for another one alone, as values for its gradient, stays as its body made
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence, Set
+from collections.abc import Hashable, Sequence, Set
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.passes import RECOMPUTES, LayoutConstraints
@@ -90,6 +90,7 @@ class _Chooser:
         self.env: dict[Var, Var] = {}
         self.held: dict[Var, dict[Form, Var]] = {}      # value to its variables, in all layouts
         self.moved: set[Var] = set()
+        self.inside: dict[tuple[Var, Form, Hashable], Var] = {}     # see `along`
         self.brought: dict[Var, PendingReason] = {}     # by what was brought
         self.reasons = OpenReasons(program, constraints, search)
         self.repeats_work = search.repeats_work     # by the planner, here or in nested programs
@@ -240,18 +241,22 @@ class _Chooser:
             self.loose = self.loose or var not in self.search.last
             self.moved.add(var)
             self.held[var] = {form(var.aval): var}
+            if self.search.types_stay:          # XLA still has it as it was made
+                self.held[var][form(result.aval)] = result
             self.env[var] = var
 
     def taken(self, planned: PlannedEquation) -> list[Atom]:
         """The operands of an equation, each in the layout in which its strategy takes it."""
-        env, held, spec = self.env, self.held, planned.spec
+        env, held, spec, ways = self.env, self.held, planned.spec, self.search.ways
         operands: list[Atom] = [*planned.eqn.invars]
         for i, atom in enumerate(planned.eqn.invars):
             if atom.__class__ is not Literal:
                 layout, sums = spec.layouts[i], spec.sums[i]
                 now = env[atom] if atom in env else atom                        # type: ignore
                 aval = now.aval
-                if (atom in held or aval.entries != layout
+                if ways and (planned.members, i) in ways:                       # type: ignore
+                    now = self.along(planned, i, now, (layout, sums))           # type: ignore
+                elif (atom in held or aval.entries != layout
                         or aval.sharding.spec.unreduced != sums):
                     now = self.source(atom, (layout, sums))                     # type: ignore
                     if form(now.aval) != (layout, sums):
@@ -264,11 +269,26 @@ class _Chooser:
     def take(self, planned: PlannedEquation, i: int, atom: Var, source: Var, need: Form) -> Var:
         """Operand i of an equation, brought to the layout in which the strategy takes it."""
         why = self.reasons.placeholder(planned, i, source)
-        for layout in self.search.ways.get((planned.members, i), ()):       # type: ignore
-            source = self.bring(atom, (layout, need[1]), planned.eqn.location, why, None, source)
         now = self.bring(atom, need, planned.eqn.location, why, None, source)
         if why in self.eqns[-1].reason.split("; "):
             self.brought[now] = self.reasons.open[-1]
+        return now
+
+    def along(self, planned: PlannedEquation, i: int, now: Var, need: Form) -> Var:
+        """Operand i of an equation, brought along its way to the layout in which it is taken. What
+        devices do inside of a group is shared with equations that take the same groups off.
+        """
+        for entries, inside in self.search.ways[planned.members, i]:        # type: ignore
+            then = need[0] if entries is None else entries, need[1]
+            if not inside:
+                now = self.forms(planned.eqn.invars[i]).get(then, now)          # type: ignore
+            key = now, then, inside
+            if form(now.aval) != then and key not in self.inside:
+                move = reshard_equation(now, self.laid_out(now.aval, *then), planned.eqn.location,
+                                        self.reasons.placeholder(planned, i, now))
+                self.eqns.append(move)
+                (self.inside[key],) = move.outvars
+            now = self.inside.get(key, now)
         return now
 
     def numbers(self, eqn: Equation) -> dict[Atom, LayoutIds]:

@@ -22,7 +22,7 @@ OTHERWISE = {
     "three-point stencil", "edges repeated", "difference with a first row",
     "associative scan", "linear recurrence",
     "mlp step, fsdp, activations left free", "block gradient, sequence parallel",
-    "three layers in a scan, gradient, fsdp", "mixture of experts, top 1, gradient",
+    "mixture of experts, top 1, gradient",
     "examples/transformer_scan.py",
     "two layers' step, sequence x tensor", "recomputed scan of layers, fsdp, small",
     "next-token loss, sequence split, gradient",

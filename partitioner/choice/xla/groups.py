@@ -7,7 +7,7 @@ factor, in parts of prime size, with those along which there are copies.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from ....ir.meshes.mesh import AbstractMesh
 from ...factors import Axes, RuleInfo
@@ -15,6 +15,7 @@ from ...redistribution.prime_axes import PrimeAxes
 
 COPIES = -1
 Tensor = dict[int, Axes]        # by factor, in the order of dimensions; last the axes of copies
+Way = list[tuple[Tensor | None, Hashable]]      # None: as it is taken
 Sizes = Mapping[int, float]     # of factors, as a group of devices has them
 
 
@@ -24,28 +25,32 @@ def is_split(tensor: Tensor) -> bool:
 
 
 class DeviceGroups:
-    """The groups that are taken off for an equation with two operands and a result.
+    """The groups that are taken off for an equation with two operands and a result, or for one with
+    three operands, of which the last is written into the first and takes the place of a result.
 
     batch: factors of all three; free: those of an operand and the result, by operand. groups: the
-    axes of those that groups have been taken off along, so far; ways: what each operand was in
-    whenever one was.
+    axes of those that groups have been taken off along, so far; inside: the same, group by group.
+    ways: what each operand was in whenever one was, and inside of which groups it came there.
     """
 
     def __init__(self, info: RuleInfo, mesh: AbstractMesh) -> None:
         self.info, self.axes = info, PrimeAxes(mesh)
-        left, right, out = info.carried
+        left, right, out = info.carried[:3]
         self.batch = sorted(left & right & out)
         self.free = (sorted((left - right) & out), sorted((right - left) & out))
         self.groups: Tensor = {}
-        self.ways: list[list[Tensor]] = [[], []]
+        self.inside: tuple[Axes, ...] = ()
+        self.ways: list[Way] = [[] for _ in range(info.operands)]
 
-    def run(self, parts: Sequence[Mapping[int, Axes]]) -> tuple[Tensor, list[list[Tensor]]]:
-        """(The axes of each factor, and for each operand those that its factors have on the way).
-        parts: those that operands and result have.
+    def run(self, parts: Sequence[Mapping[int, Axes]]) -> tuple[Tensor, list[Way]]:
+        """(The axes of each factor, and for each operand those that its factors have on the way,
+        with the groups inside of which it is). parts: those that operands and result have.
         """
-        tensors = [self.tensor(t, part) for t, part in enumerate(parts)]
+        tensors = [self.tensor(t, part) for t, part in enumerate(parts[:3])]
         found = self.split(tensors, {f: float(x.size) for f, x in enumerate(self.info.factors)})
-        return self.merged(found), [[*map(self.merged, way)] for way in self.ways]
+        ways = [[(tensor and self.merged(tensor), inside) for tensor, inside in way]
+                for way in self.ways]
+        return self.merged(found), [[*way, (None, self.inside)] for way in ways]
 
     def split(self, tensors: Sequence[Tensor], sizes: Sizes) -> Tensor:
         """The axes of each factor for the devices of a group."""
@@ -72,9 +77,10 @@ class DeviceGroups:
     def rest(self, tensors: Sequence[Tensor], sizes: Sizes, group: Tensor) -> Tensor:
         """The axes of each factor where devices share tiles along those of a group."""
         for way, tensor in zip(self.ways, tensors, strict=False):
-            way.append({f: self.groups.get(f, axes) for f, axes in tensor.items()})
+            way.append(({f: self.groups.get(f, axes) for f, axes in tensor.items()}, self.inside))
         self.groups = {**self.groups, **group}
-        taken = frozenset().union(*group.values())
+        self.inside = (*self.inside, sum(group.values(), ()))
+        taken = {*self.inside[-1]}
         inner = [{f: () if f in group else axes for f, axes in t.items()} for t in tensors]
         for tensor in inner:
             tensor[COPIES] = tuple([a for a in tensor[COPIES] if a not in taken])

@@ -3,17 +3,14 @@
 Propagation (Shardy's, as here) decides the layout of every value; XLA then takes the equations one
 by one. Most run in the layout of their result, with operands resharded to it. Reductions run in the
 layout of their operands, and the sum is finished at once. Products and lookups have rules of their
-own (products.py, lookups.py). There is no look-ahead and no cost.
+own (products.py, lookups.py). There is no look-ahead, and no cost but that of a lookup.
 """
 from __future__ import annotations
 
-import contextlib
-import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
-from ....ir.meshes.axes import axes_overlap, format_sub_axis
-from ....ir.meshes.mesh import BaseMesh
+from ....ir.meshes.axes import axes_overlap
 from ....ir.rules.factor import HALO, INDEXED, ORDERED, PASS, REDUCE, REPLICATE
 from ....ir.types import Entries
 from ...factors import Axes, RuleInfo, tensor_entries
@@ -21,7 +18,7 @@ from ..costs import parts_of
 from ..decisions import Decision
 from ..lookahead import LookaheadSearch, Ways
 from ..strategies import Strategy
-from .groups import DeviceGroups
+from .groups import DeviceGroups, Way
 from .lookups import LookupGroups
 from .products import ProductGroups
 
@@ -61,10 +58,8 @@ def _strategy(decision: Decision, ways: Ways) -> Strategy | Decision:
         for i, way in enumerate(on_the_way):
             ways[decision, i] = _layouts(decision, i, way)
     else:
-        axes_of = _elementwise(info, parts, mesh)
+        axes_of = _elementwise(info, parts)
     _move_axes(decision, axes_of, whole, parts)
-    if _indexed(info) and groups is None:
-        _use_idle_axes(info, axes_of, parts, mesh)
     if any(a not in mesh.shape for axes in axes_of.values() for a in axes):
         axes_of = _without_overlaps(axes_of)
     decision.layouts.numbers[tuple(axes_of.values()), frozenset()]      # makes new axes known
@@ -83,24 +78,29 @@ def _strategy(decision: Decision, ways: Ways) -> Strategy | Decision:
 
 def _groups(info: RuleInfo) -> type[DeviceGroups] | None:
     """The groups of devices in which an equation is split, if it is."""
-    if info.operands != 2 or len(info.maps) != 3:
+    if len(info.maps) != info.operands + 1:
         return None
-    if info.is_product:
+    if info.operands == 2 and info.is_product:
         return ProductGroups
-    return LookupGroups if _indexed(info) and any(f.leaves_sum for f in info.factors) else None
+    sums = any(f.leaves_sum for f in info.factors)
+    return LookupGroups if info.operands in (2, 3) and _indexed(info) and sums else None
 
 
-def _layouts(decision: Decision, i: int, way: Sequence[AxesOf]) -> list[Entries]:
+def _layouts(decision: Decision, i: int, way: Way) -> list[tuple[Entries | None, Hashable]]:
     """The layouts of an operand, from the axes that its factors have."""
     info, layouts, found = decision.info, decision.layouts, []
     assert info is not None
-    for axes_of in way:
-        entries = tensor_entries(info.maps[i], layouts.shapes[decision.kinds[i]][0], info.factors,
-                                 axes_of, layouts.mesh.axis_size)
-        with contextlib.suppress(ValueError):       # a part of a joint axis but not of its axes
-            if entries is not None:
-                found.append(entries if layouts.joint is None else tuple(
-                    [layouts.joint.spelled(axes) for axes in entries]))
+    for axes_of, inside in way:
+        entries = axes_of if axes_of is None else tensor_entries(
+            info.maps[i], layouts.shapes[decision.kinds[i]][0], info.factors, axes_of,
+            layouts.mesh.axis_size)
+        if entries is not None and layouts.joint is not None:
+            try:
+                entries = tuple([layouts.joint.spelled(axes) for axes in entries])
+            except ValueError:                      # a part of a joint axis but not of its axes
+                continue
+        if entries is not None or axes_of is None:
+            found.append((entries, inside))
     return found
 
 
@@ -157,32 +157,12 @@ def _move_axes(decision: Decision, axes_of: AxesOf, whole: frozenset[int], parts
                 break
 
 
-def _use_idle_axes(info: RuleInfo, axes_of: AxesOf, parts: list[AxesOf], mesh: BaseMesh) -> None:
-    """Split a summed factor whose axis went to another factor along an axis, or part of one, that
-    no array uses.
-    """
-    used = {a for part in parts for axes in part.values() for a in axes}.union(mesh.manual_axes)
-    taken = {a for axes in axes_of.values() for a in axes}
-    for part in parts:
-        for f, axes in part.items():
-            n = parts_of(mesh, axes)
-            idle = next((a for a in mesh.axis_names if a not in used
-                         and mesh.axis_size(a) % n == 0), None)
-            if (f not in axes_of and info.factors[f].leaves_sum and idle is not None
-                    and not taken.isdisjoint(axes)):
-                axes_of[f] = (idle if n == mesh.axis_size(idle) else format_sub_axis(idle, 1, n),)
-                used.add(idle)
-
-
-def _elementwise(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
+def _elementwise(info: RuleInfo, parts: list[AxesOf]) -> AxesOf:
     """The factors of an op that is no product: as the result has them; if it sums, as operands have
     them.
     """
     count = info.operands
     row = count == 1 and not any(f.kind == REPLICATE for f in info.factors)
-    if _indexed(info) and any(f.leaves_sum for f in info.factors):
-        return min(_in_order([*parts[1:], parts[0]]), _in_order(parts),
-                   key=lambda found: _lookup_cost(info, found, parts, mesh))
     sums = any(f.kind == REDUCE for f in info.factors) or row and any(
         f.leaves_sum for f in info.factors)
     if sums:
@@ -207,22 +187,3 @@ def _in_order(parts: Sequence[AxesOf]) -> AxesOf:
                 found[f] = axes
                 used.update(axes)
     return found
-
-
-def _lookup_cost(info: RuleInfo, found: AxesOf, parts: list[AxesOf], mesh: BaseMesh
-                 ) -> tuple[float, float]:
-    """What XLA compares of two ways of an indexed lookup: elements of the largest block, then
-    elements that move, to another layout or into a sum.
-    """
-    sizes = [_elements(info, t, found, mesh) for t in range(len(info.carried))]
-    first = int(info.operands > 2)          # what is added to stays, or is none of its sum
-    moved = [sizes[t] for t in range(first, info.operands)
-             if parts[t] != {f: axes for f, axes in found.items() if f in info.carried[t]}]
-    summed = any(info.factors[f].leaves_sum for f in found)
-    return max(sizes), sum(moved) + summed * sizes[-1]
-
-
-def _elements(info: RuleInfo, t: int, found: AxesOf, mesh: BaseMesh) -> float:
-    """Elements of a block of operand or result `t`."""
-    return math.prod([info.factors[f].size / parts_of(mesh, found.get(f, ()))
-                      for f in info.carried[t]])

@@ -1,8 +1,9 @@
-"""How XLA splits a lookup at indices: which axes each factor of it gets.
+"""How XLA splits a lookup at indices, or what is written there: which axes each factor of it gets.
 
 Groups of devices are taken off along factors that the array, its indices and the result share; then
 along those of the array that are read whole, those that are looked up, and those of the indices, in
-the order of what each needs: first memory, then exchanges. What is left over is looked up whole.
+the order of what each needs: first memory, then exchanges. What is left over is looked up whole. In
+what is written at indices, that takes the place of the result.
 """
 from __future__ import annotations
 
@@ -11,18 +12,22 @@ import math
 from ....ir.meshes.mesh import AbstractMesh
 from ....ir.rules.factor import INDEXED
 from ...factors import RuleInfo
+from ...redistribution.steps_of_xla import Steps
 from .groups import COPIES, DeviceGroups, Sizes, Tensor, is_split
 
 Group = tuple[list[Tensor], Tensor]     # (array, indices, result) as its devices have them; axes
 
 
 class LookupGroups(DeviceGroups):
-    """The groups of a lookup. indexed: the factors along which single rows are read."""
+    """The groups of a lookup. indexed: the factors along which single rows are read. writes: are
+    they written?
+    """
 
     def __init__(self, info: RuleInfo, mesh: AbstractMesh) -> None:
         super().__init__(info, mesh)
         self.indexed = [f for f, factor in enumerate(info.factors)
-                        if factor.kind == INDEXED and factor.leaves_sum and f in info.carried[0]]
+                        if factor.kind == INDEXED and factor.operator and f in info.carried[0]]
+        self.writes, self.steps = info.operands > 2, Steps(mesh)
 
     def split(self, tensors: list[Tensor], sizes: Sizes) -> Tensor:
         found = self.by_batch(tensors)
@@ -33,25 +38,45 @@ class LookupGroups(DeviceGroups):
         return {} if found is None else self.rest(found[0], sizes, found[1])
 
     def cost(self, before: list[Tensor], group: Group, sizes: Sizes) -> tuple[float, float]:
-        """(Elements of the largest block, elements that move)."""
+        """(Elements that the largest operation reads and makes, elements that move) if all that is
+        left of the equation is whole. Sums and what is written are made in place.
+        """
         tensors, axes = group
-        blocks = [math.prod([sizes[f] / self.axes.count(axes.get(f, ())) for f in t if f >= 0])
-                  for t in tensors]
-        moved = [n for t, n in enumerate(blocks) if {**tensors[t], COPIES: ()} != {
-            **before[t], COPIES: ()}]
-        return max(blocks), sum(moved) + (blocks[2] if {*axes}.intersection(self.indexed) else 0)
+        inside = {f: n / self.axes.count(axes.get(f, ())) for f, n in sizes.items()}
+        blocks = [self.elements(tensor, sizes) for tensor in tensors]
+        whole = [self.elements(tensor, inside, False) for tensor in tensors]
+        result, read = (0, 3) if self.writes else (2, 2)
+        steps = self.exchanges(tensors[result], before[result], sizes)
+        for t in range(read):
+            steps += self.exchanges(before[t], tensors[t], sizes)
+            steps += [(blocks[t], whole[t])] if blocks[t] < whole[t] else []
+        memory = [sum(whole), *[a + b for a, b in steps if a <= b]]
+        moved = [b if a == b else b - a for a, b in steps if a <= b]
+        if not axes.keys().isdisjoint(self.free[1] if self.writes else self.indexed):
+            memory.append(blocks[result])
+            moved.append(2 * blocks[result])
+        return max(memory), sum(moved)
+
+    def exchanges(self, old: Tensor, new: Tensor, sizes: Sizes) -> list[tuple[float, float]]:
+        """Elements of the blocks before and after each exchange between two layouts."""
+        factors, now, found = [f for f in old if f >= 0], old, []
+        way = self.steps.way(*[(*[t[f] for f in factors], t[COPIES]) for t in (old, new)])
+        for tiles in way or ():
+            then = {**dict(zip(factors, tiles, strict=False)), COPIES: ()}
+            if then != {**now, COPIES: ()}:
+                found.append((self.elements(now, sizes), self.elements(then, sizes)))
+            now = then
+        return found
 
     def by_batch(self, tensors: list[Tensor]) -> Group | None:
         array, indices, out = tensors
         factors, counts = self.batch, [self.count(t, self.batch) for t in tensors[:2]]
         if counts == [1, 1]:
             return None
-        if not is_split(indices) or not is_split(array):
-            have = array if not is_split(indices) else indices
-            only = {f: have[f] if f in factors else () for f in (
-                indices if have is array else array)}
-            only[COPIES] = self.rest_of(have, only)
-            array, indices = (array, only) if have is array else (only, indices)
+        if not is_split(indices):
+            indices = self.only(array, indices, factors)
+        elif not is_split(array):
+            array = self.only(indices, array, factors)
         elif counts[0] < counts[1]:
             array = self.as_many(array, indices)
         elif counts[0] > counts[1]:
@@ -62,7 +87,9 @@ class LookupGroups(DeviceGroups):
         if array is None or indices is None:
             return None
         group = {f: indices[f] for f in factors}
-        return [array, indices, self.result_of(array, out, [*factors, *self.free[0]])], group
+        out = self.refined(self.only(indices, out, [*factors, *self.free[1]]),
+                           self.only(array, out, self.free[0]))
+        return [array, indices, out], group
 
     def as_many(self, tensor: Tensor, like: Tensor) -> Tensor | None:
         """An operand whose copies cut batch factors into as many tiles as another one has."""
@@ -76,12 +103,16 @@ class LookupGroups(DeviceGroups):
 
     def by_free(self, tensors: list[Tensor], t: int) -> Group | None:
         """Along factors that the result has of one operand; the other is copied."""
-        factors = [f for f in self.free[t] if tensors[t][f]]
-        if not factors:
+        factors = self.free[t]
+        if not self.count(tensors[t], factors) > 1:
             return None
-        group = {f: tensors[t][f] for f in factors}
-        found = [*tensors[:2], self.result_of(tensors[t], tensors[2], self.free[t])]
-        found[1 - t] = self.copied(tensors[1 - t], tensors[t], group)
+        own, out = tensors[t], tensors[2]
+        if t == 1:                          # as the result has them, if in more tiles
+            own = self.refined(own, self.only(out, own, factors))
+        group = {f: own[f] for f in factors}
+        rest = {f: () if f in factors else axes for f, axes in out.items()}
+        found = [*tensors[:2], self.refined(self.only(own, out, factors), rest)]
+        found[t], found[1 - t] = own, self.copied(tensors[1 - t], found[2], group)
         return found, group
 
     def by_indexed(self, tensors: list[Tensor]) -> Group | None:
@@ -92,16 +123,12 @@ class LookupGroups(DeviceGroups):
         inner = [self.copied(t, array, group) for t in (indices, out)]
         factors = self.free[1]
         if is_split(inner[0]) and not is_split(inner[1]):
-            inner[1] = self.copied(self.result_of(indices, self.whole(out), factors), array, group)
+            inner[1] = self.copied(self.only(indices, out, factors), array, group)
         elif is_split(inner[1]) and not is_split(inner[0]):
-            inner[0] = self.copied(self.result_of(out, self.whole(indices), factors), array, group)
+            inner[0] = self.copied(self.only(out, indices, factors), array, group)
         return [array, *inner], group
 
     # -- devices ---------------------------------------------------------------------------------
-
-    def whole(self, tensor: Tensor) -> Tensor:
-        axes = {a for some in tensor.values() for a in some}
-        return {**dict.fromkeys(tensor, ()), COPIES: tuple([a for a in self.axes.all if a in axes])}
 
     def rest_of(self, like: Tensor, cut: Tensor) -> tuple[str, ...]:
         """The axes of one tensor that do not cut another."""
@@ -109,17 +136,19 @@ class LookupGroups(DeviceGroups):
         every = {a for axes in like.values() for a in axes}
         return tuple([a for a in self.axes.all if a in every and a not in used])
 
-    def result_of(self, source: Tensor, out: Tensor, factors: list[int]) -> Tensor:
-        """A tensor with these factors as another one has them, and others as it has them itself
-        where their axes are free.
-        """
-        found = {f: source[f] if f in factors and f in source else () for f in out}
-        used = {a for axes in found.values() for a in axes}
-        for f, axes in out.items():
-            if f >= 0 and f not in factors and used.isdisjoint(axes):
-                found[f] = axes
-        found[COPIES] = self.rest_of(source, found)
-        return found
+    def refined(self, tensor: Tensor, other: Tensor) -> Tensor:
+        """A tensor with the axes that another one has besides its own; as it is if they differ."""
+        found = {f: max(axes, other.get(f, ()), key=len) for f, axes in tensor.items() if f >= 0}
+        used = sum(found.values(), ())
+        fits = len({*used}) == len(used) and not any([
+            axes[:len(part)] != part for f, axes in found.items()
+            for part in (tensor[f], other.get(f, ()))])
+        return {**found, COPIES: self.rest_of(tensor, found)} if fits else tensor
+
+    def only(self, source: Tensor, like: Tensor, factors: list[int]) -> Tensor:
+        """A tensor of the dimensions of another one that is split along these factors alone."""
+        found = {f: source[f] if f in factors else () for f in like if f >= 0}
+        return {**found, COPIES: self.rest_of(source, found)}
 
     def copied(self, tensor: Tensor, like: Tensor, group: Tensor) -> Tensor:
         """A tensor of which each group of devices has a copy: some of its copies, or if they are

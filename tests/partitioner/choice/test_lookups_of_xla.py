@@ -22,11 +22,15 @@ def one_of_each(table: Any, i: Any) -> Any:
     return jnp.take_along_axis(table, i[..., None], -1)[..., 0]
 
 
-def exchanges(axes: dict[str, int], f: Callable[..., Any], table: tuple[tuple[int, ...], P],
+def exchanges(axes: dict[str, int], f: Callable[..., Any], table: Any,
               indices: tuple[tuple[int, ...], P], out: P) -> list[str]:
+    """table: shape and layout of it, or of several arrays."""
     mesh = st.make_mesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
-    args = [st.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
-            for (shape, spec), dtype in ((table, "float32"), (indices, "int32"))]
+    def typed(dtype: str, shape: tuple[int, ...], spec: P) -> Any:
+        return st.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
+    tables = (tuple([typed("float32", *t) for t in table]) if isinstance(table, list)
+              else typed("float32", *table))
+    args = tables, typed("int32", *indices)
     compiled = st.jit(f, out_shardings=NamedSharding(mesh, out),
                       compiler_options={"objective": "xla"}).lower(*args).compile()
     return sorted([f"{r.kind} {','.join(sorted({a.partition(':')[0] for a in r.mesh_axes}))}"
@@ -71,3 +75,20 @@ def test_a_small_table_is_looked_up_where_it_is(axes: dict[str, int], table: P, 
 def test_what_lies_outside_is_masked_apart(axes: dict[str, int], shape: tuple[int, ...], table: P,
                                            indices: P, out: P, found: list[str]) -> None:
     assert exchanges(axes, one_of_each, (shape, table), (shape[:-1], indices), out) == found
+
+
+@pytest.mark.parametrize("axes, table, shape, indices, new, found", [
+    (GRID, P("y"), (4096, 256), P(("y", "x")), P(("y", "x")),
+     ["all-gather y", "all-gather y", "all-reduce x", "collective-permute x,y",
+      "collective-permute x,y"]),
+    (CUBE, P(None, "x"), (512, 1024), P(("x", "z")), P(None, ("x", "z")),
+     ["all-gather z", "all-gather z", "all-reduce y,z", "collective-permute x,y"]),
+    (CUBE, P("z", "x"), (512, 256), P(("z", "x", "y")), P("y", "x"),
+     ["all-gather x", "all-gather z", "all-reduce y", "collective-permute x,y,z"])])
+def test_rows_are_written_as_they_are_looked_up(
+        axes: dict[str, int], table: P, shape: tuple[int, int], indices: P, new: P,
+        found: list[str]) -> None:
+    def add(given: tuple[Any, Any], i: Any) -> Any:
+        return given[0].at[i].add(given[1])
+    assert exchanges(axes, add, [(shape, table), ((64, shape[1]), new)], ((64,), indices),
+                     table) == found
