@@ -7,10 +7,11 @@ own (products.py, lookups.py). There is no look-ahead, and no cost but that of a
 """
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Hashable, Sequence
 
 from ....ir.meshes.axes import axes_overlap
+from ....ir.meshes.mesh import BaseMesh
 from ....ir.rules.factor import HALO, INDEXED, ORDERED, PASS, REDUCE, REPLICATE
 from ....ir.types import Entries
 from ...factors import Axes, RuleInfo, tensor_entries
@@ -58,7 +59,7 @@ def _strategy(decision: Decision, ways: Ways) -> Strategy | Decision:
         for i, way in enumerate(on_the_way):
             ways[decision, i] = _layouts(decision, i, way)
     else:
-        axes_of = _elementwise(info, parts)
+        axes_of = _elementwise(info, parts, mesh)
     _move_axes(decision, axes_of, whole, parts)
     if any(a not in mesh.shape for axes in axes_of.values() for a in axes):
         axes_of = _without_overlaps(axes_of)
@@ -157,24 +158,29 @@ def _move_axes(decision: Decision, axes_of: AxesOf, whole: frozenset[int], parts
                 break
 
 
-def _elementwise(info: RuleInfo, parts: list[AxesOf]) -> AxesOf:
-    """The factors of an op that is no product: as the result has them; if it sums, as operands have
-    them.
+def _elementwise(info: RuleInfo, parts: list[AxesOf], mesh: BaseMesh) -> AxesOf:
+    """The factors of an op that is no product: as the result has them; as operands have them if it
+    sums, or all of several are laid out alike, or it is a slice of one in more tiles.
     """
-    count = info.operands
-    row = count == 1 and not any(f.kind == REPLICATE for f in info.factors)
-    sums = any(f.kind == REDUCE for f in info.factors) or row and any(
-        f.leaves_sum for f in info.factors)
-    if sums:
-        return _in_order(parts[:count])
-    results = parts[count:]
-    # where more operands than results are laid out alike, the results are moved
-    (most, votes), = Counter([tuple(part.items()) for part in parts[:count] if part]).most_common(
-        1) or [((), 0)]
-    if votes > len(results) and any([
-            part.get(f, axes) != axes for part in results for f, axes in most]):
-        results = [dict(most), *results]
+    operands, results = parts[:info.operands], parts[info.operands:]
+    kinds = {f.kind for f in info.factors}
+    if REDUCE in kinds:
+        return _in_order(operands)
+    if INDEXED in kinds and info.operands > 1 and any([
+            info.factors[f].kind == REPLICATE for part in results for f in part]):
+        return {}                           # XLA does not split what is read at an index
+    if len(operands) == 1 and not any([f.kind == REPLICATE for f in info.factors]):
+        if INDEXED in kinds:                # a single row
+            return _in_order([*results, *operands])
+        if HALO in kinds and _tiles(operands[0], mesh) > _tiles(results[0], mesh):
+            return _in_order(parts)
+    if len(operands) > 1 and all([part == operands[0] for part in operands]):
+        return _in_order(parts)
     return _in_order(results)
+
+
+def _tiles(part: AxesOf, mesh: BaseMesh) -> int:
+    return math.prod([parts_of(mesh, axes) for axes in part.values()])
 
 
 def _in_order(parts: Sequence[AxesOf]) -> AxesOf:
