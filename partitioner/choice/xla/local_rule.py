@@ -2,8 +2,9 @@
 
 Propagation (Shardy's, as here) decides the layout of every value; XLA then takes the equations one
 by one. Most run in the layout of their result, with operands resharded to it. Reductions run in the
-layout of their operands, and the sum is finished at once. Products and lookups have rules of their
-own (products.py, lookups.py). There is no look-ahead, and no cost but that of a lookup.
+layout of their operands, and the sum is finished at once. Products, lookups and concatenations have
+rules of their own (products.py, lookups.py, common_axes.py). There is no look-ahead, and no cost
+but that of a lookup.
 """
 from __future__ import annotations
 
@@ -19,6 +20,7 @@ from ..costs import parts_of
 from ..decisions import Decision
 from ..lookahead import LookaheadSearch, Ways
 from ..strategies import Strategy
+from .common_axes import common_axes
 from .groups import DeviceGroups, Way
 from .lookups import LookupGroups
 from .products import ProductGroups
@@ -58,6 +60,9 @@ def _strategy(decision: Decision, ways: Ways) -> Strategy | Decision:
         axes_of, on_the_way = groups(info, mesh).run(parts)
         for i, way in enumerate(on_the_way):
             ways[decision, i] = _layouts(decision, i, way)
+    elif _is_joint(info) and any([part != parts[-1] for part in parts]):
+        shapes = [decision.layouts.shapes[kind][0] for kind in decision.kinds]
+        axes_of = common_axes(info, parts, [*map(math.prod, shapes)], whole, mesh)
     else:
         axes_of = _elementwise(info, parts, mesh)
     _move_axes(decision, axes_of, whole, parts)
@@ -123,6 +128,11 @@ def _indexed(info: RuleInfo) -> bool:
             and any(f.kind == INDEXED for f in info.factors))
 
 
+def _is_joint(info: RuleInfo) -> bool:
+    """Does it join pieces?"""
+    return info.operands > 1 and any([f.operator == "joined" for f in info.factors])
+
+
 def _whole_factors(info: RuleInfo) -> frozenset[int]:
     """The factors that XLA never splits: a sorted dimension, the dimension along which pieces are
     joined or shifted, and windows of several rows that are read or written at indices.
@@ -134,7 +144,7 @@ def _whole_factors(info: RuleInfo) -> frozenset[int]:
     return frozenset([
         k for k, f in enumerate(info.factors) if not info.split_ok[k]
         or f.operator == "columns" or (windows and f.kind == INDEXED)
-        or f.operator == "joined" and info.operands > 1
+        or f.operator == "joined" and _is_joint(info)
         or (f.kind == HALO and (f.offset or not f.reach) and sum(k in c for c in operands) > 1)])
 
 

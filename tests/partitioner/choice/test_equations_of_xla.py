@@ -27,6 +27,23 @@ def exchanges(f: Callable[..., Any], axes: dict[str, int], args: list[tuple], ou
                    for r in compiled.collectives()])
 
 
+def join(*pieces: Any) -> Any:
+    return jnp.concatenate(pieces, 1)
+
+
+@pytest.mark.parametrize("axes, args, out, found", [
+    (CUBE, [((16, 64), P(("y", "z"), "x")), ((16, 64), P(("x", "z", "y")))], P(None, "x"),
+     ["1 all-gather x,y,z", "1 all-to-all x", "1 collective-permute x,y"]),
+    (GRID, [((64, 2048), P("y", "x")), ((64, 2048), P(None, ("y", "x")))], P("y"),
+     ["1 all-gather x", "1 all-to-all x", "1 all-to-all x,y"]),
+    (GRID, [((16, 64), P(("x", "y"))), ((16, 64), P(("y", "x")))], P(),
+     ["1 all-gather x,y", "1 collective-permute x,y"])])
+def test_pieces_are_joined_in_the_layout_that_most_of_them_have(
+        axes: dict[str, int], args: Any, out: P, found: list[str]) -> None:
+    """The axes of the dimension that grows go to another one."""
+    assert exchanges(join, axes, args, out) == found
+
+
 @pytest.mark.parametrize("f, args, out, found", [
     (lambda a: a[:, -1], [((256, 16, 1024), P("x", "y"))], P("x", "y"), ["1 all-to-all y"]),
     (lambda a: a[:, :32], [((64, 64), P("x", "y"))], P("y"),
