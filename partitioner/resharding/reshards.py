@@ -235,9 +235,14 @@ class _Chooser:
         same = (*operands,) == eqn.invars and (*results,) == eqn.outvars
         self.eqns.append(eqn if same else eqn.with_operands(operands, results))
         for var, result in after:
-            sharding = var.aval.sharding
-            self.eqns.append(Equation(reshard_p, (result,), (var,), {"dst_sharding": sharding},
-                                      *self.reasons.why(result)))
+            now, why = result, self.reasons.why(result)
+            on_the_way = [Var(self.laid_out(var.aval, entries or (), _NONE)) for entries, _ in
+                          self.search.ways.get((members, info.operands), ())]   # type: ignore
+            for then in (*on_the_way, var):
+                if now.aval is not then.aval or then is var:
+                    self.eqns.append(Equation(reshard_p, (now,), (then,), {
+                        "dst_sharding": then.aval.sharding}, *why))
+                    now = then
             self.loose = self.loose or var not in self.search.last
             self.moved.add(var)
             self.held[var] = {form(var.aval): var}

@@ -31,6 +31,7 @@ class DeviceGroups:
     batch: factors of all three; free: those of an operand and the result, by operand. groups: the
     axes of those that groups have been taken off along, so far; inside: the same, group by group.
     ways: what each operand was in whenever one was, and inside of which groups it came there.
+    left: what the result has to be in when it leaves a group.
     """
 
     def __init__(self, info: RuleInfo, mesh: AbstractMesh) -> None:
@@ -41,6 +42,7 @@ class DeviceGroups:
         self.groups: Tensor = {}
         self.inside: tuple[Axes, ...] = ()
         self.ways: list[Way] = [[] for _ in range(info.operands)]
+        self.left: list[Tensor] = []
 
     def run(self, parts: Sequence[Mapping[int, Axes]]) -> tuple[Tensor, list[Way]]:
         """(The axes of each factor, and for each operand those that its factors have on the way,
@@ -50,7 +52,8 @@ class DeviceGroups:
         found = self.split(tensors, {f: float(x.size) for f, x in enumerate(self.info.factors)})
         ways = [[(tensor and self.merged(tensor), inside) for tensor, inside in way]
                 for way in self.ways]
-        return self.merged(found), [[*way, (None, self.inside)] for way in ways]
+        back = [(self.merged(tensor), ()) for tensor in reversed(self.left)]
+        return self.merged(found), [*[[*way, (None, self.inside)] for way in ways], back]
 
     def split(self, tensors: Sequence[Tensor], sizes: Sizes) -> Tensor:
         """The axes of each factor for the devices of a group."""

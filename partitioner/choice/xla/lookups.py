@@ -35,7 +35,11 @@ class LookupGroups(DeviceGroups):
             others = [self.by_free(tensors, 0), self.by_indexed(tensors), self.by_free(tensors, 1)]
             found = min([group for group in others if group is not None], default=None,
                         key=lambda group: self.cost(tensors, group, sizes))
-        return {} if found is None else self.rest(found[0], sizes, found[1])
+        if found is None:
+            return {}
+        result = found[0][0 if self.writes else 2]
+        self.left.append({f: self.groups.get(f, axes) for f, axes in result.items()})
+        return self.rest(found[0], sizes, found[1])
 
     def cost(self, before: list[Tensor], group: Group, sizes: Sizes) -> tuple[float, float]:
         """(Elements that the largest operation reads and makes, elements that move) if all that is

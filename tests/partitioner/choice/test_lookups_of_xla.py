@@ -77,6 +77,13 @@ def test_what_lies_outside_is_masked_apart(axes: dict[str, int], shape: tuple[in
     assert exchanges(axes, one_of_each, (shape, table), (shape[:-1], indices), out) == found
 
 
+def test_a_result_leaves_a_group_in_the_layout_that_the_group_was_asked_for() -> None:
+    """Its rows are gathered and cut again, to be split as they were (JAX 0.10.2)."""
+    assert exchanges(GRID, rows_of, ((4096, 256), P(None, "y")), ((64, 16), P("y", "x")),
+                     P("y", "x")) == [
+        "all-gather x", "all-gather y", "all-to-all x", "all-to-all y"]
+
+
 @pytest.mark.parametrize("axes, table, shape, indices, new, found", [
     (GRID, P("y"), (4096, 256), P(("y", "x")), P(("y", "x")),
      ["all-gather y", "all-gather y", "all-reduce x", "collective-permute x,y",
