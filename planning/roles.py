@@ -24,10 +24,11 @@ class Roles:
     """The classes of a program. of: per group, the class of each dimension; covered: per class the
     share of operations of products that it takes part in; arguments: per class, those that have it.
     batch, sequence: classes, in the order in which they come first in values; None where there is
-    none. inner_classes: those that tensor parallelism splits, one of each parameter.
+    none. inner_classes: those that tensor parallelism splits, one of each parameter, of those that
+    a mesh axis of size `least` divides (and not the rows of a kernel).
     """
 
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: Groups, least: int) -> None:
         self.groups = groups
         every = list(dict.fromkeys(groups.of.values()))
         ends = [0, *itertools.accumulate([len(g.sizes) for g in every])]
@@ -48,7 +49,7 @@ class Roles:
         self.outer = {c for g in every if g.holds_argument and self.is_data(g) for c in self.of[g]}
         parameters = [g for g in every if g.holds_argument and not self.is_data(g)
                       and len(g.sizes) - len(g.closed) > 1]
-        self.inner_classes = {self.of[g][d] for g in parameters for d in self.inner(g, ())[:1]}
+        self.inner_classes = {self.of[g][d] for g in parameters for d in self.inner(g, [least])[:1]}
 
     def _dims(self, use: Use, info: RuleInfo) -> list[set[int]]:
         """For each factor of an equation the dimensions of groups that it splits, numbered."""

@@ -80,7 +80,8 @@ class Search:
         self.program: Program = trials.program
         self.groups = Groups(self.program)
         self.model = Model(self.groups, trials.mesh, trials.objective, self._allowed)
-        self.roles = Roles(self.groups)
+        self.roles = Roles(self.groups, min(
+            [n for n in trials.mesh.shape.values() if n > 1], default=1))
         self.realised = Realised(self.model, pinned, pinned_results)
         self.equations = max(1, sum(1 for _ in uses(self.program)))
         self.budget = max(min(MOST, EFFORT // (self.equations + EACH)),
