@@ -15,7 +15,7 @@ from ..driver.jit.stages import Traced
 from ..ir.diagnostics.diagnostic import fail
 from ..ir.diagnostics.errors import MemoryLimitError
 from ..ir.meshes.mesh import AbstractMesh, Mesh
-from ..ir.passes import DONATED, Requests
+from ..ir.passes import DONATED, OBJECTIVE, Requests
 from ..ir.program import Program
 from ..ir.settings.context import config
 from ..ir.shardings.sharding import NamedSharding
@@ -27,6 +27,7 @@ from ..ir.values.typeof import typeof
 from ..partitioner.cost.hardware import Hardware
 from ..partitioner.cost.prices import Objective
 from ..partitioner.cost.topology import Topology
+from ..partitioner.stages import with_attribute
 from ..report.advice.changes import Argument, Change, Result, edited
 from ..report.explanation import Explanation
 from ..tracer.shardings.mesh_context import use_abstract_mesh
@@ -125,9 +126,11 @@ def _proposed(jitted: Jitted, args: Sequence[Any], kwargs: dict[str, Any], mesh:
     changes = found.changes()
 
     made = _Planned if types is _over else Changed
+    base = jitted.judged_by(hardware=objective.hardware, **(
+        {"memory_limit": objective.memory_limit} if found.outcome.best.limited else {}))
 
     def with_plan() -> Changed:
-        return made(jitted, changes, found.mesh, padded=False)
+        return made(base, changes, found.mesh, padded=False)
 
     given, named = placed(found.mesh)
 
@@ -172,6 +175,8 @@ def autoshard_program(program: Program, *, hardware: str | Hardware | None = Non
     results = tuple([None if s is None else found.mesh_sharding(s) for s in plan.results])
     inside = [c for c in found.changes() if not isinstance(c, Argument | Result)]
     whole = edited(found.program, inside, mesh) if inside else found.program
+    if found.outcome.best.limited:
+        whole = with_attribute(whole, OBJECTIVE, objective.said)
     return found.proposal(((arguments, {}), results), ()).made_by(None, lambda: explain_program(
         whole, objective.hardware, in_shardings=plan.arguments, topology=found.topology))
 

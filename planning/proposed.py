@@ -45,7 +45,7 @@ class Proposed:
     above it, as a share; both None where no bound is known. named: the plans that have names, the
     best first. tried: how many plans were partitioned. limit: bytes that a device may hold.
     donated: numbers of the arguments that are given up. meshes: the meshes that were compared, with
-    the seconds of their best plans.
+    the seconds of their best plans. limited: do its collectives have to be chosen under the limit?
     """
 
     def __init__(self, program: Program, mesh: Mesh | AbstractMesh, topology: Topology,
@@ -63,7 +63,7 @@ class Proposed:
         self.tried, self.meshes = tried, tuple(meshes)
         self.named = tuple([NamedPlan(r.name, r.trial.figures if r.trial else None, r.cost)
                             for r in outcome.rivals])
-        self.limit, self.donated = limit, tuple(donated)
+        self.limit, self.donated, self.limited = limit, tuple(donated), best.limited
 
     @property
     def time(self) -> float:

@@ -175,6 +175,8 @@ def code(p: Proposed) -> str:
                  if type(results) is tuple else written(results, "result"))
         outs = f",\n    out_shardings=placed({parts})"
     donated = f", donate_argnums={p.donated!r}" if p.donated else ""
+    if p.limited:
+        donated += f",\n    compiler_options={{'memory_limit': {p.limit}}}"
     lines.append(f"{p.name} = jax.jit({p.name}, in_shardings=placed({ins}){outs}{donated})")
     for c in p.constraints:
         name = c.name or "x"

@@ -48,10 +48,13 @@ class Plan(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """A plan with its figures. fits: does it keep to the limit of memory?"""
+    """A plan with its figures. fits: does it keep to the limit of memory? limited: does it only
+    where its collectives are chosen under that limit?
+    """
     plan: Plan
     figures: Figures
     fits: bool
+    limited: bool = False
 
     @property
     def rank(self) -> tuple[float, ...]:
@@ -123,7 +126,7 @@ class Trials:
         self.brought.add(trial.plan)
         found = self._partitioned(trial.plan, self.limit)
         if found is not None:
-            trial = self.found[trial.plan] = Trial(trial.plan, found, True)
+            trial = self.found[trial.plan] = Trial(trial.plan, found, True, True)
             self._best = min(self._best, found.time)
         return trial
 

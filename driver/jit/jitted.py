@@ -106,6 +106,11 @@ class Jitted:
         """Another function, jitted as this one is."""
         return Jitted(f, boundary, *self._settings)
 
+    def judged_by(self, **options: Any) -> Jitted:
+        """The same function, its plan judged by other options of the partitioner."""
+        return Jitted(self._f, self._boundary, *self._settings[:-1],
+                      self._partition_options._replace(**options))
+
     # -- calling -----------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         before = None

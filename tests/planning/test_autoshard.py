@@ -11,12 +11,13 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace import nn
 from shardtrace.errors import MemoryLimitError
 from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
 from ..executors import EXECUTORS
-from .models import SMALL, Case, by_hand, shape, transformer
+from .models import SMALL, Case, by_hand, shape, trained, transformer
 
 MESH = AbstractMesh((4, 2), ("data", "model"))
 
@@ -147,6 +148,20 @@ def test_no_plan_by_hand_that_keeps_to_the_limit_of_memory_is_better(name):
     assert found.time <= min(p.time for p in plans if p.peak_bytes <= limit)
     stats = found.jit().lower(*case.args).compile().memory_analysis()
     assert stats.peak_memory_in_bytes == found.peak_bytes <= limit
+
+
+def test_what_is_proposed_is_planned_for_its_hardware():
+    def loss(weights, x, y):
+        for w in weights[:-1]:
+            x = nn.gelu(x @ w)
+        return jnp.mean((x @ weights[-1] - y) ** 2)
+
+    weights = [shape(512, 2048), shape(2048, 2048), shape(2048, 512)]
+    args = weights, shape(1024, 512), shape(1024, 512)
+    found = st.autoshard(trained(loss), *args, mesh=MESH, hardware="h100")
+    made = found.jit().lower(*args).compile()
+    assert made.memory_analysis().peak_memory_in_bytes == found.peak_bytes
+    assert made.explain("h100").time == found.time == found.explanation.time
 
 
 def test_a_limit_that_no_plan_keeps_to_is_refused_with_the_least():
