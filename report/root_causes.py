@@ -132,27 +132,32 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
         best = max(known or [root for root in weights if weights[root] >= _NEARLY * most],
                    key=lambda root: (direct[root], weights[root], root in rows.asked), default="")
         its = [c for c in left if best in roots[id(c)]] if best else left
-        groups = sorted(grouped(its), key=_order(its, [c for c in its if roots[id(c)].get(best)]))
+        its_annotation = rows.annotations.get(best, Annotation())
+        groups = sorted(grouped(its), key=_order(
+            its, [c for c in its if roots[id(c)].get(best)], its_annotation))
         found.append(RootCause(best, tuple(map(tuple, groups)),
-                               rows.annotations.get(best, Annotation())))
+                               its_annotation))
         left = [c for c in left if best not in roots[id(c)]] if best else []
     return sorted(found, key=lambda r: (r.text not in changed, (
         _SUSPECT if r.text in rows.suspect else 1) * -max(
             sum(c.total_time for c in group) for group in r.groups)))
 
 
-def _order(collectives: Sequence[ExplainedCollective], direct: Sequence[ExplainedCollective]
-           ) -> Callable[..., tuple[bool, bool]]:
-    """Which of equal collectives come last: those that no op does without, and before these what
-    the root is only indirectly behind; but not what takes much longer than what comes before it.
+def _order(collectives: Sequence[ExplainedCollective], direct: Sequence[ExplainedCollective],
+           annotation: Annotation) -> Callable[..., tuple[bool, bool, bool]]:
+    """Which of equal collectives come last: those that no op does without, before these what the
+    root is only indirectly behind, and before these what it does not ask for itself; but not what
+    takes much longer than what comes before it.
     """
     most = max((c.total_time for c in collectives if c.reason_kind != "needed"), default=0.0)
     own = {id(c) for c in direct}
 
-    def key(group: Sequence[ExplainedCollective]) -> tuple[bool, bool]:
+    def key(group: Sequence[ExplainedCollective]) -> tuple[bool, bool, bool]:
         seconds = group[0].total_time
         return (group[0].reason_kind == "needed" and seconds < _MUCH * most,
-                not any(id(c) in own for c in group) or seconds * _MUCH < most)
+                not any(id(c) in own for c in group) or seconds * _MUCH < most,
+                not any(c.cause.asked_by is not None and annotation.is_of(c.cause.asked_by)
+                        for c in group))
     return key
 
 

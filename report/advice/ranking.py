@@ -98,10 +98,14 @@ class Ranking:
     def suffices(self, s: Suggestion, other: Suggestion) -> bool:
         """Is it the part of the other that concerns the collective, and saves nearly what this
         takes; or some rows of arguments of several, where it saves nearly what all save for no
-        more, and the others are laid out unlike what they are read with?
+        more, and the others are laid out unlike what they are read with; or does it take out what
+        the other asks for otherwise, and saves nearly as much for no more of anything?
         """
         if not set(s.changes) < set(other.changes):
-            return False
+            return (all(isinstance(c, Respec) and c.spec is None for c in s.changes)
+                    and _same_targets(s, other) and self.nearly(s, other)
+                    and s.received_bytes <= other.received_bytes
+                    and s.peak_bytes <= other.peak_bytes and s.flops <= other.flops * SOME)
         base, rest = self.trials.base, set(other.changes) - set(s.changes)
         if self.kinds.apart(s.changes, rest):
             return (self.kinds.direct(s.changes)
@@ -110,7 +114,12 @@ class Ranking:
         return (self.avoids(s) and all(isinstance(c, Argument) for c in other.changes)
                 and self.price(s) <= max(SOME, self.price(other))
                 and self.kinds.unlike(s.changes, 1) < self.kinds.unlike(other.changes, 1)
-                and base.time - s.time > (base.time - other.time) * _NEARLY)
+                and self.nearly(s, other))
+
+    def nearly(self, s: Suggestion, other: Suggestion) -> bool:
+        """Does it save nearly as much of a step?"""
+        base = self.trials.base.time
+        return base - s.time > (base - other.time) * _NEARLY
 
     def worth(self, s: Suggestion) -> float:
         """Seconds, as said above."""
@@ -229,9 +238,14 @@ def is_equal(s: Suggestion, other: Suggestion) -> bool:
 
 def _same_values(s: Suggestion, other: Suggestion) -> bool:
     """Does it change what the other one changes, and is better in nothing?"""
-    return ({*map(target, s.changes)} == {*map(target, other.changes)}
-            and s.time >= other.time and s.received_bytes >= other.received_bytes
-            and s.peak_bytes >= other.peak_bytes and s.flops >= other.flops)
+    return (_same_targets(s, other) and s.time >= other.time
+            and s.received_bytes >= other.received_bytes and s.peak_bytes >= other.peak_bytes
+            and s.flops >= other.flops)
+
+
+def _same_targets(s: Suggestion, other: Suggestion) -> bool:
+    """Does it change what the other one changes?"""
+    return {*map(target, s.changes)} == {*map(target, other.changes)}
 
 
 def _dearer(s: Suggestion, other: Suggestion) -> bool:

@@ -6,10 +6,11 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace import lax, nn
 from shardtrace.report.advice.changes import Constrain
 from shardtrace.report.reasons.value_paths import places
 from shardtrace.report.render import advice
-from shardtrace.sharding import NamedSharding
+from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
 MESH = st.make_mesh((2, 4), ("data", "model"))
@@ -79,3 +80,31 @@ def test_changes_are_made_where_they_were_found(objective: str) -> None:
             made = subject.apply([change]).trace(*args).jaxpr
             (constraint,) = [e for e in made.eqns if e.op.name == "sharding_constraint"]
             assert constraint.location is eqn.location
+
+
+def test_a_constraint_is_taken_out_before_it_asks_for_more_axes() -> None:
+    """It saves 2% less of a step than the constraint over both axes, but exchanges less."""
+    mesh = AbstractMesh((8, 4), ("data", "model"))
+
+    def laid_out(shape: tuple[int, ...], *spec: str | None) -> st.ShapeDtypeStruct:
+        return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    def layer(p: dict[str, st.Array], x: st.Array) -> st.Array:
+        q, k, v = (jnp.einsum("bsm,mhd->bshd", x, p[n]) for n in "qkv")
+        scores = nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k))
+        x = x + jnp.einsum("bhqk,bkhd,hdm->bqm", scores, v, p["o"])
+        return x + nn.gelu(x @ p["up"]) @ p["down"]
+
+    def model(layers: list[dict[str, st.Array]], x: st.Array) -> st.Array:
+        for p in layers:
+            x = lax.with_sharding_constraint(layer(p, x), NamedSharding(mesh, P("model")))
+        return x.mean(1)
+
+    heads = laid_out((1024, 16, 64), None, "model")
+    p = {"q": heads, "k": heads, "v": heads, "o": laid_out((16, 64, 1024), "model"),
+         "up": laid_out((1024, 4096), None, "model"), "down": laid_out((4096, 1024), "model")}
+    cause = st.explain(model)([p] * 3, laid_out((64, 512, 1024), "data")).root_causes[0]
+    first = cause.groups[0][0]
+    assert first.cause.asked_by is not None and "with_sharding_constraint" in cause.text
+    assert first.suggestions[0].text.startswith("take out the `with_sharding_constraint`")
+    assert first.suggestions[1].time < first.suggestions[0].time
