@@ -10,7 +10,7 @@ and joins of what does are decided together, in time linear in equations.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from collections.abc import Hashable, Mapping, Sequence, Set
 
 from ...ir.program import Equation, Program, Var
 from ...ir.types import Entries
@@ -18,7 +18,6 @@ from .clusters import MADE, READ, ClusterTable, SearchBudget, Step, StepContext,
 from .decisions import Decision, EquationDecision, SubDecision, Transition
 from .layouts import DEFERRED, LayoutIds, LayoutTable, Preference, any_preferred
 from .preferences import operand_preferences
-from .sinking import partial_sum_sets
 from .strategies import Strategy, StrategySpec
 from .transitions import transitions
 
@@ -26,49 +25,6 @@ from .transitions import transitions
 BUDGETS = ((48, SearchBudget((4, 4, 0), 12, 4, 32, True, 0)),
            (400, SearchBudget((3, 2, 0), 12, 4, 16, False, 2)),
            (math.inf, SearchBudget((2, 1, 0), 8, 3, 16, False, 2)))
-
-
-def loop_invariant_counts(program: Program, seeds: Mapping[Var, int]) -> dict[Var, int]:
-    """`seeds`, extended by values computed from them alone: results are as invariant as the
-    operands.
-    """
-    found = dict(seeds)
-    if found:
-        for eqn in program.eqns:
-            least = min((found.get(v, 1) for v in eqn.invars if isinstance(v, Var)), default=1)
-            if least > 1:
-                found.update(dict.fromkeys(eqn.outvars, least))
-    return found
-
-
-def carried_sums(program: Program, carries: Mapping[int, int]) -> set[int]:
-    """The results of a loop's body that could be carried as partial sums.
-
-    carries: result -> the parameter it becomes. It must depend on that parameter alone, through
-    equations that pass a sum on, as in `total + x`.
-    """
-    reads: dict[Var, list[Equation | None]] = {}
-    for eqn in program.eqns:
-        for v in dict.fromkeys(eqn.invars):
-            if isinstance(v, Var):
-                reads.setdefault(v, []).append(eqn)
-    for v in program.outvars:
-        if isinstance(v, Var):
-            reads.setdefault(v, []).append(None)
-    found = set()
-    for k, i in carries.items():
-        v = program.invars[i]
-        while len(reads.get(v, ())) == 1:
-            eqn = reads[v][0]
-            if eqn is None:
-                if v is program.outvars[k] and v is not program.invars[i]:
-                    found.add(k)
-                break
-            at = eqn.invars.index(v)
-            if not any(at in members for members in partial_sum_sets(eqn)):
-                break
-            v = eqn.outvars[0]
-    return found
 
 
 class _Cluster:
@@ -111,9 +67,6 @@ def _parts(program: Program, members: Sequence[EquationDecision]) -> list[_Part]
     return parts
 
 
-LoopTrips = Callable[[], Mapping[int, int]]         # see `LookaheadSearch`
-
-
 Ways = dict[tuple[Decision, int], list[tuple[Entries | None, Hashable]]]
 
 
@@ -121,11 +74,11 @@ class LookaheadSearch:
     """The search over one program.
 
     members: the decisions of each equation. repeats: for each value that a loop does not change,
-    how often equations run for one reshard of it. loop_trips: returns, for each result that a loop
-    may carry as a partial sum, how often the loop runs until the sum is finished. free: numbers of
-    results that may be in any layout. types_stay: whether every value ends in the layout of its
-    type. ways: by decision and operand the layouts in which it is brought there, None for that in
-    which it is taken, each with the groups of devices inside of which that happens.
+    how often equations run for one reshard of it. sum_trips: for each result that a loop may carry
+    as a partial sum, how often the loop runs until the sum is finished. free: numbers of results
+    that may be in any layout. types_stay: whether every value ends in the layout of its type. ways:
+    by decision and operand the layouts in which it is brought there, None for that in which it is
+    taken, each with the groups of devices inside of which that happens.
     """
 
     types_stay = False
@@ -133,14 +86,12 @@ class LookaheadSearch:
 
     def __init__(self, layouts: LayoutTable, program: Program,
                  members: Sequence[EquationDecision], repeats: Mapping[Var, int],
-                 loop_trips: LoopTrips, free: Set[int] = frozenset()) -> None:
-        self.free = free
-        self.loop_trips = loop_trips
-        self.deferred_trips: Mapping[int, int] | None = None     # what it gives, once asked
+                 sum_trips: Mapping[int, int], free: Set[int] = frozenset()) -> None:
+        self.free, self.sum_trips = free, sum_trips
         self.layouts = layouts
         self.program = program
         self.budget = next(e for n, e in self.budgets if len(program.eqns) <= n)
-        self.repeats = loop_invariant_counts(program, repeats)
+        self.repeats = repeats
         self.members = members
         self.parts = _parts(program, members)
         self.last: dict[Var, int] = {}  # per value the number of the part that reads it last
@@ -373,11 +324,7 @@ class LookaheadSearch:
 
     def _finish_cost(self, result: int, kind: int, home: int, held: LayoutIds) -> int:
         cost, source = self.layouts.nearest(kind, held, home)
-        if cost and self.layouts.table[source][1]:
-            if self.deferred_trips is None:
-                self.deferred_trips = self.loop_trips()
-            cost //= self.deferred_trips.get(result, 1)
-        return cost
+        return cost // self.sum_trips.get(result, 1) if self.layouts.table[source][1] else cost
 
 
 def _merged(eqn: Equation, members: Sequence[SubDecision],

@@ -8,21 +8,16 @@ from typing import Any
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.region import Region, Slot
 from ...ir.support.named_tuple import NamedTuple
-from ..choice.lookahead import carried_sums
 from ..regions import is_loop, region_of, trips_of
 
 
 def carried_of(region: Region, p: int) -> dict[int, int]:
-    """The results of program p of a loop that may stay partial sums until the loop ends, with the
-    number of its iterations.
+    """The results of program p of a loop that its next iteration alone reads, which may stay
+    partial sums until the loop ends, with the number of its iterations.
     """
-    trips = trips_of(region)
-    if trips < 2:
-        return {}
-    carries = {s.outputs[0][1]: s.inputs[0][1] for s in region.slots
-               if s.result >= 0 and not s.stacked and len(s.inputs) == len(s.outputs) == 1
-               and s.inputs[0][0] == s.outputs[0][0] == p}
-    return dict.fromkeys(carried_sums(region.programs[p][2], carries), trips)
+    return {s.outputs[0][1]: trips_of(region) for s in region.slots
+            if s.result >= 0 and not s.stacked and len(s.inputs) == len(s.outputs) == 1
+            and s.inputs[0][0] == s.outputs[0][0] == p}
 
 
 def constants_of(region: Region, eqn: Equation, repeats: Mapping[Any, int]) -> dict[Var, int]:

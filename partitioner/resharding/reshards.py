@@ -10,7 +10,6 @@ stacks for another one alone, as values for its gradient, stays as its body made
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Hashable, Sequence, Set
 
 from ...ir.ops.communication.sharding import reshard_p
@@ -23,7 +22,7 @@ from ...ir.source.location import UNKNOWN, Location
 from ...ir.types import ArrayType, Entries
 from ..choice.decisions import Decision, DecisionBuilder, EquationDecision
 from ..choice.layouts import LayoutIds, LayoutTable, layouts_for
-from ..choice.lookahead import LookaheadSearch, LoopTrips, WideSearch
+from ..choice.lookahead import LookaheadSearch, WideSearch
 from ..choice.strategies import Strategy, StrategySpec
 from ..cost.prices import Prices
 from ..factors import RuleInfo, rule_info
@@ -53,14 +52,14 @@ def resharded(program: Program, prices: Prices, search: type[LookaheadSearch],
     constraints = program.memo.get(LayoutConstraints.KEY, _ALL_FIXED)
     if search.types_stay:
         constraints = LayoutConstraints(None, constraints.places)
-    return _resharded(program, layouts_for(program, prices), constraints, {}, dict, search, draft)
+    return _resharded(program, layouts_for(program, prices), constraints, {}, {}, search, draft)
 
 
 def _resharded(program: Program, layouts: LayoutTable, constraints: LayoutConstraints,
-               repeats: dict[Var, int], loop_trips: LoopTrips,
+               repeats: dict[Var, int], sum_trips: dict[int, int],
                search_of: type[LookaheadSearch], draft: bool, free: Set[int] = _NONE
                ) -> Program:
-    """repeats, loop_trips, free: as in `LookaheadSearch`."""
+    """repeats, sum_trips, free: as in `LookaheadSearch`."""
     with phase("choose", len(program.eqns)):
         members = DecisionBuilder(layouts, constraints.fixed).of(program.eqns)
         for parts in members:
@@ -68,7 +67,7 @@ def _resharded(program: Program, layouts: LayoutTable, constraints: LayoutConstr
                 break
         else:
             return program.replace(level=Level.RESHARDED)       # nothing to choose or move
-        search = search_of(layouts, program, members, repeats, loop_trips, free)
+        search = search_of(layouts, program, members, repeats, sum_trips, free)
         plan = search.run()
     return _Chooser(program, constraints, search, draft).run(plan)
 
@@ -134,11 +133,11 @@ class _Chooser:
             made.memo[RECOMPUTES] = True
         return made
 
-    def nested(self, program: Program, repeats: dict[Var, int], loop_trips: LoopTrips,
+    def nested(self, program: Program, repeats: dict[Var, int], sum_trips: dict[int, int],
                free: Set[int] = _NONE) -> Program:
         layouts = self.layouts if program.mesh is self.mesh else layouts_for(
             program, self.layouts.prices)
-        made = _resharded(program, layouts, self.constraints, repeats, loop_trips,
+        made = _resharded(program, layouts, self.constraints, repeats, sum_trips,
                           type(self.search), self.draft, free)
         self.repeats_work = self.repeats_work or RECOMPUTES in made.memo
         return made
@@ -333,7 +332,7 @@ class _Chooser:
                 free = {k for k, v in enumerate(results) if v in stacks}
                 region = region_of(_with_slices(eqn, region, operands))
             programs = {(name, place): self.nested(
-                p, repeats, functools.partial(carried_of, region, n), free)
+                p, repeats, carried_of(region, n), free)
                 for n, (name, place, p) in enumerate(region.programs)}
             for k in free:
                 made, stack = programs["jaxpr", -1].outvars[k].aval, results[k]
@@ -341,7 +340,7 @@ class _Chooser:
                     results[k] = self.env[stack] = Var(
                         self.laid_out(stack.aval, ((), *made.entries), frozenset()), stack.name)
         else:
-            programs = {(name, -1): self.nested(eqn.params[name], {}, dict)
+            programs = {(name, -1): self.nested(eqn.params[name], {}, {})
                         for name in eqn.op.subprograms}
         self.eqns.append(eqn.replace(invars=operands, outvars=results,
                                      params=with_programs(eqn.params, programs)))
