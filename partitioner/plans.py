@@ -8,11 +8,10 @@ each complete, and one is taken:
                           more against time; MemoryLimitError reports the smallest of them
     objective "memory"    the smallest plan of that series
     repeated computation  also plans without it, one of them with more weight on memory
-    large exchanges       if a device receives much, if blocks go to other dimensions or to
-                          neighbours, or if a sum waits alone that used to be much larger: also
-                          XLA's plan, one with more weight on memory, and one that is searched more
-                          widely and repeats less; if the plan needs much more memory than XLA's,
-                          another of these
+    large exchanges       if a device receives much, or if blocks go to other dimensions or to
+                          neighbours: also XLA's plan, one with more weight on memory, and one that
+                          is searched more widely and repeats less; if the plan needs much more
+                          memory than XLA's, another of these
     exchanges in loops    if starting them takes much of the step: also a plan that splits what
                           loops carry along dimensions that iterations keep apart
 
@@ -57,7 +56,6 @@ MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which XLA's plan i
                                         # any where starting kernels, which it has fewer of, counts
 MOST_FOR_WIDE_SEARCH = 200      # equations
 WAITS = 0.25            # part of a step that starting the exchanges in loops takes, to try more
-MUCH_LARGER = 16        # ratio of two sums over the same axes that a plan has come to keep apart
 _USUAL = frozenset(("all-reduce", "all-gather", "reduce-scatter"))
 LARGEST = 3                     # values named in a MemoryLimitError
 
@@ -245,8 +243,6 @@ def _plans_to_make(local: Program, objective: Objective) -> _ToMake:
     uses = list(each_collective(local))
     found = found._replace(waits=_waits_in_loops(local, uses, objective))
     total = moved = 0
-    sums: dict[tuple[str, ...], int] = {}
-    joins = False
     for use in uses:
         if use.kind not in _USUAL:
             return found._replace(large=True, grows=True)
@@ -254,13 +250,10 @@ def _plans_to_make(local: Program, objective: Objective) -> _ToMake:
         total += received * use.count
         if use.kind != "all-reduce":
             moved = max(moved, received)
-            continue
-        other = sums.setdefault(use.mesh_axes, received)
-        joins = joins or max(other, received) > MUCH_LARGER * min(other, received)
     grows = moved > 0 and moved >= sum(
         [t.local_nbytes for t in (*local.in_avals, *local.out_avals)])
     least = 0 if objective.hardware.kernel else MIN_BYTES_FOR_XLA_PLAN
-    return found._replace(large=grows or joins or total >= least, grows=grows)
+    return found._replace(large=grows or total >= least, grows=grows)
 
 
 def _waits_in_loops(local: Program, uses: Sequence[Use], objective: Objective) -> bool:
