@@ -301,10 +301,6 @@ class Lowering:
         found = recipe.made[types] = SIGNATURES[types, made]
         return found
 
-    def is_direct(self, eqn: Equation) -> bool:
-        """Is it the same op on blocks?"""
-        return not self.special.is_special(eqn.op, False) and self.recipe(eqn).direct
-
     def recipe(self, eqn: Equation) -> Recipe:
         types, instance, book = eqn.known_types or eqn.types, eqn.instance, self.book
         known = instance.tables[book] if book in instance.tables else instance.table(book)

@@ -95,7 +95,6 @@ def localize_region(out: Lowering, eqn: Equation) -> None:
     for s, slot in enumerate(region.slots):
         if slot.operand >= 0:
             states[s] = operands[slot.operand].aval.varying
-    states = _result_states(out, region, operands, states)
     while True:
         programs = [_body(out, region, p, states) for p in range(len(region.programs))]
         predicate = _predicate(region, operands, programs)
@@ -119,66 +118,6 @@ def localize_region(out: Lowering, eqn: Equation) -> None:
     results = out.emit(eqn.op, operands, params, [v.name for v in eqn.outvars])
     for var, result in zip(eqn.outvars, results, strict=True):
         out.env[var] = result
-
-
-def _result_states(out: Lowering, region: Region, operands: Sequence[Atom],
-                   states: Sequence[frozenset[str]]) -> Sequence[frozenset[str]]:
-    """The axes over which slots vary in the end, as far as that is known without lowering the
-    programs.
-
-    A lower bound: lowering the programs finds the rest.
-    """
-    every = frozenset().union(*states)
-    carries = [s for s, slot in enumerate(region.slots) if slot.inputs and slot.outputs]
-    if all([states[s] == every for s in carries]):
-        return states
-    known = states
-    while True:
-        results = []
-        for p, (_, _, program) in enumerate(region.programs):
-            found = _flow(out, program, {program.invars[i]: known[s]
-                                         for s, slot in enumerate(region.slots)
-                                         for q, i in slot.inputs if q == p})
-            if found is None:
-                return states
-            results.append(found)
-        predicate = _EMPTY
-        if region.predicate is not None:
-            p, i = region.predicate
-            predicate = operands[i].aval.varying if p < 0 else results[p][i]
-        grown = list(known)
-        for s in carries:
-            grown[s] = grown[s].union(predicate, *[results[p][i] for p, i in
-                                                   region.slots[s].outputs])
-        if grown == known:
-            return known
-        known = grown
-
-
-def _flow(out: Lowering, program: Program, state: dict[Atom, frozenset[str]]
-          ) -> list[frozenset[str]] | None:
-    """The axes over which the results of a program on blocks vary, given those of its parameters;
-    None if an equation becomes more than one on blocks.
-    """
-    for eqn in program.eqns:
-        op = eqn.op
-        varies = _EMPTY
-        for a in eqn.invars:
-            if a in state and state[a]:
-                varies = varies | state[a]
-        if out.manual and is_of_regions(op):
-            if op in OPS_ON_DATA:
-                if OPS_ON_DATA[op] is not None:
-                    return None
-            elif op.collective is not None and op.collective.kind == "collective-permute":
-                varies = varies.union(op.collective.axes(eqn.params))
-            else:
-                return None
-        elif op.manual is not None or not out.is_direct(eqn):
-            return None
-        if varies:
-            state.update(dict.fromkeys(eqn.outvars, varies))
-    return [state.get(a, _EMPTY) for a in program.outvars]
 
 
 def _sorted(out: Lowering, axes: frozenset[str]) -> tuple[str, ...]:
