@@ -27,13 +27,13 @@ Row = tuple[LayoutIds, ...]
 class SearchBudget(NamedTuple):
     """How wide the search is.
 
-    limits: how many rows to keep, ranked by cost plus the whole expected cost, by cost plus half of
-    it, and by cost alone; each taken from the best `compared`. transitions: of one equation for
+    limits: how many rows to keep, ranked by cost plus the whole expected cost, and by cost plus
+    half of it; each taken from the best `compared`. transitions: of one equation for
     each row. merged: rows of merged clusters. all_preferences: also try layouts that readers prefer
     without a gain over resharding back. doubt: by how many quarters an expected cost may be wrong;
     rows that are more expensive even so are dropped, none if 0.
     """
-    limits: tuple[int, int, int]
+    limits: tuple[int, int]
     compared: int
     transitions: int
     merged: int
@@ -41,7 +41,7 @@ class SearchBudget(NamedTuple):
     doubt: int
 
 
-_WEIGHTS = (2, 1, 0)            # halves of the expected cost
+_WEIGHTS = (2, 1)            # halves of the expected cost
 _WIDEST = 24                    # values in a cluster, at most
 
 
@@ -242,8 +242,6 @@ def _promising(gaps: Mapping[tuple[int, LayoutIds, LayoutIds], int], values: Seq
     dropped: set[int] = set()       # no cheaper than resharding from a row that is kept
     numbers = range(len(rows))
     for weight, count in zip(_WEIGHTS, budget.limits, strict=True):
-        if not count:
-            continue
         ranks = [2 * cost + weight * ahead for cost, ahead in zip(costs, expected_costs,
                                                                   strict=True)]
         order = sorted(numbers, key=ranks.__getitem__)

@@ -22,9 +22,9 @@ from .strategies import Strategy, StrategySpec
 from .transitions import transitions
 
 # (up to this many equations, budget): short programs are searched more widely.
-BUDGETS = ((48, SearchBudget((4, 4, 0), 12, 4, 32, True, 0)),
-           (400, SearchBudget((3, 2, 0), 12, 4, 16, False, 2)),
-           (math.inf, SearchBudget((2, 1, 0), 8, 3, 16, False, 2)))
+BUDGETS = ((48, SearchBudget((4, 4), 12, 4, 32, True, 0)),
+           (400, SearchBudget((3, 2), 12, 4, 16, False, 2)),
+           (math.inf, SearchBudget((2, 1), 8, 3, 16, False, 2)))
 
 
 class _Cluster:
