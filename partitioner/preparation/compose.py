@@ -3,13 +3,12 @@
 `pad(x, 1)[2:]` has as many rows as x, shifted by one. Computed step by step it passes through two
 more rows, a size that no mesh may divide. So a slice of a pad becomes one pad (whose amounts may be
 negative), and a slice of a concatenation becomes a concatenation of slices; the intermediate value
-is computed only if something else reads it. Interior padding is split into padding inside blocks
-and padding at edges.
+is computed only if something else reads it.
 """
 from __future__ import annotations
 
 from ...ir.ops.movement.joining import concatenate_p
-from ...ir.ops.movement.padding import pad_p, within_blocks
+from ...ir.ops.movement.padding import pad_p
 from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom
 from ...ir.rewriting.rewrite import Match, Rewrite
@@ -35,9 +34,9 @@ def _of_padding(m: Match) -> Atom | None:
     config = []
     for n, (low, high, between), start, limit in zip(
             m.whole.aval.shape, m.config, m.starts, m.limits, strict=True):
-        if between and (start or limit != n):
-            return None
         config.append((low - start, high - (n - limit), between))
+        if between and min(config[-1]) < 0:
+            return None
     if any(low + n <= 0 or high + n <= 0 for n, (low, high, _) in zip(
             m.x.aval.shape, config, strict=True)):
         return None                                # nothing of x is left
@@ -61,20 +60,6 @@ def _of_operands(m: Match) -> Atom | None:
         m.emit(slice_p, atom, start_indices=own, limit_indices=stop, strides=None)
         if any(own) or stop != atom.aval.shape else atom for atom, own, stop in parts],
         dimension=m.d)
-
-
-def _apart(m: Match) -> Atom | None:
-    inside, edges = [], []
-    for low, high, between in m.config:
-        own = min(max(low, 0), between)
-        inside.append((own, between - own, between))
-        edges.append((low - own, high - (between - own), 0))
-    if not any(between for _, _, between in inside) or not any(map(any, edges)):
-        return None
-    if any(not within_blocks(c) and c != (0, 0, 0) for c in inside):
-        return None
-    blocks = m.emit(pad_p, m.x, m.fill, padding_config=tuple(inside))
-    return m.emit(pad_p, blocks, m.fill, padding_config=tuple(edges))
 
 
 def _in_two_steps(m: Match) -> Atom | None:
@@ -109,9 +94,6 @@ COMPOSE = (
         out = slice whole {start_indices=starts, limit_indices=limits, strides}
         """, _of_operands, where=_takes_all_between,
             why="the joined array has a size that no mesh may divide"),
-    Rewrite("padding-between-elements", "out = pad x fill {padding_config=config}", _apart,
-            where=lambda m: may_be_split(m) and not m.mesh.explicit_axes,
-            why="what stands between elements is put there within blocks"),
     Rewrite("strided-slice",
             "out = slice x {start_indices=starts, limit_indices=limits, strides}", _in_two_steps,
             where=lambda m: may_be_split(m) and not m.mesh.explicit_axes,

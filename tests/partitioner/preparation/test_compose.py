@@ -22,6 +22,7 @@ ROW = 16 * 4
     (lambda a: jnp.pad(a, ((4, 4), (0, 0)), mode="edge"), 7 * ROW),
     (lambda a: jnp.concatenate([np.ones((4, 16), np.float32), a, a[:4]]), 10 * ROW + 7 * ROW),
     (lambda a: lax.pad(a, np.float32(0), ((0, 1, 1), (0, 0, 0))), 0),
+    (lambda a: lax.pad(a, np.float32(0), ((1, 2, 1), (0, 0, 0)))[:128], 0),
     (lambda a: a[::-1, ::-1], 8 * ROW),
     (lambda a: jnp.asarray(a)[2:5] * 2, 6 * ROW),
 ])
