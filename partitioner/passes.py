@@ -114,7 +114,7 @@ PREPARE = pipeline(
          "operands that elementwise equations repeat are repeated by equations of their own",
          plans="xla", decides=True),
     Pass("arrange", "inlined", lambda p, r: arrange(p),
-         "concatenations, splits and updates of rows say how far rows are moved", plans="own",
+         "concatenations and splits say how far rows are moved", plans="own",
          decides=True),
     Pass("arrange-as-xla", "inlined", lambda p, r: arrange_as_xla(p),
          "splits are slices; concatenations of shifted rows say how far these are moved",

@@ -1,10 +1,9 @@
-"""Rewrites concatenations and static updates as `place` equations, which can be split.
+"""Rewrites concatenations as `place` equations, which can be split.
 
 `concatenate([zeros, x[:-1]])` shifts every row of x by one. The operands of a concatenation are
 split at other rows than its result, so it can only be computed whole. Written as "the rows of x,
 shifted by one, over zeros", it is split as x is. Likewise a `split` becomes slices, each with a
-place of its own; an update of rows at a static position becomes a `place`; and a transform over
-several dimensions becomes one transform per dimension (separate.py).
+place of its own, and a transform over several dimensions one transform per dimension (separate.py).
 """
 from __future__ import annotations
 
@@ -49,33 +48,6 @@ def _slices(m: Match) -> list[Atom]:
         found.append(m.emit(slice_p, m.x, start_indices=tuple(starts), limit_indices=tuple(limits),
                             strides=None))
     return found
-
-
-def _update(m: Match) -> Atom | None:
-    """`x.at[3:7].set(y)`: rows written over those of an array at a static position."""
-    base, updates, result, numbers = m.base.aval, m.updates, m.eqn.outvars[0].aval, m.numbers
-    first, shape = _constant(m, m.indices), base.shape
-    d, low, rows = -1, 0, updates.aval.shape
-    if first is not None and m.indices.aval.shape == (1,):
-        (d,), low = numbers.scatter_dims_to_operand_dims, int(first.val)
-        if numbers.inserted_window_dims == (d,):        # a single row, whose dimension was dropped
-            rows = (*rows[:d], 1, *rows[d:])
-    known = (d >= 0 and len(rows) == len(shape)
-             and not numbers.operand_batching_dims
-             and numbers.inserted_window_dims in ((), (d,))
-             and numbers.update_window_dims == tuple(range(updates.aval.ndim))
-             and (*shape[:d], rows[d], *shape[d + 1:]) == rows and rows[d] > 0
-             and 0 <= low <= shape[d] - rows[d])
-    source = updates.aval
-    same_type = (base.sharding is result.sharding and base.weak_type == result.weak_type
-             and base.dtype == source.dtype and base.manual == source.manual == result.manual
-             and not any(source.entries) and not source.sharding.spec.unreduced)
-    if not known or not same_type:
-        return None
-    if rows != source.shape:
-        updates = m.emit(broadcast_in_dim_p, updates, shape=rows, broadcast_dimensions=tuple(
-            [i for i in range(len(rows)) if i != d]), sharding=None)
-    return m.emit(place_p, updates, m.base, dimension=d, start=0, limit=rows[d], low=low)
 
 
 def _source(m: Match, atom: Atom) -> tuple[Atom, int, int]:
@@ -210,8 +182,5 @@ ARRANGE = Rewrites(
     *COMPOSE, *SEPARATE, *_MOVED,
     Rewrite("edges", _CONCATENATION, _over_largest,
             why="pieces that no mesh divides are edges of one that is split as the whole is"),
-    Rewrite("rows-at-a-known-place",
-            "out = scatter base indices updates {dimension_numbers=numbers}", _update,
-            why="no index has to be looked at"),
     also_drops=(slice_p, broadcast_in_dim_p, pad_p, concatenate_p),
 )

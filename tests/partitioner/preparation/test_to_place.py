@@ -74,3 +74,13 @@ def test_rows_taken_of_weak_values_are_weak():
         return jnp.reciprocal(weak)
 
     np.testing.assert_allclose(f(x), [[1 / 10, 1 / 11]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("update", [
+    lambda x: x.at[3:7].set(2.0), lambda x: x.at[-1].set(2.0), lambda x: x.at[0].set(1.0)])
+def test_an_update_of_few_rows_leaves_the_others_alone(update):
+    _, x = split()
+    compiled = st.jit(update).lower(st.ShapeDtypeStruct(
+        (4096, 256), "float32", sharding=x.sharding)).compile()
+    assert not compiled.collectives() and compiled.cost_analysis()["flops"] < 4096 // 4
+    np.testing.assert_array_equal(st.jit(update)(x), np.asarray(update(jnp.asarray(X))))
