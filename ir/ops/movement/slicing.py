@@ -136,7 +136,7 @@ def _slice_padded(context: PaddedContext) -> list[Padded]:
         zero = np.zeros((), x.atom.aval.dtype)[()] if size > m else None
         known = x.shape[d] - start <= m * step and x.holds(d, zero)
         if step == 1 or rows > x.size(d):
-            atom = context.moved(x, d, first, max(rows, m * step if step > 1 else 0))
+            atom = context.moved(x, d, first, max(rows, size * step if step > 1 else 0))
         else:
             atom = x.atom
         if step > 1:

@@ -107,6 +107,14 @@ def test_a_few_rows_of_a_padded_dimension_are_all_that_is_exchanged():
             assert record.received_bytes <= 2 * 2 * ROW
 
 
+@pytest.mark.parametrize("rows, axis, step", [(128, "x", 2), (256, "y", 3)])
+def test_every_second_row_of_few_less_is_taken_in_blocks(rows, axis, step):
+    """126 rows are even over two devices; the 63 that are taken are not."""
+    x = st.ShapeDtypeStruct((rows, 4096), np.float32, sharding=NamedSharding(grid(), P(axis)))
+    compiled = st.jit(lambda a: jnp.tanh((a[:-2] * 2)[::step]).sum(0)).lower(x).compile()
+    assert max([r.received_bytes for r in compiled.collectives()]) < 8 * 4096 * 4
+
+
 @pytest.mark.parametrize("executor", ["simulated", "per_device"])
 @pytest.mark.parametrize("reader", ["shard_map", "callback", "loop"])
 def test_rows_behind_padded_ones_go_where_they_are_read(reader, executor):
