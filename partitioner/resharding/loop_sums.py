@@ -10,6 +10,7 @@ from __future__ import annotations
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.region import Region, Slot
+from ...ir.rewriting.inside import inside
 from ...ir.types import ArrayType
 from ..cost.prices import Prices
 from ..propagation.resolved_types import reshard_equation, typed
@@ -20,37 +21,24 @@ from .delay import Delay, delayed
 from .forks import share_layouts
 
 
-def move_sums(program: Program, prices: Prices) -> Program:
-    """The pass: moves reshards of a RESHARDED program later, and out of loops, where that is
-    cheaper.
-    """
-    return _moved(program, prices)
-
-
 def _has_reshards(program: Program) -> bool:
     """Are there reshards in a program, nested ones included?"""
     return reshard_p in program.ops or (program.holds_programs and any(
         [_has_reshards(nested) for _, _, nested in program.subprograms()]))
 
 
-def _moved(program: Program, prices: Prices) -> Program:
+def move_sums(program: Program, prices: Prices) -> Program:
+    """The pass: moves reshards of a RESHARDED program later, and out of loops, where that is
+    cheaper.
+    """
     if not _has_reshards(program):
         return program
     if not program.holds_programs:
         return share_layouts(delayed(program, prices), prices)
     eqns: list[Equation] = []
-    for eqn in program.eqns:
-        if not eqn.op.subprograms:
-            eqns.append(eqn)
-            continue
-        nested = {}
-        for name in eqn.op.subprograms:
-            held = eqn.params[name]
-            nested[name] = (tuple(_moved(p, prices) for p in held) if isinstance(held, tuple)
-                           else _moved(held, prices))
-        eqn = eqn.replace(params={**eqn.params, **nested})
-        eqns.extend(_carried(eqn, prices) if is_loop(eqn) else
-                    _branched(eqn, prices) if has_region(eqn) else [eqn])
+    for eqn in inside(program, lambda body: move_sums(body, prices)).eqns:
+        eqns += (_carried(eqn, prices) if is_loop(eqn) else
+                 _branched(eqn, prices) if has_region(eqn) else [eqn])
     program = lay_out_loops(program.replace(eqns=eqns), prices)
     return share_layouts(delayed(program, prices), prices)
 
@@ -121,8 +109,7 @@ def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
     if not wanted:
         return [eqn]
     constant = _constants(region, at)
-
-    plan = _trial_body(body, prices, wanted, at, eqn)
+    plan = _body_with(body, prices, wanted, at, eqn)
     found = plan.rewritten()
     cost = _scaled(body_traffic(found, prices, constant), trips)
     for s, form in wanted.items():
@@ -167,10 +154,11 @@ def _outside(slot: Slot, form: ArrayType, outer: ArrayType) -> ArrayType:
     return typed(outer, outer.mesh, entries, form.sharding.spec.unreduced)
 
 
-def _trial_body(body: Program, prices: Prices, trial: dict[Slot, ArrayType], at: int,
-                eqn: Equation) -> Delay:
+def _body_with(body: Program, prices: Prices, forms: dict[Slot, ArrayType], at: int,
+               eqn: Equation) -> Delay:
+    """The body with these sums carried unfinished."""
     entering, leaving = {}, {}
-    for s, form in trial.items():
+    for s, form in forms.items():
         leaving[_output(s, at)] = form
         for p, i in s.inputs:
             if p == at:
@@ -230,7 +218,7 @@ def _branched(eqn: Equation, prices: Prices) -> list[Equation]:
 
 
 def _outer_reshards(eqn: Equation, region: Region, at: int, body: Program,
-                    trial: dict[Slot, ArrayType], plan: Delay) -> list[Equation]:
+                    forms: dict[Slot, ArrayType], plan: Delay) -> list[Equation]:
     before: list[Equation] = []
     after: list[Equation] = []
     operands: list[Atom] = list(eqn.invars)
@@ -239,7 +227,7 @@ def _outer_reshards(eqn: Equation, region: Region, at: int, body: Program,
     name, place, _ = region.programs[at]
     programs[name, place] = body
     loop = eqn.op.name
-    for s, form in trial.items():
+    for s, form in forms.items():
         outer = eqn.outvars[s.result]
         waiting = _outside(s, form, outer.aval)
         if s.operand >= 0:
