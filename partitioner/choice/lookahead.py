@@ -10,7 +10,7 @@ and joins of what does are decided together, in time linear in equations.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 
 from ...ir.program import Equation, Program, Var
 from ...ir.types import Entries
@@ -67,6 +67,7 @@ def _parts(program: Program, members: Sequence[EquationDecision]) -> list[_Part]
     return parts
 
 
+SumTrips = Callable[[], Mapping[int, int]]         # see `LookaheadSearch`
 Ways = dict[tuple[Decision, int], list[tuple[Entries | None, Hashable]]]
 
 
@@ -74,11 +75,11 @@ class LookaheadSearch:
     """The search over one program.
 
     members: the decisions of each equation. repeats: for each value that a loop does not change,
-    how often equations run for one reshard of it. sum_trips: for each result that a loop may carry
-    as a partial sum, how often the loop runs until the sum is finished. free: numbers of results
-    that may be in any layout. types_stay: whether every value ends in the layout of its type. ways:
-    by decision and operand the layouts in which it is brought there, None for that in which it is
-    taken, each with the groups of devices inside of which that happens.
+    how often equations run for one reshard of it. sum_trips: returns, for each result that a loop
+    may carry as a partial sum, how often the loop runs until the sum is finished. free: numbers of
+    results that may be in any layout. types_stay: whether every value ends in the layout of its
+    type. ways: by decision and operand the layouts in which it is brought there, None for that in
+    which it is taken, each with the groups of devices inside of which that happens.
     """
 
     types_stay = False
@@ -86,8 +87,9 @@ class LookaheadSearch:
 
     def __init__(self, layouts: LayoutTable, program: Program,
                  members: Sequence[EquationDecision], repeats: Mapping[Var, int],
-                 sum_trips: Mapping[int, int], free: Set[int] = frozenset()) -> None:
+                 sum_trips: SumTrips, free: Set[int] = frozenset()) -> None:
         self.free, self.sum_trips = free, sum_trips
+        self.trips: Mapping[int, int] | None = None     # what it gives, once asked
         self.layouts = layouts
         self.program = program
         self.budget = next(e for n, e in self.budgets if len(program.eqns) <= n)
@@ -324,7 +326,11 @@ class LookaheadSearch:
 
     def _finish_cost(self, result: int, kind: int, home: int, held: LayoutIds) -> int:
         cost, source = self.layouts.nearest(kind, held, home)
-        return cost // self.sum_trips.get(result, 1) if self.layouts.table[source][1] else cost
+        if cost and self.layouts.table[source][1]:
+            if self.trips is None:
+                self.trips = self.sum_trips()
+            cost //= self.trips.get(result, 1)
+        return cost
 
 
 def _merged(eqn: Equation, members: Sequence[SubDecision],

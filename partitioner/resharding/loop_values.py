@@ -2,22 +2,45 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.region import Region, Slot
 from ...ir.support.named_tuple import NamedTuple
+from ..choice.sinking import partial_sum_sets
 from ..regions import is_loop, region_of, trips_of
 
 
 def carried_of(region: Region, p: int) -> dict[int, int]:
-    """The results of program p of a loop that its next iteration alone reads, which may stay
-    partial sums until the loop ends, with the number of its iterations.
+    """The results of program p of a loop that may stay partial sums until the loop ends, with the
+    number of its iterations.
     """
-    return {s.outputs[0][1]: trips_of(region) for s in region.slots
-            if s.result >= 0 and not s.stacked and len(s.inputs) == len(s.outputs) == 1
-            and s.inputs[0][0] == s.outputs[0][0] == p}
+    carries = {s.outputs[0][1]: s.inputs[0][1] for s in region.slots
+               if s.result >= 0 and not s.stacked and len(s.inputs) == len(s.outputs) == 1
+               and s.inputs[0][0] == s.outputs[0][0] == p}
+    return dict.fromkeys(_carried_sums(region.programs[p][2], carries), trips_of(region))
+
+
+def _carried_sums(program: Program, carries: Mapping[int, int]) -> Iterator[int]:
+    """The results of a loop's body that could be carried as partial sums.
+
+    carries: result -> the parameter it becomes. It must depend on that parameter alone, through
+    equations that pass a sum on, as in `total + x`.
+    """
+    reads: dict[Atom, list[Equation | None]] = {}
+    for eqn in program.eqns if carries else ():
+        for a in dict.fromkeys(eqn.invars):
+            reads.setdefault(a, []).append(eqn)
+    for a in program.outvars:
+        reads.setdefault(a, []).append(None)
+    for k, i in carries.items():
+        v = first = program.invars[i]
+        while len(readers := reads.get(v, ())) == 1 and (eqn := readers[0]) is not None and any(
+                [eqn.invars.index(v) in members for members in partial_sum_sets(eqn)]):
+            v = eqn.outvars[0]
+        if len(readers) == 1 and readers[0] is None and first is not v is program.outvars[k]:
+            yield k
 
 
 def constants_of(region: Region, eqn: Equation, repeats: Mapping[Any, int]) -> dict[Var, int]:

@@ -10,6 +10,7 @@ stacks for another one alone, as values for its gradient, stays as its body made
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Sequence, Set
 
 from ...ir.ops.communication.sharding import reshard_p
@@ -22,7 +23,7 @@ from ...ir.source.location import UNKNOWN, Location
 from ...ir.types import ArrayType, Entries
 from ..choice.decisions import Decision, DecisionBuilder, EquationDecision
 from ..choice.layouts import LayoutIds, LayoutTable, layouts_for
-from ..choice.lookahead import LookaheadSearch, WideSearch
+from ..choice.lookahead import LookaheadSearch, SumTrips, WideSearch
 from ..choice.strategies import Strategy, StrategySpec
 from ..cost.prices import Prices
 from ..factors import RuleInfo, rule_info
@@ -52,11 +53,11 @@ def resharded(program: Program, prices: Prices, search: type[LookaheadSearch],
     constraints = program.memo.get(LayoutConstraints.KEY, _ALL_FIXED)
     if search.types_stay:
         constraints = LayoutConstraints(None, constraints.places)
-    return _resharded(program, layouts_for(program, prices), constraints, {}, {}, search, draft)
+    return _resharded(program, layouts_for(program, prices), constraints, {}, dict, search, draft)
 
 
 def _resharded(program: Program, layouts: LayoutTable, constraints: LayoutConstraints,
-               repeats: dict[Var, int], sum_trips: dict[int, int],
+               repeats: dict[Var, int], sum_trips: SumTrips,
                search_of: type[LookaheadSearch], draft: bool, free: Set[int] = _NONE
                ) -> Program:
     """repeats, sum_trips, free: as in `LookaheadSearch`."""
@@ -133,7 +134,7 @@ class _Chooser:
             made.memo[RECOMPUTES] = True
         return made
 
-    def nested(self, program: Program, repeats: dict[Var, int], sum_trips: dict[int, int],
+    def nested(self, program: Program, repeats: dict[Var, int], sum_trips: SumTrips,
                free: Set[int] = _NONE) -> Program:
         layouts = self.layouts if program.mesh is self.mesh else layouts_for(
             program, self.layouts.prices)
@@ -332,7 +333,7 @@ class _Chooser:
                 free = {k for k, v in enumerate(results) if v in stacks}
                 region = region_of(_with_slices(eqn, region, operands))
             programs = {(name, place): self.nested(
-                p, repeats, carried_of(region, n), free)
+                p, repeats, functools.partial(carried_of, region, n), free)
                 for n, (name, place, p) in enumerate(region.programs)}
             for k in free:
                 made, stack = programs["jaxpr", -1].outvars[k].aval, results[k]
@@ -340,7 +341,7 @@ class _Chooser:
                     results[k] = self.env[stack] = Var(
                         self.laid_out(stack.aval, ((), *made.entries), frozenset()), stack.name)
         else:
-            programs = {(name, -1): self.nested(eqn.params[name], {}, {})
+            programs = {(name, -1): self.nested(eqn.params[name], {}, dict)
                         for name in eqn.op.subprograms}
         self.eqns.append(eqn.replace(invars=operands, outvars=results,
                                      params=with_programs(eqn.params, programs)))

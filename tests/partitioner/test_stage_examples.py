@@ -60,7 +60,7 @@ def test_strategies_in_the_docstring_have_the_costs_that_are_compared(done):
     layouts = LayoutTable(Objective.of("bytes").prices(program.mesh))
     fixed = frozenset(program.outvars)
     decisions = DecisionBuilder(layouts, fixed).of(program.eqns)
-    taken = LookaheadSearch(layouts, program, decisions, {}, {}).run()[0]
+    taken = LookaheadSearch(layouts, program, decisions, {}, dict).run()[0]
     dot = decisions[0]
     rows = Comparison(layouts, dot, taken, tuple((n,) for n in dot.var_homes), dot.results).rows
     costs = {tuple(r.strategy.spec.axes_of.items()): round(r.cost / 10 ** 9) for r in rows}
