@@ -11,6 +11,7 @@ from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.region import Region, Slot
 from ...ir.rewriting.inside import inside
+from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..cost.prices import Prices
 from ..propagation.resolved_types import reshard_equation, typed
@@ -19,6 +20,16 @@ from ..regions import has_region, is_loop, region_of, trips_of, with_programs
 from .carry_layouts import lay_out_loops
 from .delay import Delay, delayed
 from .forks import share_layouts
+
+_MOST_SEPARATE = 8
+
+
+class _Trial(NamedTuple):
+    """A loop with some sums carried unfinished, in these forms: its cost, and its body."""
+    cost: int
+    forms: dict[Slot, ArrayType]
+    plan: Delay
+    body: Program
 
 
 def _has_reshards(program: Program) -> bool:
@@ -109,18 +120,101 @@ def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
     if not wanted:
         return [eqn]
     constant = _constants(region, at)
-    plan = _body_with(body, prices, wanted, at, eqn)
-    found = plan.rewritten()
-    cost = _scaled(body_traffic(found, prices, constant), trips)
-    for s, form in wanted.items():
-        outer = eqn.outvars[s.result].aval
-        waiting = _outside(s, form, outer)
-        cost += prices.between(waiting, outer)
-        if s.operand >= 0:
-            cost += prices.between(outer, waiting)
-    if cost >= _scaled(body_traffic(body, prices, constant), trips):
+
+    def tried(trial: dict[Slot, ArrayType]) -> _Trial:
+        plan = _body_with(body, prices, trial, at, eqn)
+        found = plan.rewritten()
+        cost = _scaled(body_traffic(found, prices, constant), trips)
+        cost += trips * (_price_of_writing(found, prices) - _price_of_writing(body, prices)
+                         + _joined_savings(body, prices) - _joined_savings(found, prices))
+        behind = _JoinedSums(prices)
+        for s, form in trial.items():
+            outer = eqn.outvars[s.result].aval
+            waiting = _outside(s, form, outer)
+            behind.add(waiting, outer)
+            cost += prices.between(waiting, outer)
+            if s.operand >= 0:
+                cost += prices.between(outer, waiting)
+        return _Trial(cost - behind.saved, trial, plan, found)
+
+    before = _scaled(body_traffic(body, prices, constant), trips)
+    best = tried(wanted)                                # one may wait for another
+    cheapest, least = dict[Slot, ArrayType](), before
+    for more in _separately(wanted):
+        trial = tried({**cheapest, **more})
+        if trial.cost < least:
+            cheapest, least = trial.forms, trial.cost
+            best = min(best, trial, key=lambda t: t.cost)
+    if best.cost >= before:
         return [eqn]
-    return _outer_reshards(eqn, region, at, found, wanted, plan)
+    return _outer_reshards(eqn, region, at, best.body, best.forms, best.plan)
+
+
+def _separately(wanted: dict[Slot, ArrayType]) -> list[dict[Slot, ArrayType]]:
+    """The sums to be tried one after the other: those that the body does not read together, then
+    each that it reads, if these are few.
+    """
+    stacked = {s: form for s, form in wanted.items() if not s.inputs}
+    carried = [{s: form} for s, form in wanted.items() if s.inputs]
+    parts = [stacked, *carried] if stacked else carried
+    return parts if 1 < len(parts) <= _MOST_SEPARATE else []
+
+
+def _price_of_writing(program: Program, prices: Prices) -> int:
+    """The price of writing the results of all equations; unfinished sums are larger."""
+    blocks = [v.aval.local_nbytes for eqn in program.eqns for v in eqn.outvars]
+    return prices.computation(0, 1, sum(blocks))
+
+
+class _JoinedSums:
+    """The savings from small independent sums over the same axes becoming one exchange
+    (optimization/combine.py).
+    """
+
+    def __init__(self, prices: Prices) -> None:
+        self.prices = prices
+        self.saved = 0
+        self.together: dict[tuple, int] = {}
+
+    def add(self, source: ArrayType, target: ArrayType, after: int = 0) -> bool:
+        """Add a reshard; returns False if it is not such a sum. after: how many later sums wait for
+        it.
+        """
+        summed = source.sharding.spec.unreduced - target.sharding.spec.unreduced
+        if not summed:
+            return False
+        axes = tuple(target.mesh.sort_axes(summed))
+        price, nbytes = self.prices.exchange("all-reduce", axes), target.local_nbytes
+        if nbytes > price.worth_joining:
+            return False
+        key = after, axes, target.dtype
+        known = self.together.get(key, 0)
+        self.saved += price.of(nbytes) + price.of(known) - price.of(known + nbytes)
+        self.together[key] = known + nbytes
+        return True
+
+
+def _joined_savings(program: Program, prices: Prices) -> int:
+    """What a program saves in this way."""
+    sums = [eqn for eqn in program.eqns
+            if eqn.op is reshard_p and eqn.invars[0].aval.sharding.spec.unreduced]
+    if len(sums) < 2:
+        return 0
+    joint, height, first = _JoinedSums(prices), dict[Atom, int](), sums[0]
+    for eqn in reversed(program.eqns):
+        own = 0
+        for v in eqn.outvars:
+            if v in height and height[v] > own:
+                own = height[v]
+        if eqn.op is reshard_p:
+            own += joint.add(eqn.invars[0].aval, eqn.outvars[0].aval, own)
+        if eqn is first:
+            break
+        if own:
+            for a in eqn.invars:
+                if a not in height or own > height[a]:
+                    height[a] = own
+    return joint.saved
 
 
 def _scaled(cost: tuple[int, int], trips: int) -> int:
