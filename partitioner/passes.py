@@ -142,7 +142,7 @@ SIMPLIFY = pipeline(
          "equal equations are computed once, and so their collectives done once", optimizes=True),
     Pass("fold-gathers", "optimized", lambda p, r: FOLD_GATHERS(p),
          "the own block of what was gathered along the same axes is the block itself",
-         frozenset({"all_slice"}), optimizes=True),
+         frozenset({"all_slice"}), plans="own", optimizes=True),
     Pass("cut-first", "optimized", lambda p, r: CUT_FIRST(p),
          "blocks are cut out before they are transposed", frozenset({"all_slice"}), plans="xla"),
     Pass("form-scatters", "optimized", lambda p, r: FORM_SCATTERS(p),
