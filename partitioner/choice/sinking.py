@@ -79,7 +79,8 @@ def partial_sum_sets(eqn: Equation) -> tuple[tuple[int, ...], ...]:
 def sunk(eqn: Equation, earlier: tuple[ArrayType | None, ...]) -> Sunk | None:
     """How the equation runs on operands before their reshards; None if it cannot.
 
-    earlier: for each operand the type before its reshard, or None.
+    earlier: for each operand the type before its reshard, or None. If not all can be taken early, a
+    single one is tried.
     """
     op = eqn.op
     if op.subprograms:
@@ -92,7 +93,7 @@ def sunk(eqn: Equation, earlier: tuple[ArrayType | None, ...]) -> Sunk | None:
             return known[key]
     if op.effect or op.collective is not None:
         return None
-    found = eqn.instance.table(sunk)[key] = _sunk(
+    found = eqn.instance.table(sunk)[key] = _first_that_works(
         eqn, eqn.types[0], earlier, constant) if can_sink(eqn) else None
     return found
 
@@ -110,6 +111,19 @@ def is_nonzero_constant(atom: Atom) -> bool:
     finite = (math.isfinite(val) if kind == "f" else kind in "iu" or (
         kind == "c" and cmath.isfinite(val)))
     return finite and bool(val != 0)
+
+
+def _first_that_works(eqn: Equation, types: tuple[ArrayType, ...],
+                      earlier: tuple[ArrayType | None, ...], constant: tuple[bool, ...]
+                      ) -> Sunk | None:
+    have = [i for i, t in enumerate(earlier) if t is not None]
+    sets = [have, *([i] for i in have)] if len(have) > 1 else [have]
+    for used in sets:
+        some = tuple(t if i in used else None for i, t in enumerate(earlier))
+        found = _sunk(eqn, types, some, constant)
+        if found is not None:
+            return found
+    return None
 
 
 def _sunk(eqn: Equation, types: tuple[ArrayType, ...], earlier: tuple[ArrayType | None, ...],

@@ -12,7 +12,7 @@ each of several values that meet in an equation is charged for it in full.
 """
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...ir.fingerprint import literal_key
@@ -57,26 +57,57 @@ class Delay:
         self.leaving = dict(leaving or {})
         # result that leaves in its earlier form -> where and why it would have been finished
         self.left: dict[int, tuple[Location, tuple[str, ...]]] = {}
-        self.earlier: dict[Atom, ArrayType] = {**self.entering}
-        # (position, equation, how it passes the earlier form on) for each reshard, and each reader
-        # of a value with an earlier form
+        self.earlier: dict[Atom, ArrayType] = {}
         self.touched: list[tuple[int, Equation, Sunk | None]] = []
-        self.later: set[Atom] = set()               # values not finished where they arise
-        self._find_forms()
-        self._decide()
+        self._plan(frozenset())
+        # values finished where they arise, from which some reshard should rather start
+        ready = self.earlier.keys() - self.later
+        for n, (k, eqn, _) in enumerate(self.touched) if ready else ():
+            if (eqn.op is reshard_p and eqn.invars[0] in ready
+                    and _is_cheaper(eqn, self.earlier, self.prices)):
+                self._plan(frozenset(ready), self.touched[:n], k)
+                break
+
+    def _plan(self, ready: frozenset[Atom],
+              before: Sequence[tuple[int, Equation, Sunk | None]] = (), start: int = 0) -> None:
+        """Find the earlier forms of values, and decide which are finished later.
+
+        ready: values known to be finished where they arise. before: `touched` up to equation
+        `start`, if that is known; `earlier` then has the forms of its results.
+
+        Sets touched: (position, equation, how it passes the earlier form on) for each reshard, and
+        each reader of a value with an earlier form. later: values not finished where they arise.
+        direct: values resharded from one that is finished anyway.
+        """
+        known = self.earlier
+        self.earlier = {**self.entering}
+        for _, eqn, _ in before:
+            if eqn.outvars and eqn.outvars[0] in known:
+                self.earlier[eqn.outvars[0]] = known[eqn.outvars[0]]
+        self.touched = [*before]
+        self.later: set[Atom] = set()
+        self.direct: set[Atom] = set()
+        self._find_forms(ready, start)
+        self._decide(ready)
 
     # -- what could be ---------------------------------------------------------------------------
 
-    def _find_forms(self) -> None:
-        """Find the earlier forms of values."""
+    def _find_forms(self, ready: frozenset[Atom], start: int) -> None:
+        """Find the earlier forms of values, from equation `start` on."""
         earlier, touched = self.earlier, self.touched
         untouched = earlier.keys().isdisjoint
-        for k, eqn in enumerate(self.program.eqns):
+        eqns = self.program.eqns
+        for k, eqn in enumerate(eqns[start:] if start else eqns, start):
             if eqn.op is reshard_p:
                 (x,), (y,) = eqn.invars, eqn.outvars
                 touched.append((k, eqn, None))
                 if x.__class__ is Var and not y.aval.sharding.spec.unreduced:
-                    form = earlier.get(x, x.aval)
+                    form = x.aval
+                    if x in earlier:
+                        if x in ready and _is_cheaper(eqn, earlier, self.prices):
+                            self.direct.add(y)
+                        else:
+                            form = earlier[x]
                     if form.sharding is not y.aval.sharding and not form.sharding.spec.reduced:
                         earlier[y] = form
                 continue
@@ -91,11 +122,11 @@ class Delay:
                 found = None
             touched.append((k, eqn, found))
 
-    def _decide(self) -> None:
+    def _decide(self, ready: frozenset[Atom]) -> None:
         """Decide which values are finished later, from the last equation to the first."""
         earlier = self.earlier
         # the price that readers of a value pay, if it is finished later
-        served: dict[Atom, float] = {}
+        served: dict[Atom, float] = dict.fromkeys(ready, _NEVER)
         for i, atom in enumerate(self.program.outvars):
             if atom in earlier and self.leaving.get(i) is not earlier[atom]:
                 served[atom] = _NEVER
@@ -153,6 +184,12 @@ class Delay:
         program = self.program
         eqns, outvars = fold_reshards(program.eqns, program.outvars)
         return program if eqns is program.eqns else program.replace(eqns=eqns, outvars=outvars)
+
+
+def _is_cheaper(move: Equation, earlier: Mapping[Atom, ArrayType], prices: Prices) -> bool:
+    """Is a reshard cheaper from its operand than from the operand's earlier form?"""
+    (x,), target = move.invars, move.outvars[0].aval
+    return prices.between(x.aval, target) < prices.between(earlier[x], target)
 
 
 def _no_operand_twice(eqn: Equation, sinking: Sunk) -> bool:
@@ -267,7 +304,7 @@ class _Writer:
         is_last_read = held and x not in self.finished
         reasons = tuple(dict.fromkeys(filter(None, (*(self.why[self.forms[x]] if held else ()),
                                                     eqn.reason))))
-        form = self.forms.get(x, None if x in plan.earlier else x)
+        form = x if y in plan.direct else self.forms.get(x, None if x in plan.earlier else x)
         if y in plan.earlier:
             if isinstance(form, Var):
                 self.forms[y] = form
