@@ -108,8 +108,8 @@ class Jitted:
 
     def judged_by(self, **options: Any) -> Jitted:
         """The same function, its plan judged by other options of the partitioner."""
-        return Jitted(self._f, self._boundary, *self._settings[:-1],
-                      self._partition_options._replace(**options))
+        return Jitted(self._f, self._boundary, self.inline, self.keep_unused, self._device,
+                      self._options, self._partition_options._replace(**options))
 
     # -- calling -----------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

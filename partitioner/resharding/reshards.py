@@ -36,7 +36,7 @@ from .open_reasons import Form, OpenReasons, PendingReason, Produced
 from .reason_kinds import PlannedEquation
 
 _ALL_FIXED = LayoutConstraints(None, {})
-_NONE: Set = frozenset()
+_NONE: frozenset = frozenset()
 
 
 def insert_reshards(program: Program, prices: Prices, draft: bool = False, wide: bool = False

@@ -43,8 +43,9 @@ def rounded_slots(calls: Sequence[Call], results: Sequence[int], excess: bool) -
     """
     made = {call.outputs[0]: call.kernel.dtypes for call in calls}      # type: ignore[union-attr]
     inner = {s for call in calls for s in call.inputs if s in made and made[s][-1] in HALVES}
-    if not inner or any([_is_narrow(step, recording.values) for call in calls
-                         for recording in [call.recording] for step in recording.steps]):   # type: ignore
+    if not inner or any([_is_narrow(step, call.recording.values)        # type: ignore[union-attr]
+                         for call in calls
+                         for step in call.recording.steps]):            # type: ignore[union-attr]
         return None
     return {s for s in inner if not excess or s in results or made[s][-1] not in made[s][:-1]}
 

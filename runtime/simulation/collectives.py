@@ -182,7 +182,7 @@ def _permute(p: Workspace, out: Var, x: Value, group: Atoms, perm: Sequence[tupl
     else:
         rest = layout.without(set(gone))
         layout = rest._replace(stack=atoms.sort({*rest.stack, *new}))
-    flat = [(lab,) for dim in x.dims for lab in dim]
+    flat: list[tuple[Any, ...]] = [(lab,) for dim in x.dims for lab in dim]
     k = flat.index(held) if len(held) == 1 else 0
     if len(held) != 1:
         flat = [held, *[lab for lab in flat if lab[0] not in held]]

@@ -50,10 +50,10 @@ class DeviceGroups:
         """
         tensors = [self.tensor(t, part) for t, part in enumerate(parts[:3])]
         found = self.split(tensors, {f: float(x.size) for f, x in enumerate(self.info.factors)})
-        ways = [[(tensor and self.merged(tensor), inside) for tensor, inside in way]
-                for way in self.ways]
-        back = [(self.merged(tensor), ()) for tensor in reversed(self.left)]
-        return self.merged(found), [*[[*way, (None, self.inside)] for way in ways], back]
+        ways: list[Way] = [[*[(tensor and self.merged(tensor), inside) for tensor, inside in way],
+                            (None, self.inside)] for way in self.ways]
+        back: Way = [(self.merged(tensor), ()) for tensor in reversed(self.left)]
+        return self.merged(found), [*ways, back]
 
     def split(self, tensors: Sequence[Tensor], sizes: Sizes) -> Tensor:
         """The axes of each factor for the devices of a group."""

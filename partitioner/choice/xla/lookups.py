@@ -64,8 +64,8 @@ class LookupGroups(DeviceGroups):
     def exchanges(self, old: Tensor, new: Tensor, sizes: Sizes) -> list[tuple[float, float]]:
         """Elements of the blocks before and after each exchange between two layouts."""
         factors, now, found = [f for f in old if f >= 0], old, []
-        way = self.steps.way(*[(*[t[f] for f in factors], t[COPIES]) for t in (old, new)])
-        for tiles in way or ():
+        before, after = [(*[t[f] for f in factors], t[COPIES]) for t in (old, new)]
+        for tiles in self.steps.way(before, after) or ():
             then = {**dict(zip(factors, tiles, strict=False)), COPIES: ()}
             if then != {**now, COPIES: ()}:
                 found.append((self.elements(now, sizes), self.elements(then, sizes)))

@@ -9,7 +9,7 @@ xla/hlo/transforms/simplifiers/hlo_memory_scheduler.cc).
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 
 from ....ir.program import Program, Var
 from ....ir.rewriting.inside import inside
@@ -34,7 +34,7 @@ def breadth_first(program: Program) -> Program:
     return program.replace(eqns=[eqns[i] for i in order])
 
 
-def _kernels(program: Program, fused: Set[Var]) -> Iterator[int]:
+def _kernels(program: Program, fused: set[Var]) -> Iterator[int]:
     """The numbers of the equations that are not fused, in their order."""
     eqns = program.eqns
     readers: dict[Var | int, list[int]] = defaultdict(list)         # of an effect: the next one
