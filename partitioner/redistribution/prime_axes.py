@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from ...ir.meshes.axes import axis_factor, format_sub_axis
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.retiling import merged_axes
+from ...ir.support.caches import cached
 from .effects import tile_count
 
 Axes = tuple[str, ...]
@@ -25,18 +26,11 @@ class PrimeAxes:
 
     def primes(self, axes: Iterable[str]) -> Axes:
         """These axes in such parts."""
-        found = []
-        for a in axes:
-            base, pre, size, _ = axis_factor(a, self.mesh.shape)
-            while size > 1:
-                prime = next(p for p in itertools.count(2) if size % p == 0)
-                found.append(format_sub_axis(base, pre, prime))
-                pre, size = pre * prime, size // prime
-        return tuple(found)
+        return tuple([prime for a in axes for prime in _primes(self.mesh, a)])
 
     def merged(self, axes: Axes) -> Axes:
         """Parts as the largest axes that they make."""
-        return merged_axes([(axes,)], self.mesh.shape)[0][0]
+        return _merged(self.mesh, axes)
 
     def others(self, cut: Iterable[Axes]) -> Axes:
         """The axes that are not among these."""
@@ -57,3 +51,19 @@ class PrimeAxes:
             found.append(axes[at:k])
             at = k
         return found if [*map(self.count, found)] == [*counts] and at == len(axes) else None
+
+
+@cached(4096, "axes in parts of prime size")
+def _primes(mesh: AbstractMesh, axis: str) -> Axes:
+    found = []
+    base, pre, size, _ = axis_factor(axis, mesh.shape)
+    while size > 1:
+        prime = next(p for p in itertools.count(2) if size % p == 0)
+        found.append(format_sub_axis(base, pre, prime))
+        pre, size = pre * prime, size // prime
+    return tuple(found)
+
+
+@cached(4096, "such parts as the largest axes that they make")
+def _merged(mesh: AbstractMesh, axes: Axes) -> Axes:
+    return merged_axes([(axes,)], mesh.shape)[0][0]
