@@ -129,8 +129,11 @@ class Cause:
 
     @property
     def told(self) -> tuple[Path | Hold | None, ...]:
-        """What the sentences of the reason are about: first none of these, if it has a text."""
-        return (*((None,) if self.text else ()), *self.paths, *self.holds)
+        """What the sentences of the reason are about: first none of these, if it has a text. Of
+        several that read alike, such as those of `q`, `k` and `v`, one.
+        """
+        unlike = {str(one): one for one in (*self.paths, *self.holds)}
+        return (*((None,) if self.text else ()), *unlike.values())
 
     def lines(self) -> list[str]:
         """The reason in sentences, the nearest cause first."""

@@ -151,3 +151,14 @@ def test_what_wants_a_result_elsewhere_than_it_is_made_is_named() -> None:
     (moved,) = found.collectives
     assert "comes from `with_sharding_constraint` at line" in moved.reason, moved.reason
     assert "with_sharding_constraint" in found.root_causes[0].text
+
+
+def test_values_that_read_alike_have_one_sentence() -> None:
+    def joined(x: st.Array) -> st.Array:
+        return jnp.concatenate([jnp.tanh(x[i]) for i in range(3)], 1)
+
+    asked = st.jit(joined, out_shardings=NamedSharding(MESH, P(None, "model")))
+    (c,) = st.explain(asked)(struct((3, 8, 16), None, None, "model")).collectives
+    first, *paths = c.cause.lines()
+    assert "puts its blocks together" in first and len(paths) == 1, paths
+    assert "argument `x` through `slice`" in paths[0]
