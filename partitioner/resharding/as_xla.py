@@ -114,9 +114,13 @@ def _on_the_way(source: ArrayType, target: ArrayType, maker: Equation | None
 
 
 def _summed(maker: Equation) -> list[tuple[str, ...]]:
-    """For each dimension the axes over which an equation sums, the last dimension first."""
-    found = [axes for factor, axes in _axes_of(maker) if factor.leaves_sum and axes]
-    return list(dict.fromkeys(reversed(found)))
+    """For each dimension the axes over which an equation sums, the last dimension first; one after
+    the other, but none where there are rows of neighbours in a dimension: all are summed at once.
+    """
+    found = [(factor, axes) for factor, axes in _axes_of(maker) if factor.leaves_sum and axes]
+    if any([factor.reach > 1 for factor, _ in found]):
+        return []
+    return list(dict.fromkeys([axes for _, axes in reversed(found)]))
 
 
 def _axes_of(maker: Equation) -> Iterator:
