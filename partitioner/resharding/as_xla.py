@@ -20,6 +20,7 @@ from ..redistribution.steps_of_xla import steps
 from .reshards import resharded
 
 _NEVER_SPLIT = frozenset((fft_p, top_k_p))      # XLA's partitioner has no case for these
+_GROUPS = ("feature_group_count", "batch_group_count")
 
 
 def shard_as_xla(program: Program, prices: Prices, draft: bool = False) -> Program:
@@ -114,13 +115,16 @@ def _on_the_way(source: ArrayType, target: ArrayType, maker: Equation | None
 
 
 def _summed(maker: Equation) -> list[tuple[str, ...]]:
-    """For each dimension the axes over which an equation sums, the last dimension first; one after
-    the other, but none where there are rows of neighbours in a dimension: all are summed at once.
+    """For each dimension the axes over which an equation sums, the last dimension first; then those
+    of all dimensions in which rows of neighbours are taken, at once. In groups all are.
     """
-    found = [(factor, axes) for factor, axes in _axes_of(maker) if factor.leaves_sum and axes]
-    if any([factor.reach > 1 for factor, _ in found]):
+    found = [(factor.reach > 1, axes) for factor, axes in _axes_of(maker)
+             if factor.leaves_sum and axes]
+    if any([maker.params.get(count, 1) > 1 for count in _GROUPS]):
         return []
-    return list(dict.fromkeys([axes for _, axes in reversed(found)]))
+    beside = dict.fromkeys([axes for reaches, axes in found if reaches])
+    alone = dict.fromkeys([axes for reaches, axes in reversed(found) if not reaches])
+    return [*alone, *([sum(beside, ())] if beside else [])]
 
 
 def _axes_of(maker: Equation) -> Iterator:

@@ -71,18 +71,24 @@ def test_sums_over_several_dimensions_are_one_all_reduce_each() -> None:
     assert plan(jnp.sum, GRID, ((64, 64), P("x", "y")), out=P()) == ["all-reduce y", "all-reduce x"]
 
 
-@pytest.mark.parametrize("width, found", [
-    (1, ["all-reduce y", "all-reduce x"]),
-    (3, ["collective-permute y"] * 2 + ["all-reduce x,y"])])
-def test_what_takes_rows_of_neighbours_is_summed_over_all_dimensions_at_once(
-        width: int, found: list[str]) -> None:
-    """The gradient of a kernel, of images over x and rows over y (as JAX 0.10.2)."""
+@pytest.mark.parametrize("width, groups, spec, found", [
+    (1, 1, P("x", "y"), ["all-reduce y", "all-reduce x"]),
+    (3, 1, P("x", "y"), ["collective-permute y"] * 2 + ["all-reduce x", "all-reduce y"]),
+    (1, 16, P("x", "y"), ["all-reduce x,y"]),
+    (3, 16, P("x", "y"), ["collective-permute y"] * 2 + ["all-reduce x,y"]),
+    (3, 1, P(None, "x", "y"), ["collective-permute x"] * 2 + ["collective-permute y"] * 2
+     + ["all-reduce x,y"])])
+def test_dimensions_in_which_neighbours_meet_are_summed_last_and_at_once(
+        width: int, groups: int, spec: Any, found: list[str]) -> None:
+    """The gradient of a kernel, of images that are split (as in JAX 0.10.2)."""
     def f(kernel: Any, images: Any, cotangents: Any) -> Any:
         _, back = st.vjp(lambda k: lax.conv_general_dilated(
-            images, k, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")), kernel)
+            images, k, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=groups), kernel)
         return back(cotangents)[0]
-    split = ((4, 32, 8, 16), P("x", "y"))
-    assert plan(f, GRID, ((width, width, 16, 16), P()), split, split, out=P()) == found
+    images = ((4, 32, 32, 16), spec)
+    kernel = ((width, width, 16 // groups, 16), P())
+    assert plan(f, GRID, kernel, images, images, out=P()) == found
 
 
 @pytest.mark.parametrize("rows, looked_up, added", [
