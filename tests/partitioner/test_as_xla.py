@@ -282,6 +282,21 @@ def test_values_are_right_on_devices_that_compute_alone(case: Any) -> None:
     assert_alike(found, wanted, rtol=2e-3, atol=2e-4)
 
 
+@pytest.mark.parametrize("parts", [2, 4, 8])
+def test_each_part_of_a_split_dimension_is_dealt_by_permutations(parts: int) -> None:
+    """Of four gates, each lies on one device of y, which sends its rows to the three others."""
+    def f(x: Any) -> Any:
+        return sum(jnp.sin(k * part) for k, part in enumerate(jnp.split(x, parts, 1)))
+    x = np.random.default_rng(0).normal(size=(4, 64)).astype("f4")
+    arrived = st.device_put(x, NamedSharding(mesh_of(GRID), P("x", "y")))
+    for executor in ("simulated", "per_device"):
+        with st.config.override(shardtrace_executor=executor):
+            assert_alike(st.jit(f, compiler_options=XLA)(arrived), f(x), rtol=1e-5, atol=1e-6)
+    if parts == 4:
+        assert plan(f, GRID, ((4, 64), P("x", "y")),
+                    out=P("x", "y")) == ["collective-permute y"] * 12
+
+
 def test_sums_are_joined_whatever_else_their_terms_vary_over() -> None:
     def f(x: Any, w: Any) -> Any:
         def body(total: Any, x: Any) -> Any:

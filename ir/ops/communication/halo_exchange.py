@@ -152,19 +152,19 @@ class Rows:
     def _received(self, x: Atom, piece: Piece) -> Atom:
         out = self.out
         total: Atom | None = None
-        for k, turn in enumerate(piece.rounds):
-            slope, start = turn.start
+        for each in piece.rounds:
+            slope, start = each.start
             if slope:
                 sent = self._from(x, self._affine(slope, start), piece.sent)
             else:
                 sent = out.part(x, self.dim, start, start + piece.sent)
-            got = out.call("ppermute", sent, axis_name=self.axes, perm=turn.pairs)
+            got = out.call("ppermute", sent, axis_name=self.axes, perm=each.pairs)
             if total is None:
                 total = got
             else:
                 _, begin = self._home()
                 here = out.call("eq", out.call("div", begin, literal(self.plan.step, INT32)),
-                                literal(k, INT32))
+                                literal(each.turn, INT32))
                 total = out.select(here, got, total)
         assert total is not None
         missing = piece.width - piece.sent

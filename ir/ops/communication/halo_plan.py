@@ -20,9 +20,12 @@ Pair = tuple[int, int]          # (source, destination)
 
 @immutable
 class Round:
-    """One permutation: its pairs; the first row that device i sends is start[0] * i + start[1]."""
+    """One permutation: its pairs; the first row that device i sends is start[0] * i + start[1].
+    turn: in how many steps the takers' rows begin, from the beginning of the block.
+    """
     pairs: tuple[Pair, ...]
     start: tuple[int, int]
+    turn: int
 
 
 @immutable
@@ -156,9 +159,7 @@ def _rounds(givers: np.ndarray, takers: np.ndarray, begin: np.ndarray, step: int
         if line is None:
             return None
         pairs = tuple((int(a), int(b)) for a, b in zip(sources, takers[chosen], strict=True))
-        out.append(Round(pairs, line))
-    if len(out) > 1 and sorted(set(turn.tolist())) != list(range(len(out))):
-        return None
+        out.append(Round(pairs, line, k))
     return tuple(out)
 
 
