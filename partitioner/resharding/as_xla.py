@@ -32,12 +32,12 @@ def shard_as_xla(program: Program, prices: Prices, draft: bool = False) -> Progr
 def _on_whole_arrays(program: Program) -> Program:
     """The program with operands and results whole around what XLA never splits."""
     program = inside(program, _on_whole_arrays)
-    if not any([eqn.op in _NEVER_SPLIT for eqn in program.eqns]):
+    if not any([_is_whole(eqn) for eqn in program.eqns]):
         return program
     eqns: list[Equation] = []
     known: dict[Atom, Atom] = {}        # whole values, by what was cut out of them
     for eqn in program.eqns:
-        if eqn.op not in _NEVER_SPLIT:
+        if not _is_whole(eqn):
             eqns.append(eqn)
             continue
         before, after = [[typed(v.aval, v.aval.mesh, ((),) * v.aval.ndim,
@@ -54,6 +54,12 @@ def _on_whole_arrays(program: Program) -> Program:
                           eqn.location)
                  for whole, v in zip(results, eqn.outvars, strict=True) if whole is not v]
     return program.replace(eqns=eqns)
+
+
+def _is_whole(eqn: Equation) -> bool:
+    """Does XLA never split it? Nor a convolution in groups of several channels."""
+    return eqn.op in _NEVER_SPLIT or (eqn.params.get("feature_group_count", 1) > 1 and (
+        eqn.invars[1].aval.shape[eqn.params["dimension_numbers"].rhs_spec[1]] > 1))
 
 
 def _in_steps(program: Program) -> Program:

@@ -122,11 +122,13 @@ def test_what_is_sorted_or_joined_moves_its_axis_to_another_dimension() -> None:
 
 
 @pytest.mark.parametrize("f, args, found", [
+    (lambda a, b: lax.conv_general_dilated(a, b, (1,), "SAME", feature_group_count=4),
+     [((8, 8, 64), P("x")), ((8, 2, 3), P("x"))], ["all-gather x"] * 2),
     (lambda a: lax.top_k(a, 4), [((64, 1024), P("x"))], ["all-gather x"]),
     (jnp.fft.rfft, [((8, 16, 64), P("x", "y"))], ["all-gather y", "all-gather x"]),
     (jnp.fft.fft2, [((64, 64), P("x"))], ["all-gather x"]),
 ])
-def test_top_k_and_transforms_are_computed_whole(f: Any, args: Any, found: list[str]) -> None:
+def test_what_xla_never_splits_is_computed_whole(f: Any, args: Any, found: list[str]) -> None:
     """Also along dimensions that they leave alone (JAX 0.10.2)."""
     assert sorted(plan(f, GRID, *args)) == sorted(found)
 
