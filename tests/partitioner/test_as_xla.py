@@ -284,6 +284,20 @@ def test_values_are_right_on_devices_that_compute_alone(case: Any) -> None:
     assert_alike(found, wanted, rtol=2e-3, atol=2e-4)
 
 
+@pytest.mark.parametrize("f", [
+    lambda a: lax.reduce_window(a, 0.0, lax.add, (1, 3), (1, 1), "SAME"),
+    lambda a: jnp.pad(a, ((0, 0), (8, 24))), lambda a: jnp.pad(a[:, :1], ((0, 0), (0, 31))),
+    lambda a: a[:, ::-1], lambda a: jnp.cumsum(a, 1)])
+def test_results_are_cut_out_of_what_whole_operands_give(f: Any) -> None:
+    """As in JAX 0.10.2."""
+    assert plan(f, GRID, ((4, 32), P("x")), out=P("x", "y")) == []
+
+
+def test_a_column_is_padded_without_an_exchange() -> None:
+    grad = st.grad(lambda a: (a[:, 0] ** 2).sum())
+    assert plan(grad, GRID, ((4, 32), P("x", "y")), out=P("x", "y")) == ["all-reduce y"]
+
+
 @pytest.mark.parametrize("parts", [2, 4, 8])
 def test_each_part_of_a_split_dimension_is_dealt_by_permutations(parts: int) -> None:
     """Of four gates, each lies on one device of y, which sends its rows to the three others."""

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Sequence
 
 from ....ir.meshes.axes import axes_overlap
 from ....ir.meshes.mesh import BaseMesh
-from ....ir.rules.factor import HALO, INDEXED, ORDERED, PASS, REDUCE, REPLICATE
+from ....ir.rules.factor import HALO, INDEXED, ORDERED, PASS, REDUCE, REPLICATE, SCAN
 from ....ir.types import Entries
 from ...factors import Axes, RuleInfo, tensor_entries
 from ..costs import parts_of
@@ -65,6 +65,8 @@ def _strategy(decision: Decision, ways: Ways) -> Strategy | Decision:
         axes_of = common_axes(info, parts, [*map(math.prod, shapes)], whole, mesh)
     else:
         axes_of = _elementwise(info, parts, mesh)
+        for f in _from_whole(decision, axes_of, parts):
+            del axes_of[f]
     _move_axes(decision, axes_of, whole, parts)
     if any(a not in mesh.shape for axes in axes_of.values() for a in axes):
         axes_of = _without_overlaps(axes_of)
@@ -146,6 +148,25 @@ def _whole_factors(info: RuleInfo) -> frozenset[int]:
         or f.operator == "columns" or (windows and f.kind == INDEXED)
         or f.operator == "joined" and _is_joint(info)
         or (f.kind == HALO and (f.offset or not f.reach) and sum(k in c for c in operands) > 1)])
+
+
+def _from_whole(decision: Decision, axes_of: AxesOf, parts: list[AxesOf]) -> list[int]:
+    """The factors of windows, paddings, scans and reversals with axes along which operands are
+    whole: the result is cut out of what they give as a whole. Slices have their operand cut first.
+    """
+    info = decision.info
+    assert info is not None
+    if info.is_product:
+        return []
+    used = {a for part in parts[:info.operands] for axes in part.values() for a in axes}
+    shape, found = decision.layouts.shapes[decision.kinds[-1]][0], []
+    for f, axes in axes_of.items():
+        factor = info.factors[f]
+        is_slice = factor.reach == 1 and any([
+            t == len(info.maps) - 1 and shape[d] < factor.size for t, d, _ in info.positions[f]])
+        if factor.kind in (HALO, SCAN) and used.isdisjoint(axes) and not is_slice:
+            found.append(f)
+    return found
 
 
 def _move_axes(decision: Decision, axes_of: AxesOf, whole: frozenset[int], parts: list[AxesOf]
