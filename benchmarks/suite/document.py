@@ -36,19 +36,20 @@ much. A measurement from which they took more than {ENOUGH:.0%} of a core is rep
 Vector instructions change ratios, too: numpy has them for functions that XLA's compiler and BLAS
 have for others. The tables are of a processor with AVX-512. One with AVX2, half as fast, gave 4.2
 instead of 0.7 times JAX for products of 8x8, 1.9 instead of 1.1 for factorisations of 8x8, 4.2
-instead of 3.7 for gelu and 8.8 instead of 6.3 times numpy for normal numbers, but 1.4 instead of 1.6
-for float16, and met 21 goals.
+instead of 3.7 for gelu and 8.8 instead of 6.3 times numpy for normal numbers, but 1.4 instead of
+1.6 for float16, and met 21 goals.
 
 Some goals calls of numpy do not reach. *Random bits* are JAX's, of Threefry: 20 rounds of an
 addition, two shifts, an or and an exclusive or, with 12 additions of keys, are 112 passes over the
-words. Each takes 0.1 ns an element in the cache; numpy's own generator takes 1.6 ns in all. *Normal numbers* are XLA's to the last bit: each of about
-20 steps of its polynomials is a product, a sum and two conversions in float64, 0.8 ns together,
-where numpy's own normal number takes 8 ns. *10,000 equations* of 64 numbers are 10,000 calls.
-*Products of 8x8* are BLAS's, which numpy calls for each: 84 ns with OpenBLAS's kernels for AVX2, 46
-with those for AVX-512, some of which are for small matrices; the 1,024 operations of one as calls
-of numpy, with the stack last, take 400. *Resident memory* counts the modules that a program is the
-first to need: of the 12 MB for messages over a graph, 5 are those of `scipy.sparse`, and to sort
-the updates and add them in rounds takes 3 to 20 times as long as its product.
+words. Each takes 0.1 ns an element in the cache; numpy's own generator takes 1.6 ns in all. *Normal
+numbers* are XLA's to the last bit: each of about 20 steps of its polynomials is a product, a sum
+and two conversions in float64, 0.8 ns together, where numpy's own normal number takes 8 ns. *10,000
+equations* of 64 numbers are 10,000 calls. *Products of 8x8* are BLAS's, which numpy calls for each:
+84 ns with OpenBLAS's kernels for AVX2, 46 with those for AVX-512, some of which are for small
+matrices; the 1,024 operations of one as calls of numpy, with the stack last, take 400. *Resident
+memory* counts the modules that a program is the first to need: of the 12 MB for messages over a
+graph, 5 are those of `scipy.sparse`, and to sort the updates and add them in rounds takes 3 to 20
+times as long as its product.
 
 - *trace*: `jit(f).trace(...)` of a new function, types and source locations included, in a process
   that has traced it before. For JAX, the same.

@@ -293,6 +293,22 @@ def test_results_are_cut_out_of_what_whole_operands_give(f: Any) -> None:
     assert plan(f, GRID, ((4, 32), P("x")), out=P("x", "y")) == []
 
 
+@pytest.mark.parametrize("start, stop, found", [
+    (8, 24, 2), (0, 16, 2), (4, 20, 1), (16, 32, 2)])
+def test_rows_before_and_behind_come_by_a_permutation_each(start: int, stop: int, found: int
+                                                           ) -> None:
+    """Four devices have 8 rows each, and get 4 (as in JAX 0.10.2)."""
+    def f(a: Any) -> Any:
+        return a[start:stop]
+    x = np.random.default_rng(0).normal(size=(32, 4)).astype("f4")
+    mesh = mesh_of({"y": 4})
+    for executor in ("simulated", "per_device"):
+        with st.config.override(shardtrace_executor=executor):
+            step = st.jit(f, compiler_options=XLA, out_shardings=NamedSharding(mesh, P("y")))
+            assert_alike(step(st.device_put(x, NamedSharding(mesh, P("y")))), f(x))
+    assert plan(f, {"y": 4}, ((32, 4), P("y")), out=P("y")) == ["collective-permute y"] * found
+
+
 def test_a_column_is_padded_without_an_exchange() -> None:
     grad = st.grad(lambda a: (a[:, 0] ** 2).sum())
     assert plan(grad, GRID, ((4, 32), P("x", "y")), out=P("x", "y")) == ["all-reduce y"]

@@ -104,6 +104,8 @@ class Rows:
         if plan.direct:
             return out.call("exchange_rows", x, axis_name=self.axes, axis_size=out.size(self.axes),
                             dimension=self.dim, parts=(plan.block,), wanted=plain(plan.direct))
+        if plan.halos:
+            return self._between_halos(x)
         pieces = [self._piece(x, t, piece) for t, piece in enumerate(plan.pieces)]
         if len(pieces) == 1:
             return pieces[0]
@@ -114,6 +116,29 @@ class Rows:
             return out.part(buffer, self.dim, start, start + plan.rows)
         _, begin = self._home()
         return self._from(buffer, out.call("sub", begin, literal(skipped, INT32)), plan.rows)
+
+    def _between_halos(self, x: Atom) -> Atom:
+        """The rows out of the block and its halos, with zeros where there are no such."""
+        plan, out, pieces = self.plan, self.out, []
+        first, *_, last = (*plan.halos, plan.halos[-1])
+        begins = [i * (plan.step - plan.block) + plan.offset for i in (0, self.devices - 1)]
+        start = first.distance * plan.block + first.start
+        end = last.distance * plan.block + last.end
+        lacking = max(start - min(begins), 0), max(max(begins) + plan.rows - end, 0)
+        for halo in plan.halos:
+            pieces.append(out.part(x, self.dim, halo.start, halo.end))
+            if halo.distance:
+                pairs = tuple([(i + halo.distance, i) for i in range(self.devices)
+                               if 0 <= i + halo.distance < self.devices])
+                pieces[-1] = out.call("ppermute", pieces[-1], axis_name=self.axes, perm=pairs)
+        edges = [[out.full(0, self._shape(x, n), x.aval.dtype)] if n else [] for n in lacking]
+        pieces = [*edges[0], *pieces, *edges[1]]
+        buffer = pieces[0] if len(pieces) == 1 else out.call(
+            "concatenate", *pieces, dimension=self.dim)
+        at = plan.offset - start + lacking[0]
+        if plan.step == plan.block:
+            return out.part(buffer, self.dim, at, at + plan.rows)
+        return self._from(buffer, self._affine(plan.step - plan.block, at), plan.rows)
 
     def _from(self, x: Atom, start: Atom, count: int) -> Atom:
         shape = x.aval.shape

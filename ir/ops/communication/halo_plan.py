@@ -44,12 +44,20 @@ class Piece:
 
 
 @immutable
+class Halo:
+    """Rows `start` to `end` (not included) of the blocks at a distance; at 0, of each its own."""
+    distance: int
+    start: int
+    end: int
+
+
+@immutable
 class Exchange:
     """block, step, offset, rows: as above. pieces side by side; received: rows that a device gets.
 
     aligned: the row of its block at which every device begins, None where that differs. direct:
     the exchange of just the rows that are lacking, where permutations move more; () where they do
-    not.
+    not. halos: side by side in place of pieces, the same of every device.
     """
     block: int
     step: int
@@ -59,10 +67,13 @@ class Exchange:
     received: int
     aligned: int | None
     direct: tuple[Wanted, ...] = ()
+    halos: tuple[Halo, ...] = ()
 
     @property
     def exchanges(self) -> int:
         """How many there are."""
+        if self.halos:
+            return sum([halo.distance != 0 for halo in self.halos])
         return 1 if self.direct else sum([len(piece.rounds) for piece in self.pieces])
 
 
@@ -71,7 +82,7 @@ def exchange(devices: int, block: int, step: int, offset: int, rows: int,
              valid: tuple[int, int] | None, permutes: bool = False) -> Exchange | None:
     """The exchange of `devices` blocks of `block` rows; None where nothing is wanted.
 
-    permutes: by permutations, wherever there are such, even if they move more.
+    permutes: by permutations, wherever there are such, even if they move more, as in XLA.
 
     valid: the source rows that matter, first and last + 1; None where they are a ring, the first
     following on the last. Permutations of edges where they move just the rows that are lacking,
@@ -87,6 +98,10 @@ def exchange(devices: int, block: int, step: int, offset: int, rows: int,
     else:
         low, high = max(valid[0], 0), min(valid[1], size)
         pieces = (Run(low, high, 0, low, 1),) if low < high else ()
+    halos = _halos(devices, block, step, offset, rows) if permutes and valid is not None else ()
+    if halos:
+        moved = sum([h.end - h.start for h in halos if h.distance])
+        return Exchange(block, step, offset, rows, (), moved, None, (), halos)
     wanted = Wanted(step, offset, rows, pieces)
     least = lacking(devices, (block,), (wanted,))
     found = _permutations(devices, block, step, offset, rows, valid)
@@ -95,6 +110,30 @@ def exchange(devices: int, block: int, step: int, offset: int, rows: int,
                               or not pieces):
         return found
     return Exchange(block, step, offset, rows, (), least, None, (wanted,))
+
+
+def _halos(devices: int, block: int, step: int, offset: int, rows: int) -> tuple[Halo, ...]:
+    """The rows before, in and behind each block, as many as any device lacks; () where that would
+    be more than twice what each wants. Source: `ExchangeHaloAndGetValidData` and `ExchangeHalo` of
+    XLA's spmd_partitioner_util.cc.
+    """
+    i = np.arange(devices)
+    first = i * step + offset - i * block           # from the beginning of the device's own block
+    last = first + rows
+    if max(-first.min(), last.max() - block) > 2 * rows:
+        return ()
+    low, high = int(first.min()), int(last.max())
+    before, behind = -int(first[1:].min(initial=0)), int(last[:-1].max(initial=block)) - block
+    found = []
+    for k in range(-(-before // block), 0, -1):
+        if -k * block < high:
+            found.append(Halo(-k, block - min(before - block * (k - 1), block),
+                              block - max(-(k - 1) * block - high, 0)))
+    if low < block and high > 0:
+        found.append(Halo(0, max(low, 0), min(high, block)))
+    for k in range(1 + min(max(low - block, 0), max(behind, 0)) // block, -(-behind // block) + 1):
+        found.append(Halo(k, max(low - k * block, 0), min(behind - block * (k - 1), block)))
+    return tuple(found)
 
 
 def _permutations(devices: int, block: int, step: int, offset: int, rows: int,

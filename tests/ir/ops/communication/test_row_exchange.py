@@ -8,7 +8,7 @@ from hypothesis import strategies as draw
 
 from shardtrace.ir.diagnostics.errors import VerificationError
 from shardtrace.ir.op import OPS
-from shardtrace.ir.ops.communication.halo_plan import exchange
+from shardtrace.ir.ops.communication.halo_plan import Halo, exchange
 from shardtrace.ir.ops.communication.row_exchange_plan import (
     Piece,
     Wanted,
@@ -122,8 +122,23 @@ def test_the_op_lists_no_devices():
 
 
 def test_by_permutations_no_more_rows_of_a_block_are_sent_than_are_wanted():
-    # the first has its block and wants 3 rows of the next, the second 2 too; the last wants 7 of
-    # the block before
+    # the first has its block and wants 3 rows of the next, the second 2; the last wants 7 of the
+    # block before
     plan = exchange(8, 65, 64, 0, 68, (0, 516), permutes=True)
-    assert [piece.sent for piece in plan.pieces if piece.rounds] == [7, 3, 2]
-    assert plan.exchanges == 3
+    assert plan.halos == (Halo(-1, 58, 65), Halo(0, 0, 65), Halo(1, 0, 3))
+    assert (plan.exchanges, plan.received) == (2, 10)
+
+
+@pytest.mark.parametrize("step, offset, rows", [
+    (8, 0, 8), (4, 8, 4), (4, 0, 4), (8, -1, 10), (12, -3, 12), (6, 1, 7), (8, 9, 8), (8, -9, 8)])
+def test_rows_between_halos_are_those_of_the_whole(step, offset, rows):
+    devices, block = 4, 8
+    plan = exchange(devices, block, step, offset, rows, (0, 32), permutes=True)
+    if not plan.halos:
+        assert plan.pieces or plan.direct
+        return
+    held = {i: {(i + h.distance) * block + row for h in plan.halos
+                for row in range(h.start, h.end)} for i in range(devices)}
+    for i in range(devices):
+        wanted = range(i * step + offset, i * step + offset + rows)
+        assert held[i].issuperset({row for row in wanted if 0 <= row < devices * block})
