@@ -104,7 +104,8 @@ class LiveRanges:
         """Let results of equation i have the buffers of operands that end there."""
         ends = [u for u in ending if u in self._of and (u, i) not in self._moved]
         for v in made:
-            taken = next((u for u in ends if self._of[u].nbytes == v.aval.local_nbytes), None)
+            taken = min([u for u in ends if self._of[u].nbytes == v.aval.local_nbytes],
+                        key=lambda u: self._of[u].start, default=None)
             if taken is not None:
                 ends.remove(taken)
                 buffer = self._of[v] = self._of[taken]
