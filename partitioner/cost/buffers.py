@@ -97,6 +97,11 @@ def _fuse(out: Buffers, eqns: Sequence[Equation], readers: Mapping[Atom, list[in
     is taken by indices, too.
     """
     within: list[Set[int]] = [{i} for i in range(len(eqns))]    # the kernels that compute it
+    generated = set[Atom | None]()                  # from what, or from what else is
+    for eqn, kind in zip(eqns, out.kinds, strict=True):
+        if kind.generated or kind.rearranged and all([
+                not a.aval.shape or out.of(a) in generated for a in eqn.invars]):
+            generated.update(eqn.outvars)
     for i in reversed(range(len(eqns))):
         eqn, kind = eqns[i], out.kinds[i]
         if not (kind.elementwise or reductions_first and TAKEN in eqn.op.facts):
@@ -106,7 +111,7 @@ def _fuse(out: Buffers, eqns: Sequence[Equation], readers: Mapping[Atom, list[in
             continue
         uses = readers.get(v, [])
         where = {k for j in uses for k in within[j]} if reductions_first else {*uses}
-        if kind.generated and all([out.kinds[j].reads for j in uses]) or (
+        if v in generated and all([out.kinds[j].reads for j in uses]) or (
                 len(where) <= 1 and all([reads[j] for j in uses])):
             out.fused.add(v)
             within[i] = where

@@ -281,3 +281,27 @@ def test_what_a_branch_hands_through_is_copied_before_the_other_runs():
     handed, made = (st.jit(h).lower(*args).compile().memory_analysis().temp_size_in_bytes
                     for h in (f, g))
     assert handed == made + (1 << 20)
+
+
+def temporaries_as_in_xla(f, out, *args):
+    """Of a function over x=2, y=4. args: (shape, spec) each."""
+    mesh = st.sharding.AbstractMesh((2, 4), ("x", "y"))
+    placed = [st.ShapeDtypeStruct(shape, np.float32, sharding=st.NamedSharding(mesh, st.P(*spec)))
+              for shape, spec in args]
+    with st.config.override(shardtrace_objective="xla"):
+        step = st.jit(f, out_shardings=st.NamedSharding(mesh, st.P(*out)))
+        return step.lower(*placed).compile().memory_analysis().temp_size_in_bytes
+
+
+def test_what_is_moved_of_a_generated_value_is_computed_by_each_that_reads_it():
+    """Such as the gradient of a column, which is zero elsewhere."""
+    assert temporaries_as_in_xla(st.grad(lambda x: st.nn.log_softmax(x)[:, 0].mean()), ("x", "y"),
+                                 ((256, 1024), ("x", "y"))) < 128 * 256 * 4
+
+
+def test_of_two_operands_that_end_the_result_takes_the_place_of_the_first():
+    """The second ends earlier then, and a larger value may lie in its place, as in XLA."""
+    assert temporaries_as_in_xla(
+        lambda x, v, w, out: (st.nn.silu(x @ v) * (x @ w)) @ out + x, ("x",),
+        ((2048, 512), ("x",)), ((512, 1792), (None, "y")), ((512, 1792), (None, "y")),
+        ((1792, 512), ("y",))) == 1024 * 512 * 4
