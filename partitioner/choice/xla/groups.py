@@ -79,8 +79,8 @@ class DeviceGroups:
 
     def rest(self, tensors: Sequence[Tensor], sizes: Sizes, group: Tensor) -> Tensor:
         """The axes of each factor where devices share tiles along those of a group."""
-        for way, tensor in zip(self.ways, tensors, strict=False):
-            way.append(({f: self.groups.get(f, axes) for f, axes in tensor.items()}, self.inside))
+        for t in range(len(self.ways)):
+            self.arrive(t, tensors[t])
         self.groups = {**self.groups, **group}
         self.inside = (*self.inside, sum(group.values(), ()))
         taken = {*self.inside[-1]}
@@ -90,6 +90,11 @@ class DeviceGroups:
         found = self.split(inner, {f: n / self.axes.count(group.get(f, ()))
                                    for f, n in sizes.items()})
         return {**found, **group}
+
+    def arrive(self, t: int, tensor: Tensor) -> None:
+        """Bring an operand there, inside of the groups that have been taken off."""
+        self.ways[t].append(({f: self.groups.get(f, axes) for f, axes in tensor.items()},
+                             self.inside))
 
     # -- devices ---------------------------------------------------------------------------------
 

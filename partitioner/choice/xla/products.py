@@ -186,8 +186,12 @@ class ProductGroups(DeviceGroups):
             dropped = self.free[t]
         else:
             return None
-        return self.renumbered({f: () if f in dropped else axes for f, axes in other.items()}, out,
-                               [*group])
+        found = self.renumbered({f: () if f in dropped else axes for f, axes in other.items()}, out,
+                                [*group])
+        parts = self.axes.parted(sum(group.values(), ()), *[counts[f] for f in dropped])
+        if found is not None and parts is not None and is_split(found):
+            self.arrive(t, {**found, **dict(zip(dropped, parts, strict=True))})
+        return found
 
     def by_summed(self, tensors: Sequence[Tensor], sizes: Sizes, strict: bool) -> Tensor | None:
         left, right, out = tensors
@@ -234,9 +238,15 @@ class ProductGroups(DeviceGroups):
             return {f: tuple([a for a in axes if a not in taken]) for f, axes in out.items()}
         for factors in (*self.free, self.batch):
             if self.count(out, factors) == n:
-                inner = {f: () if f in factors else axes for f, axes in out.items()}
-                return self.renumbered(inner, left, [*group]) or self.replicated(
-                    out, left, [*group])
+                inner = self.renumbered({f: () if f in factors else axes for f, axes in out.items()},
+                                        left, [*group])
+                parts = self.axes.parted(sum(group.values(), ()),
+                                         *[self.axes.count(out[f]) for f in factors])
+                if inner is None or parts is None:
+                    return self.replicated(out, left, [*group])
+                self.left.append({f: self.groups.get(f, axes) for f, axes in {
+                    **inner, **dict(zip(factors, parts, strict=True))}.items()})
+                return inner
         return self.replicated(out, left, [*group])
 
     def without_copies(self, tensors: Sequence[Tensor], sizes: Sizes, strict: bool
