@@ -7,11 +7,11 @@ rewrite because independence is a property of the whole program.)
 """
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from ...ir.op import params_key
+from ...ir.ops.communication.collective import SCATTERS
 from ...ir.ops.communication.variadic import EACH, MEMBERS, VARIADIC, joined
 from ...ir.program import Atom, Equation, Program
 from ..cost.prices import Prices
@@ -25,6 +25,8 @@ _MOST = 64
 WINDOW = 500
 """Equations over which exchanges are combined: what reads the first waits for the last."""
 
+
+_SUMS = {op: whole for whole, part in SCATTERS.items() for op in (whole, part)}
 
 Limit = Callable[[Equation], float]
 """The size in bytes up to which an exchange may be joined with others."""
@@ -50,14 +52,16 @@ def combine(program: Program, prices: Prices, parted: bool = False) -> Program:
 
 def combine_as_xla(program: Program) -> Program:
     """The same as XLA's compiler of CPUs does it: all-reduces alone, of any size and however far
-    apart.
+    apart. Those that are cut at once, and are reduce-scatters here, are among them.
     """
-    return _joined(program, _groups_in_order(program, _keys(program, _limit_of_xla)))
-
-
-def _limit_of_xla(eqn: Equation) -> float:
-    collective = eqn.op.collective
-    return math.inf if collective is not None and collective.kind == "all-reduce" else 0.0
+    keys: dict[Equation, tuple] = {}
+    for eqn in program.eqns:
+        collective = eqn.op.collective
+        if eqn.op in _SUMS and collective is not None:
+            (x,) = eqn.invars
+            keys[eqn] = (_SUMS[eqn.op], tuple(collective.axes(eqn.params)), x.aval.dtype,
+                         x.aval.memory_space)
+    return _joined(program, _groups_in_order(program, keys))
 
 
 def _joined(program: Program, groups: dict[Equation, _Group]) -> Program:
@@ -152,55 +156,62 @@ def _with_earlier_ones(made: Iterable[list[_Group]]) -> dict[_Group, _Group]:
 
 
 def _groups_in_order(program: Program, keys: Mapping[Equation, tuple]) -> dict[Equation, _Group]:
-    """The groups of XLA: each exchange with the next ones that do not depend on it.
-
-    Sets of exchanges are integers, a bit for each.
+    """The groups of XLA: each exchange with the next ones of its key, up to one that depends on
+    them. Exchanges come in the order in which the results need them, anew when some are joined;
+    fusion has turned the order of operands round.
     """
     if len({*keys.values()}) == len(keys):
         return {}
-    waits: dict[Atom, int] = {}                     # value to the exchanges on which it depends
-    own: dict[Equation, int] = {}
+    reads: dict[Atom, tuple[Equation, ...]] = {}    # the exchanges that a value comes from
+    below: dict[Equation, tuple[Equation, ...]] = {}
     for eqn in program.eqns:
-        mask = 0
-        for a in eqn.invars:
-            mask |= waits.get(a, 0)
+        found = tuple(dict.fromkeys([e for a in reversed(eqn.invars) for e in reads.get(a, ())]))
         if eqn in keys:
-            own[eqn] = mask
-            mask |= 1 << len(own) - 1
-        if mask:
-            waits.update(dict.fromkeys(eqn.outvars, mask))
-    joint: list[tuple[int, int]] = []               # groups, and on what they depend
+            below[eqn], found = found, (eqn,)
+        if found:
+            reads.update(dict.fromkeys(eqn.outvars, found))
+    roots = tuple(dict.fromkeys([e for a in program.outvars for e in reads.get(a, ())]))
+    joint: dict[Equation, Equation] = {}            # what are members of another's group
+    groups: dict[Equation, _Group] = {}
+    order = _operands_first(roots, below, joint)
+    left = {*order}
+    while left:
+        at = next(k for k, eqn in enumerate(order) if eqn in left)
+        first = order[at]
+        members, before = [first], {first}          # before: what depends on them, too
+        for eqn in order[at + 1:]:
+            if not before.isdisjoint([joint.get(e, e) for e in below[eqn]]):
+                before.add(eqn)
+            if eqn in left and keys[eqn] == keys[first]:
+                if eqn in before or len(members) == _MOST:
+                    break
+                members.append(eqn)
+                before.add(eqn)
+        left.difference_update(members)
+        if len(members) > 1:
+            group = _Group(0)
+            whole = [eqn for eqn in members if eqn.op in SCATTERS]
+            group.size = len(whole)
+            groups.update(dict.fromkeys(whole if len(whole) > 1 else (), group))
+            joint.update(dict.fromkeys(members[1:], first))
+            below[first] = tuple(dict.fromkeys([e for eqn in members for e in below[eqn]]))
+            order = _operands_first(roots, below, joint)
+    return groups
 
-    def all_of(mask: int) -> int:
-        before = -1
-        while mask != before:
-            before = mask
-            for group, rest in joint:
-                if mask & group:
-                    mask |= group | rest
-        return mask
 
-    bits = {eqn: 1 << k for k, eqn in enumerate(own)}
-    found: dict[Equation, _Group] = {}
-    by_key: dict[tuple, list[Equation]] = {}
-    for eqn in own:
-        by_key.setdefault(keys[eqn], []).append(eqn)
-    for first in own:
-        rest = by_key[keys[first]]
-        if first in found:
-            continue
-        group, members, before = _Group(0), 0, 0
-        for eqn in rest[:_MOST]:
-            after = all_of(own[eqn])
-            if not (after & members or (before | after) & bits[eqn]):
-                members |= bits[eqn]
-                before = all_of(before | after)
-                found[eqn] = group
-                group.size += 1
-        by_key[keys[first]] = [eqn for eqn in rest if eqn not in found]
-        if group.size > 1:
-            joint.append((members, before))
-    return {eqn: group for eqn, group in found.items() if group.size > 1}
+def _operands_first(roots: Iterable[Equation], below: Mapping[Equation, Sequence[Equation]],
+                    joint: Mapping[Equation, Equation]) -> list[Equation]:
+    """Exchanges, each after those below it. joint: what members of a group are part of."""
+    found: dict[Equation, None] = {}
+    stack = [*reversed([joint.get(e, e) for e in roots])]
+    while stack:
+        eqn = stack[-1]
+        missing = [e for e in [joint.get(e, e) for e in below[eqn]] if e not in found]
+        if missing and eqn not in found:
+            stack += reversed(missing)
+        else:
+            found[stack.pop()] = None
+    return [*found]
 
 
 class _Group:

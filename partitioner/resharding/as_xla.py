@@ -99,20 +99,18 @@ def _on_the_way(source: ArrayType, target: ArrayType, maker: Equation | None
     if left - pending or target.sharding.spec.reduced or source.sharding.spec.reduced:
         return
     if pending != left:
+        cut = _cut(layout, target.entries, pending) if maker is not None else layout
+        rest = pending.difference(*cut)
+        if rest and cut != layout and maker is not None and is_product(maker) and (
+                rest >= {*mesh.axis_names}.difference(*target.entries)):
+            yield typed(target, mesh, layout, rest)         # copies of the result are summed last
+            yield typed(target, mesh, cut, rest)
+            layout, pending = cut, rest
         sums = [] if maker is None or maker.op.subprograms or not left.isdisjoint(pending) else [
             axes for axes in _summed(maker) if pending.issuperset(axes)]
-        copies = {*mesh.axis_names}.difference(*target.entries)     # of the result: summed last
-        for axes in [*map(frozenset, sums[:-1]), frozenset()]:      # in the end what is left
-            cut = _cut(layout, target.entries, axes or pending) if maker is not None else layout
-            rest = pending - axes if axes else pending.difference(*cut)
-            is_cut = (maker is not None and cut != layout and is_product(maker)
-                      and bool(rest) and rest >= copies)
-            if axes or is_cut:
-                yield typed(target, mesh, layout, rest)
-                pending = rest
-            if is_cut:
-                yield typed(target, mesh, cut, rest)
-                layout = cut
+        for axes in sums[:-1]:
+            pending = pending - {*axes}
+            yield typed(target, mesh, layout, pending)
         if layout == target.entries:
             return
         yield typed(target, mesh, layout, left)

@@ -23,7 +23,6 @@ OTHERWISE = {
     "associative scan", "linear recurrence",
     "mlp step, fsdp, activations left free", "block gradient, sequence parallel",
     "mixture of experts, top 1, gradient",
-    "examples/transformer_scan.py",
     "two layers' step, sequence x tensor", "recomputed scan of layers, fsdp, small",
     "next-token loss, sequence split, gradient",
     "next-token loss, batch x sequence, gradient of a table", "a class token before split tokens",

@@ -218,6 +218,40 @@ def test_weights_are_gathered_one_by_one_and_sums_joined() -> None:
     assert found == ["all-reduce x"]
 
 
+@pytest.mark.parametrize("turned, found", [
+    (False, ["all-reduce x", "all-reduce y", "reduce-scatter y", "all-reduce x"]),
+    (True, ["reduce-scatter y", "all-reduce x", "all-reduce y"])])
+def test_sums_are_joined_in_the_order_in_which_results_need_them(turned: bool, found: list[str]
+                                                                 ) -> None:
+    """One gradient is cut along y, which XLA sums over first, with what is a reduce-scatter: the
+    first to be needed makes the other wait for it, or not (JAX 0.10.2).
+    """
+    def f(a: Any, b: Any, x: Any) -> Any:
+        grads = st.grad(lambda p: (jnp.tanh(x @ p[0]) @ p[1]).mean())((a, b))
+        return grads[::-1] if turned else grads
+    mesh = mesh_of(GRID)
+    specs = [P("y"), P()]
+    args = [st.ShapeDtypeStruct(shape, "float32", sharding=NamedSharding(mesh, spec))
+            for shape, spec in (((64, 128), P()), ((128, 64), P()), ((16, 128, 64), P("y", "x")))]
+    compiled = st.jit(f, compiler_options=XLA, out_shardings=tuple(
+        [NamedSharding(mesh, spec) for spec in (specs[::-1] if turned else specs)])
+        ).lower(*args).compile()
+    assert [f"{r.kind} {','.join(r.mesh_axes)}" for r in compiled.collectives()] == found
+
+
+@pytest.mark.parametrize("f, args, out, found", [
+    (jnp.matmul, [((64, 16, 256), P(None, ("y", "x"), "z")), ((256, 256), P("x", ("z", "y")))],
+     P(None, ("y", "x"), "z"),
+     ["collective-permute x,y,z", "all-gather y,x", "reduce-scatter z"]),
+    (lambda a, b: jnp.einsum("abc,abd->cd", a, b),
+     [((64, 128, 128), P(("z", "y"))), ((64, 128, 256), P(("z", "y"), None, "x"))],
+     P(("z", "x"), "y"), ["reduce-scatter z,y", "collective-permute x,y"])])
+def test_tiles_of_a_product_are_on_the_devices_of_its_groups_when_these_gather_or_sum(
+        f: Any, args: Any, out: P, found: list[str]) -> None:
+    """In the order of the groups' axes (JAX 0.10.2)."""
+    assert plan(f, {"x": 2, "y": 2, "z": 2}, *args, out=out) == found
+
+
 @pytest.mark.parametrize("source, target, way", [
     ((("x",), ()), ((), ("x", "y")), [(("x",), ("y",)), ((), ("y", "x")), ((), ("x", "y"))]),
     ((("x",), ("y",)), (("y",), ("x",)),

@@ -238,8 +238,7 @@ class ProductGroups(DeviceGroups):
             return {f: tuple([a for a in axes if a not in taken]) for f, axes in out.items()}
         for factors in (*self.free, self.batch):
             if self.count(out, factors) == n:
-                inner = self.renumbered({f: () if f in factors else axes for f, axes in out.items()},
-                                        left, [*group])
+                inner = self.renumbered({**out, **dict.fromkeys(factors, ())}, left, [*group])
                 parts = self.axes.parted(sum(group.values(), ()),
                                          *[self.axes.count(out[f]) for f in factors])
                 if inner is None or parts is None:
