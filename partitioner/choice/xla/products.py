@@ -28,8 +28,8 @@ class ProductGroups(DeviceGroups):
     def split(self, tensors: Sequence[Tensor], sizes: Sizes) -> Tensor:
         """The axes of each factor for the devices of a group."""
         for strict in (True, False):
-            for case in (self.at_once, self.by_batch, self.by_free, self.by_summed,
-                         self.without_copies, self.as_result):
+            for case in (self.at_once, self.as_result, self.by_batch, self.by_free, self.by_summed,
+                         self.without_copies):
                 found = case(tensors, sizes, strict)
                 if found is not None:
                     return found
@@ -53,7 +53,8 @@ class ProductGroups(DeviceGroups):
         for one, other in ((left, right), (left, out), (right, out)):
             if full(one, self.batch) and those(one, self.batch) == those(other, self.batch):
                 return those(one, self.batch)
-        if full(left, self.summed) and full(right, self.summed):
+        if full(left, self.summed) and full(right, self.summed) and (
+                not is_split(out) or those(left, self.summed) == those(right, self.summed)):
             fewer = self.elements(left, sizes, False) < self.elements(right, sizes, False)
             return those(right if fewer else left, self.summed)
         for one, factors in zip((left, right), self.free, strict=True):
@@ -65,7 +66,7 @@ class ProductGroups(DeviceGroups):
         """All devices along factors of the result, or along summed ones if it is whole."""
         left, right, out = tensors
         n = math.prod(map(self.axes.count, left.values()))
-        if out[COPIES] and is_split(out):
+        if strict or out[COPIES] and is_split(out):
             return None
         for factors in (self.batch, *self.free):
             if self.count(out, factors) == n:

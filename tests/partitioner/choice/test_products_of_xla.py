@@ -91,3 +91,12 @@ def test_operands_take_the_way_of_the_groups(axes: dict[str, int], text: str, sh
                                              specs: list[P], out: P, found: list[str]) -> None:
     """What a group lacks is gathered before the devices of the group cut it."""
     assert exchanges(axes, text, shapes, specs, out) == found
+
+
+@pytest.mark.parametrize("out, found", [
+    (P("x"), ["all-gather x", "all-to-all x"]), (P(None, "x"), ["all-gather x", "all-to-all x"]),
+    (P(), ["all-reduce x", "all-to-all x"])])
+def test_sums_over_dimensions_of_which_each_operand_has_another_split_are_left_to_a_whole_result(
+        out: P, found: list[str]) -> None:
+    shapes = ((64, 64, 64), (64, 64, 64))
+    assert exchanges(LINE, "abc,abd->cd", shapes, [P("x"), P(None, "x")], out) == found
