@@ -18,6 +18,7 @@ from ...ir.types import ArrayType
 from ..propagation.resolved_types import frozen_mesh, typed
 from ..redistribution.moves import emit_moves
 from ..redistribution.redistribute import plan
+from ..redistribution.steps_of_xla import with_copies_of_xla
 from ..regions import has_region
 from .builder import Lowering, Special, local_mesh, local_type
 from .callbacks import localize_callback
@@ -98,8 +99,11 @@ def _localize_reshard(out: Lowering, eqn: Equation) -> None:
     source, target = operand.aval, result.aval
     steps = plan(target.mesh, source.shape, source.entries, target.entries,
                  source.sharding.spec.unreduced, target.sharding.spec.unreduced)
-    count = len(out.eqns)
-    moved = emit_moves(out, out.atom(operand), steps.moves)
+    count, moves = len(out.eqns), steps.moves
+    if out.as_xla:
+        moves = with_copies_of_xla(target.mesh, source.entries, target.entries, moves,
+                                   eqn.params.get("inside", ()))
+    moved = emit_moves(out, out.atom(operand), moves)
     if len(out.eqns) > count and isinstance(moved, Var):
         moved.name = result.name
     out.env[result] = moved

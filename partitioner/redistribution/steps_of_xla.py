@@ -25,6 +25,7 @@ from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.retiling import merged_axes
 from ...ir.support.caches import cached
 from ...ir.types import Entries
+from .effects import Move
 from .prime_axes import Axes, PrimeAxes
 
 # by dimension the axes of its tiles, then those of copies
@@ -43,6 +44,26 @@ def steps(mesh: AbstractMesh, source: Entries, target: Entries) -> tuple[Entries
             found.append(entries)
             now = entries
     return (*found[:-1], target) if now != source else ()
+
+
+def with_copies_of_xla(mesh: AbstractMesh, source: Entries, target: Entries, moves: Sequence[Move],
+                       inside: Axes) -> Sequence[Move]:
+    """The moves between two layouts with equal tiles, between the devices that XLA pairs.
+
+    It numbers devices by their tile, those with copies of one by their place in the mesh, and each
+    sends to the one of its own number: also along axes of copies. inside: the axes of groups of
+    devices that exchange among themselves.
+    """
+    own = Steps(mesh)
+    now, end = own.tiles(source), own.tiles(target)
+    if [move.kind for move in moves] != ["retile"] or own.counts(now) != own.counts(end):
+        return moves
+    stay = {*own.primes(inside)}
+    pairs = zip(*[[a for a in tiles[-1] if a not in stay] for tiles in (now, end)], strict=False)
+    known = {*own.primes(moves[0].axes)}
+    more = {a for pair in pairs if pair[0] != pair[1] for a in pair} - known
+    axes = {*moves[0].axes, *own.merged(tuple([a for a in own.all if a in more]))}
+    return [moves[0]._replace(axes=mesh.sort_axes(axes))]
 
 
 class Steps(PrimeAxes):

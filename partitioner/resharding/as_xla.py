@@ -87,7 +87,7 @@ def _steps_of(eqn: Equation, maker: Equation | None) -> Iterator[Equation]:
     for aval in types:
         after = result if aval is target else Var(aval)
         yield eqn.replace(invars=(now,), outvars=(after,),
-                          params={"dst_sharding": aval.sharding})
+                          params={**eqn.params, "dst_sharding": aval.sharding})
         now = after
 
 

@@ -291,7 +291,9 @@ class _Chooser:
             if form(now.aval) != then and key not in self.inside:
                 move = reshard_equation(now, self.laid_out(now.aval, *then), planned.eqn.location,
                                         self.reasons.placeholder(planned, i, now))
-                self.eqns.append(move)
+                groups = sum(inside, ())                                        # type: ignore
+                self.eqns.append(move.replace(params={**move.params, "inside": groups})
+                                 if groups else move)
                 (self.inside[key],) = move.outvars
             now = self.inside.get(key, now)
         return now

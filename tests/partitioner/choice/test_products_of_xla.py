@@ -100,3 +100,14 @@ def test_sums_over_dimensions_of_which_each_operand_has_another_split_are_left_t
         out: P, found: list[str]) -> None:
     shapes = ((64, 64, 64), (64, 64, 64))
     assert exchanges(LINE, "abc,abd->cd", shapes, [P("x"), P(None, "x")], out) == found
+
+
+@pytest.mark.parametrize("shapes, specs, out, found", [
+    (((256, 256), (256, 256)), [P(("x", "y")), P(None, "x")], P(("x", "y")),
+     ["all-gather z", "collective-permute x,y,z"]),
+    (((64, 32), (32, 256)), [P(None, ("y", "z")), P("z", "y")], P(None, "y"),
+     ["all-gather y", "all-reduce z", "collective-permute x,y,z", "collective-permute x,z"])])
+def test_tiles_come_from_the_copy_that_has_their_number_in_the_group(
+        shapes: Any, specs: list[P], out: P, found: list[str]) -> None:
+    """Of the last case the second permutation is inside of groups along y, where y stays."""
+    assert exchanges(CUBE, ROWS, shapes, specs, out) == found
