@@ -76,7 +76,7 @@ def explicit_sharding(sharding: Any, api_name: str, check_mesh: bool = True
 
 # -- reshard --------------------------------------------------------------------------------------
 
-def _reshard_infer(x: ArrayType, *, dst_sharding: NamedSharding, inside: tuple[str, ...] = ()
+def _reshard_infer(x: ArrayType, *, dst_sharding: NamedSharding, **inside: tuple[str, ...]
                    ) -> ArrayType:
     if not isinstance(dst_sharding, NamedSharding) or dst_sharding.mesh is empty_abstract_mesh:
         raise ValueError("Reshard should only be used with out_shardings which are non-None and "
@@ -84,8 +84,7 @@ def _reshard_infer(x: ArrayType, *, dst_sharding: NamedSharding, inside: tuple[s
     return x.update(sharding=dst_sharding)
 
 
-def _reshard_transpose(ct: Any, x: Any, *, dst_sharding: NamedSharding,
-                       inside: tuple[str, ...] = ()) -> list[Any]:
+def _reshard_transpose(ct: Any, x: Any, *, dst_sharding: NamedSharding) -> list[Any]:
     back = x.aval.sharding
     if back.mesh.empty:      # a value that knew of no mesh: its cotangent is whole on this one
         back = dst_sharding.update(spec=spec_from_entries(((),) * x.aval.ndim))
@@ -102,8 +101,8 @@ def _no_samples() -> list[Sample]:
 
 
 reshard_p = defop(
-    "reshard", doc="The same value, laid out as `dst_sharding` says. inside: axes of groups of devices "
-    "that exchange among themselves, written by the partitioner alone.",
+    "reshard", doc="The same value, laid out as `dst_sharding` says. The partitioner says of some "
+    "`inside` of which groups of devices, by their axes, they happen.",
     infer=_reshard_infer, rule="... -> ...", explicit="follow", pending="carry",
     linear=[(0,)], jvp="linear", transpose=_reshard_transpose,
     evaluate=_identity, arithmetic=False, facts=(IDENTITY, LAYOUT),
