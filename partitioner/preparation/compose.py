@@ -83,6 +83,25 @@ def _in_two_steps(m: Match) -> Atom | None:
                   limit_indices=tuple([b for _, b in then]), strides=None)
 
 
+def _of_piece(m: Match) -> Atom | None:
+    """A slice of which all is of one piece."""
+    low = 0
+    for atom in m.operands:
+        start, limit = m.starts[m.d] - low, m.limits[m.d] - low
+        if 0 <= start < limit <= atom.aval.shape[m.d] and (
+                atom.aval.weak_type == m.eqn.outvars[0].aval.weak_type):
+            return m.emit(slice_p, atom, strides=m.strides,
+                          start_indices=(*m.starts[:m.d], start, *m.starts[m.d + 1:]),
+                          limit_indices=(*m.limits[:m.d], limit, *m.limits[m.d + 1:]))
+        low += atom.aval.shape[m.d]
+    return None
+
+
+OF_PIECE = Rewrite("slice-of-piece", """
+    whole = concatenate *operands {dimension=d}
+    out = slice whole {start_indices=starts, limit_indices=limits, strides}
+    """, _of_piece, where=_takes_all_between, why="JAX's compiler does so before XLA sees it")
+
 COMPOSE = (
     Rewrite("slice-of-padding", """
         whole = pad x fill {padding_config=config}

@@ -21,7 +21,7 @@ from ...ir.program import Atom, Literal, Program
 from ...ir.rewriting.inside import inside
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ...ir.types import array_type
-from .compose import COMPOSE
+from .compose import COMPOSE, OF_PIECE
 from .fills import FILL_APART
 from .row_numbers import ROWS_BY_NUMBER
 from .separate import SEPARATE
@@ -176,7 +176,8 @@ _MOVED = (
             why="rows further on over a value are split as they were"),
 )
 
-ARRANGE_AS_XLA = Rewrites(*_MOVED, FILL_APART, also_drops=(slice_p, broadcast_in_dim_p))
+ARRANGE_AS_XLA = Rewrites(OF_PIECE, *_MOVED, FILL_APART,
+                          also_drops=(slice_p, broadcast_in_dim_p, concatenate_p))
 
 ARRANGE = Rewrites(
     *COMPOSE, *SEPARATE, *_MOVED,
