@@ -28,7 +28,7 @@ OTHERWISE = {
     "next-token loss, batch x sequence, gradient of a table", "a class token before split tokens",
     "a class token before split tokens, gradient", "attention of a class token",
     "uneven pieces side by side", "uneven pieces, times a matrix",
-    "two convolutions without padding, rows and batch split", "convolution in time with stride 2",
+    "split a fused projection in 3", "convolution in time with stride 2",
     "order of a slice", "queries of the rows before", "fixed boundary by iteration, rows split",
 }
 
