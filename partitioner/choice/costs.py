@@ -272,7 +272,6 @@ def sum_cost(price: PriceOf, mesh: AbstractMesh, shape: Shape, itemsize: int, so
                 cut[d] = want
                 placed = placed.union(want)
     summed: Axes = ()
-    scattered: Axes = ()
     homes = {a: d for d, axes in enumerate(wanted) for a in axes}
     waiting: Sequence[str] = [a for a in finish if a not in placed]
     if len(waiting) > 1:
@@ -285,14 +284,15 @@ def sum_cost(price: PriceOf, mesh: AbstractMesh, shape: Shape, itemsize: int, so
                 break
         else:
             summed += (a,)
-    scattered = tuple([a for a in finish if a not in summed])
-    if len(scattered) > 1:
-        scattered = mesh.sort_axes(scattered)
     reached = tuple(cut)
     local = block_elements(mesh, shape, reached) * itemsize
     cost = 0 if reached == wanted else moved((reached, target[1]), target)
-    if scattered:
-        cost += price("reduce-scatter", scattered).of(local * parts_of(mesh, scattered))
+    block = local * parts_of(mesh, tuple(finish.difference(summed)))
+    for axes in cut:                        # onto each dimension in an exchange of its own
+        scattered = finish.intersection(axes)
+        if scattered:
+            cost += price("reduce-scatter", mesh.sort_axes(scattered)).of(block)
+            block //= parts_of(mesh, tuple(scattered))
     if summed:
         cost += price("all-reduce", summed).of(local)
     if cost and have == wanted:                 # of few bytes one sum takes less than two steps

@@ -184,3 +184,15 @@ def test_a_plan_does_not_depend_on_the_programs_before_it():
         struct(mesh, (512, 8192), None, "data", dtype=f32))
     again = st.explain(st.jit(clipped))(*args)
     assert (again.time, again.received_bytes) == (first.time, first.received_bytes)
+
+
+def test_a_sum_that_two_dimensions_take_is_two_exchanges():
+    """Rows at an index are a sum over both axes; one gather of all rows takes less on this torus
+    than a reduce-scatter over dp and an all-reduce over tp, which cannot be one exchange.
+    """
+    out = NamedSharding(M24, P(None, "dp"))
+    rows = st.jit(lambda x, i: lax.dynamic_slice_in_dim(x, i, 4, 1), out_shardings=out)
+    found = st.explain(rows, "v5p")(
+        struct(M24, (64, 8, 512), None, ("tp", "dp"), dtype=np.float32),
+        st.ShapeDtypeStruct((), np.int32))
+    assert kinds(found) == ["all-gather"]
