@@ -34,6 +34,7 @@ from typing import Any
 
 import partition_control  # noqa: F401 - adds its programs
 import partition_layers  # noqa: F401
+import partition_methods  # noqa: F401
 import partition_models  # noqa: F401
 import partition_uneven  # noqa: F401
 from hlo import DEVICES, Exchange, xla_program

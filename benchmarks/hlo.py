@@ -167,7 +167,8 @@ def _walk(bodies: dict[str, list[_Instruction]], name: str, mesh: dict[str, int]
             size = _bytes(i.result) + sum(_bytes(results.get(o, "")) for o in i.operands)
             fused = _called(bodies, i)
             flops = sum(_product_flops(j, fused) for j in fused) or _product_flops(i, lines)
-            found.repeated += (flops + _element_flops(fused or [i], results)) * (times - 1)
+            found.repeated += (times - 1) * (
+                flops + _element_flops(bodies, fused or [i], results))
             if flops:
                 found.products[flops, size] += times
 
@@ -178,12 +179,20 @@ def _called(bodies: dict[str, list[_Instruction]], i: _Instruction) -> list[_Ins
     return bodies.get(match[1], []) if match and i.kind == "fusion" else []
 
 
-def _element_flops(lines: list[_Instruction], results: dict[str, str]) -> int:
+def _element_flops(bodies: dict[str, list[_Instruction]], lines: list[_Instruction],
+                   results: dict[str, str]) -> int:
     """Operations of elementwise work and reductions. results: types of operands from outside."""
     results = results | {i.name: i.result for i in lines}
     made = sum(math.prod(_dims(i.result)) for i in lines if i.kind in _ELEMENTWISE)
-    return made + sum(math.prod(_dims(results[i.operands[0]])) - math.prod(_dims(i.result))
+    return made + sum(_steps(bodies, i) * (math.prod(_dims(results[i.operands[0]]))
+                                           - math.prod(_dims(i.result)))
                       for i in lines if i.kind == "reduce")
+
+
+def _steps(bodies: dict[str, list[_Instruction]], i: _Instruction) -> int:
+    """Operations by which a reduction takes in one element: of a position, nine."""
+    match = re.search(r"to_apply=%?([\w.\-]+)", i.text)
+    return sum(j.kind not in ("parameter", "tuple") for j in bodies[match[1]]) if match else 1
 
 
 def _product_flops(i: _Instruction, lines: list[_Instruction]) -> int:
