@@ -30,7 +30,7 @@ OTHERWISE = {
     "uneven pieces side by side", "uneven pieces, times a matrix",
     "split a fused projection in 3", "convolution in time with stride 2",
     "order of a slice", "queries of the rows before", "fixed boundary by iteration, rows split",
-    "tied embedding, gradient", "chain of labels, time split, gradient",
+    "chain of labels, time split, gradient",
 }
 
 
