@@ -29,6 +29,7 @@ from .model import Model
 
 HEAVY = 1.3                  # times the limit of memory
 BEHIND = 1.1               # times the time of the best: what takes longer at first is not it
+COMPARED = 4               # partitions that a comparison of several counts for
 
 Specs = tuple[PartitionSpec | None, ...]
 
@@ -73,7 +74,7 @@ class Trials:
         self.objective, self.topology, self.limit = objective, topology, objective.memory_limit
         self.made = {place: (v, eqn) for place, v, eqn in places(program)}
         self.found: dict[Plan, Trial | None] = {}
-        self.made_so_far = 0                 # partitions; a comparison of several counts three
+        self.made_so_far = 0                 # partitions
         self.brought: set[Plan] = set()
         self._best = math.inf                # seconds of the best that fits
 
@@ -110,12 +111,12 @@ class Trials:
         return location
 
     def _trial(self, plan: Plan) -> Trial | None:
-        rough = self._partitioned(plan, 0, False)
-        if rough is not None and rough.time > BEHIND * self._best:
-            return Trial(plan, rough, not self.limit or rough.peak_bytes <= self.limit)
-        first = self._partitioned(plan, 0)
-        return None if first is None else Trial(
-            plan, first, not self.limit or first.peak_bytes <= self.limit)
+        found = self._partitioned(plan, 0, compared=BEHIND * self._best)
+        if found is None:
+            self.made_so_far += 1
+            return None
+        self.made_so_far += 1 if found.time > BEHIND * self._best else COMPARED
+        return Trial(plan, found, not self.limit or found.peak_bytes <= self.limit)
 
     def within(self, trial: Trial) -> Trial:
         """A trial that does not fit, with collectives by which it does, if there are such. (A plan
@@ -124,6 +125,7 @@ class Trials:
         if trial.plan in self.brought or trial.figures.peak_bytes > HEAVY * self.limit:
             return trial
         self.brought.add(trial.plan)
+        self.made_so_far += COMPARED
         found = self._partitioned(trial.plan, self.limit)
         if found is not None:
             trial = self.found[trial.plan] = Trial(trial.plan, found, True, True)
@@ -132,17 +134,17 @@ class Trials:
 
     def lightest(self, trial: Trial) -> Trial:
         """A trial that does not fit, with the collectives that hold least."""
+        self.made_so_far += COMPARED
         found = self._partitioned(trial.plan, 0, objective="memory")
         return trial if found is None or found.peak_bytes >= trial.figures.peak_bytes else (
             trial._replace(figures=found))
 
-    def _partitioned(self, plan: Plan, limit: int, compared: bool = True, objective: str = ""
+    def _partitioned(self, plan: Plan, limit: int, compared: float = math.inf, objective: str = ""
                      ) -> Figures | None:
-        self.made_so_far += 3 if compared else 1
         changes = self.changes(plan)
         program = edited(self.program, changes, self.mesh) if changes else self.program
         options = Options(True, False, objective or self.objective.name, self.objective.hardware,
-                          limit, math.inf if compared else 0.0)
+                          limit, compared, draft=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
