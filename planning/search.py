@@ -231,34 +231,35 @@ class Search:
         over.
         """
         starts = sorted([self.found[p] for p in self.choices if p in self.found], key=merit)
-        done: set[tuple[int, ...]] = set()
+        done: set[tuple[float, ...]] = set()
         behind = 0
         for start in starts:
             if behind == PATIENCE or self.left <= spared:
                 break
-            if self.choices[start.plan][0] not in done:
+            if _what_runs(start) not in done:
                 top = min(map(merit, self.found.values()))
-                behind += not self.climb(start, merit, done, spared) < top
+                behind += not merit(self.climb(start, merit, done, spared)) < top
 
-    def climb(self, best: Trial, merit: Callable[[Trial], Any], done: set[tuple[int, ...]],
-              spared: int) -> Any:
-        """Try each layout of arguments that promises most, and keep what is better. Returns the
-        merit of the best.
+    def climb(self, best: Trial, merit: Callable[[Trial], Any], done: set[tuple[float, ...]],
+              spared: int) -> Trial:
+        """Try each layout of arguments that promises most, and keep what is better, over and over
+        while that leads to what runs otherwise than all that are done. Returns the best.
         """
-        own, form = self.choices[best.plan]
-        done.add(own)
-        for g, n in self.moves(own, best):
-            if self.left <= spared:
-                break
-            other = descend(self.model, [*own[:g], n, *own[g + 1:]], self.arguments)
-            for each in dict.fromkeys((form, 2, 0)):
-                found = self.try_choice(other, (each,))
-                if found is not None and merit(found) < merit(best):
-                    best = found
-                    own, form = self.choices[best.plan]
-                elif found is None or found.figures.time > ASIDE * best.figures.time:
+        while self.left > spared and _what_runs(best) not in done:
+            done.add(_what_runs(best))
+            own, form = self.choices[best.plan]
+            for g, n in self.moves(own, best):
+                if self.left <= spared:
                     break
-        return merit(best)
+                other = descend(self.model, [*own[:g], n, *own[g + 1:]], self.arguments)
+                for each in dict.fromkeys((form, 2, 0)):
+                    found = self.try_choice(other, (each,))
+                    if found is not None and merit(found) < merit(best):
+                        best = found
+                        own, form = self.choices[best.plan]
+                    elif found is None or found.figures.time > ASIDE * best.figures.time:
+                        break
+        return best
 
     def merit(self, trial: Trial) -> float:
         """The time of a plan, more of it for what is above the limit of memory."""
@@ -317,3 +318,9 @@ class Search:
                     best = trial
             size //= 2
         return best
+
+
+def _what_runs(trial: Trial) -> tuple[float, ...]:
+    """What two plans have in common of which the same programs come."""
+    f = trial.figures
+    return f.time, f.peak_bytes, f.received_bytes
