@@ -31,9 +31,9 @@ from .named import named_plans
 from .roles import Roles
 from .solve import descend, solve
 from .states import states_of, with_split_states
-from .trials import Plan, Realised, Trial, Trials
+from .trials import Plan, Realised, Trial, Trials, what_runs
 
-EFFORT = 200_000           # equations that are partitioned in all trials together
+EFFORT = 150_000           # equations that are partitioned in all trials together
 EACH = 150                 # that any trial counts besides those of the program
 FEWEST, LEAST = 128, 64    # partitions, of a program of so many equations at most, and of any
 LONGEST, MOST = 128_000, 400
@@ -45,8 +45,10 @@ FEW = 4                    # plans that hold least, of which the lightest collec
 STATED = 3                 # plans with names of which states are split further
 SAME = 1.001               # a time is as good as one that is less by this factor
 ASIDE = 1.05               # times the time of the best, from which on a choice is tried in one way
+PROMISING = 1.3            # times the time of the best: what takes longer is not changed
 PATIENCE = 3               # plans in a row whose changes lead to nothing better
-EXCESS = 8                 # power to which what is above the limit of memory counts
+EXCESS, OUTSET = 8, 2      # powers to which what is above the limit of memory counts in a climb,
+                           # and where it begins
 
 
 class Rival(NamedTuple):
@@ -137,7 +139,7 @@ class Search:
         if self.best.plan in self.choices:
             self.try_choice(self.choices[self.best.plan][0])
         rivals = self.split_states(rivals)
-        best = self.fewer(self.best)
+        best = self.fewer(self.judged())
         if not best.fits:
             best = min([self.trials.lightest(t) for t in self.lightest], key=lambda t: t.rank)
         bound = None if answer is None else answer.bound / 10 ** 18
@@ -146,6 +148,18 @@ class Search:
     @property
     def best(self) -> Trial:
         return min(self.found.values(), key=lambda t: t.rank)
+
+    def judged(self) -> Trial:
+        """The best, by figures of its own and not of a plan like it."""
+        self.trials.alike.clear()
+        best = self.best
+        for _ in range(FEW):
+            own = None if best.limited else self.trials.again(best.plan)
+            self.found[best.plan] = own or best
+            if self.best.plan == best.plan:
+                break
+            best = self.best
+        return self.best
 
     @property
     def binds(self) -> bool:
@@ -226,17 +240,22 @@ class Search:
         return True
 
     def better(self, merit: Callable[[Trial], Any], spared: int = 0) -> None:
-        """Climb from the best plan, and then from others that were known before, the best first,
-        until some in a row lead to none that is better than all. spared: partitions that are left
-        over.
+        """Climb from the best plan, and then from others that were known before, the best first, in
+        turn by merit and by time where a limit of memory is, until some in a row lead to none that
+        is better than all. spared: partitions that are left over.
         """
-        starts = sorted([self.found[p] for p in self.choices if p in self.found], key=merit)
+        known = [self.found[p] for p in self.choices if p in self.found]
+        orders = []
+        for key in (self.merit, functools.partial(self.merit, excess=OUTSET)):
+            most = PROMISING * min(map(key, known))
+            orders.append(sorted([t for t in known if key(t) <= most], key=key))
+        starts = [t for pair in itertools.zip_longest(*orders) for t in pair if t is not None]
         done: set[tuple[float, ...]] = set()
         behind = 0
         for start in starts:
             if behind == PATIENCE or self.left <= spared:
                 break
-            if _what_runs(start) not in done:
+            if what_runs(start.figures) not in done:
                 top = min(map(merit, self.found.values()))
                 behind += not merit(self.climb(start, merit, done, spared)) < top
 
@@ -245,14 +264,15 @@ class Search:
         """Try each layout of arguments that promises most, and keep what is better, over and over
         while that leads to what runs otherwise than all that are done. Returns the best.
         """
-        while self.left > spared and _what_runs(best) not in done:
-            done.add(_what_runs(best))
+        while self.left > spared and what_runs(best.figures) not in done:
+            done.add(what_runs(best.figures))
             own, form = self.choices[best.plan]
+            near = [each for each in dict.fromkeys((form, 2, 0)) if self.near(own, each, best)]
             for g, n in self.moves(own, best):
                 if self.left <= spared:
                     break
                 other = descend(self.model, [*own[:g], n, *own[g + 1:]], self.arguments)
-                for each in dict.fromkeys((form, 2, 0)):
+                for each in dict.fromkeys((form, *near)):
                     found = self.try_choice(other, (each,))
                     if found is not None and merit(found) < merit(best):
                         best = found
@@ -261,13 +281,18 @@ class Search:
                         break
         return best
 
-    def merit(self, trial: Trial) -> float:
-        """The time of a plan, more of it for what is above the limit of memory."""
-        return self.weighed(trial.figures.time, trial.figures.peak_bytes)
+    def near(self, own: Sequence[int], form: int, best: Trial) -> bool:
+        """Does a choice in another form take about as much time as the best?"""
+        found = self.try_choice(own, (form,))
+        return found is not None and found.figures.time <= ASIDE * best.figures.time
 
-    def weighed(self, time: float, peak: float) -> float:
+    def merit(self, trial: Trial, excess: int = EXCESS) -> float:
+        """The time of a plan, more of it for what is above the limit of memory."""
+        return self.weighed(trial.figures.time, trial.figures.peak_bytes, excess)
+
+    def weighed(self, time: float, peak: float, excess: int = EXCESS) -> float:
         limit = self.trials.limit
-        return time * max(1.0, peak / limit) ** EXCESS if limit else time
+        return time * max(1.0, peak / limit) ** excess if limit else time
 
     def moves(self, own: Sequence[int], best: Trial) -> list[tuple[int, int]]:
         """Other layouts of arguments, the most promising two of each and overall first."""
@@ -318,9 +343,3 @@ class Search:
                     best = trial
             size //= 2
         return best
-
-
-def _what_runs(trial: Trial) -> tuple[float, ...]:
-    """What two plans have in common of which the same programs come."""
-    f = trial.figures
-    return f.time, f.peak_bytes, f.received_bytes

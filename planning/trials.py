@@ -4,7 +4,8 @@ A plan says how arguments and results are laid out, and which values inside are 
 It is partitioned like any program, and its figures are those that `explain` prints: the time of a
 step, computation and collectives overlapped, and what a device holds at its peak. A partition is
 the best of several (partitioner/plans.py). The first of them alone, which takes a quarter of that,
-is nearly always that one: what is far behind with it is judged by it.
+is nearly always that one: what is far behind with it is judged by it. Plans of which that has the
+same figures (a weight is split along one dimension or another) are taken to be alike.
 """
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from .model import Model
 
 HEAVY = 1.3                  # times the limit of memory
 BEHIND = 1.1               # times the time of the best: what takes longer at first is not it
-COMPARED = 4               # partitions that a comparison of several counts for
+COMPARED = 3               # partitions that a comparison of several counts for
 
 Specs = tuple[PartitionSpec | None, ...]
 
@@ -75,6 +76,7 @@ class Trials:
         self.made = {place: (v, eqn) for place, v, eqn in places(program)}
         self.found: dict[Plan, Trial | None] = {}
         self.made_so_far = 0                 # partitions
+        self.alike: dict[tuple[float, ...], Figures] = {}      # by those of the first partition
         self.brought: set[Plan] = set()
         self._best = math.inf                # seconds of the best that fits
 
@@ -85,6 +87,11 @@ class Trials:
             if found is not None and found.fits:
                 self._best = min(self._best, found.figures.time)
         return self.found[plan]
+
+    def again(self, plan: Plan) -> Trial | None:
+        """The same, found anew."""
+        self.found.pop(plan, None)
+        return self.trial(plan)
 
     def best(self, plans: Iterable[Plan]) -> Trial | None:
         """The best of some plans."""
@@ -111,11 +118,16 @@ class Trials:
         return location
 
     def _trial(self, plan: Plan) -> Trial | None:
-        found = self._partitioned(plan, 0, compared=BEHIND * self._best)
+        self.made_so_far += 1
+        found = self._partitioned(plan, 0, 0.0)
         if found is None:
-            self.made_so_far += 1
             return None
-        self.made_so_far += 1 if found.time > BEHIND * self._best else COMPARED
+        if found.time <= BEHIND * self._best:
+            key = what_runs(found)
+            if key not in self.alike:
+                self.made_so_far += COMPARED
+                self.alike[key] = self._partitioned(plan, 0) or found
+            found = self.alike[key]
         return Trial(plan, found, not self.limit or found.peak_bytes <= self.limit)
 
     def within(self, trial: Trial) -> Trial:
@@ -153,6 +165,11 @@ class Trials:
             except (MemoryLimitError, ShardtraceError, ValueError):
                 return None
         return figures(made.local, self.topology, self.donated)
+
+
+def what_runs(figures: Figures) -> tuple[float, ...]:
+    """What the figures of two plans have in common of which the same comes."""
+    return figures.time, figures.peak_bytes, figures.received_bytes
 
 
 class Realised:
