@@ -47,7 +47,7 @@ SAME = 1.001               # a time is as good as one that is less by this facto
 ASIDE = 1.05               # times the time of the best, from which on a choice is tried in one way
 PROMISING = 1.3            # times the time of the best: what takes longer is not changed
 PATIENCE = 3               # plans in a row whose changes lead to nothing better
-EXCESS, OUTSET = 8, 2      # powers to which what is above the limit of memory counts in a climb,
+EXCESS, OUTSET = 8, 1      # powers to which what is above the limit of memory counts in a climb,
                            # and where it begins
 
 
@@ -150,8 +150,7 @@ class Search:
         return min(self.found.values(), key=lambda t: t.rank)
 
     def judged(self) -> Trial:
-        """The best, by figures of its own and not of a plan like it."""
-        self.trials.alike.clear()
+        """The best, by figures of its own."""
         best = self.best
         for _ in range(FEW):
             own = None if best.limited else self.trials.again(best.plan)
@@ -336,7 +335,7 @@ class Search:
                 inside = tuple([i for i in best.plan.inside if i.group not in gone])
                 if inside == best.plan.inside or self.left < -FEWEST // 4:
                     continue
-                trial = self.trials.trial(best.plan._replace(inside=inside))
+                trial = self.trials.again(best.plan._replace(inside=inside))
                 if trial is not None and trial.fits >= best.fits and (
                         trial.figures.time <= best.figures.time * SAME
                         if best.fits else trial.figures.peak_bytes <= best.figures.peak_bytes):

@@ -89,7 +89,8 @@ class Trials:
         return self.found[plan]
 
     def again(self, plan: Plan) -> Trial | None:
-        """The same, found anew."""
+        """The same by figures of its own, and not those of a plan like it."""
+        self.alike.clear()
         self.found.pop(plan, None)
         return self.trial(plan)
 
