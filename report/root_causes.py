@@ -198,36 +198,52 @@ class _Rows:
             if len(ones) > 1:           # several expressions of one line: as what that is told
                 line = next(iter(ones.values())).location.source_line().strip()
                 self.at[place] = f"`{line}` at line {place[1]}"
-        table: dict[tuple[str, str], dict[int, str]] = {}      # results of one row, asked for alike
-        for one in filter(None, asked):
-            spec, _, name = one.text.partition(" for result ")
-            if one.result >= 0 and name:
-                table.setdefault((spec, row_of(name)), {})[one.result] = name
-        self.results = {i: f"{spec} for result {pattern_of([*row.values()])}"
-                        for (spec, _), row in table.items() for i in row}
+        given = freedoms.given if freedoms is not None else {}
+        self.result_of = {one.tensor: ~i for i, one in given.items() if i < 0}
+        texts = {i: f"`out_shardings`, {spec_text(partitioned.out_specs[i])} for result "
+                    f"{partitioned.traced.result_names[i]}" for i in self.result_of.values()
+                 if i < len(partitioned.traced.result_names)}
+        texts.update([(one.result, one.text) for one in filter(None, asked) if one.result >= 0])
+        table: dict[tuple, dict[int, str]] = {}         # results of one row, asked for alike
+        for i, text in texts.items():
+            _, _, name = text.partition(" for result ")
+            if name:
+                table.setdefault((partitioned.out_specs[i], row_of(name)), {})[i] = name
+        self.results = {i: f"{texts[i].partition(' for result ')[0]} for result "
+                           f"{pattern_of([*row.values()])}"
+                        for row in table.values() for i in row}
         self.asked: set[str] = set()
-        self.suspect = {self.text[i] for i in (freedoms.unlike if freedoms is not None else ())}
+        unlike = freedoms.unlike if freedoms is not None else frozenset()
+        self.suspect = {(self.text if i >= 0 else self.results).get(i if i >= 0 else ~i, "")
+                        for i in unlike} - {""}
 
     def roots(self, c: ExplainedCollective) -> Iterator[tuple[str, bool]]:
         """The texts of the roots of a collective, and whether they are of what it is about itself.
         """
         cause = c.cause
         if cause.asked_by is not None:
-            text = self.results.get(cause.asked_by.result) or self.placed(
-                cause.asked_by.text, cause.asked_by.location)
-            self.annotations.setdefault(text, Annotation())
+            text = self.told(cause.asked_by.result, cause.asked_by.text, cause.asked_by.location)
             self.asked.add(text)
-            if cause.asked_by.result >= 0:
-                self.annotations[text].results.add(cause.asked_by.result)
             yield text, True
         axes = whole_axes(c.mesh_axes)
         for path in cause.paths:
             if axes & whole_axes([path.axis]):
                 own = path.wanted or all([_alike(name) for name, _ in path.steps])
-                yield self.text.get(path.argument) or (
-                    self.placed(path.root, path.root_location)), own
+                result = self.result_of.get(path.tensors[-1], -1) if path.tensors else -1
+                yield self.text.get(path.argument) or self.told(
+                    result, path.root, path.root_location), own
         for hold in cause.holds:
-            yield self.placed(hold.root, hold.root_location), True
+            result = self.result_of.get(hold.tensor, -1)
+            yield self.told(result, hold.root, hold.root_location), True
+
+    def told(self, result: int, text: str, at: Location) -> str:
+        """What is written at a place, or asks for a result, by its number, if that is none of -1.
+        """
+        text = self.results.get(result) or self.placed(text, at)
+        self.annotations.setdefault(text, Annotation())
+        if result >= 0:
+            self.annotations[text].results.add(result)
+        return text
 
     def changed(self, changes: Sequence[Change]) -> set[str]:
         """The texts of the roots, of those that were met, that changes are of."""
@@ -238,7 +254,7 @@ class _Rows:
             elif isinstance(c, SideBySide) and c.arguments:
                 found |= {self.text.get(i, "") for i in c.arguments}
             elif isinstance(c, Result):
-                found |= {root for root in self.asked
+                found |= {root for root in self.annotations
                           if c.index in self.annotations[root].results}
             elif not isinstance(c, Constrain):
                 found.add(self.at.get((c.location.file, c.location.line), ""))

@@ -104,14 +104,18 @@ class Candidates(PlacedResults):
         return self.charges.of(own or [tensor], axes)
 
     def of_table(self, layouts: Iterable[Mapping[int, Entries]]) -> Iterator[tuple[Change, ...]]:
-        """Other layouts of several arguments, of all that are like them, too; none twice."""
+        """Other layouts of several arguments and results, of all that are like them, too; none
+        twice.
+        """
         seen: set[tuple[int, Entries]] = set()
         for found in layouts:
             group: dict[Change, None] = {}
             for i, entries in found.items():
                 if (i, entries) not in seen:
-                    own = self.alike(self.argument(i, entries))
-                    seen.update([(c.index, entries) for c in own if isinstance(c, Argument)])
+                    own = self.alike(self.argument(i, entries) if i >= 0 else self.result(
+                        ~i, entries))
+                    seen.update([(c.index if isinstance(c, Argument) else ~c.index, entries)
+                                 for c in own if isinstance(c, Argument | Result)])
                     group.update(dict.fromkeys(own))
             if group:
                 yield tuple(group)

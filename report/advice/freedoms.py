@@ -3,7 +3,8 @@
 Several rows of a table of specs may be wrong at once, so that correcting one of them saves little:
 all parameters of a hidden dimension should be split along it, and optimizer state like its
 parameters. So arguments whose dimensions belong to one freedom are changed together, and one that
-is laid out unlike most of them is suspect.
+is laid out unlike most of them is suspect. Results that `out_shardings` asks for count as arguments
+do: a gradient is laid out as its parameter.
 """
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from ...ir.meshes.mesh import AbstractMesh
+from ...ir.passes import Requests
 from ...ir.support.disjoint_sets import DisjointSets
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import Entries
@@ -26,7 +28,7 @@ _MOST = 0.5         # share of a freedom's arguments: an axis that splits as man
 
 
 class Given(NamedTuple):
-    """An argument: its tensor, as numbered in propagation, and its layout."""
+    """An argument, or a result: its tensor, as numbered in propagation, and its layout."""
     tensor: int
     shape: tuple[int, ...]
     entries: Entries
@@ -35,7 +37,7 @@ class Given(NamedTuple):
 class Freedoms:
     """The freedoms of a program's arguments, without those that an argument has twice.
 
-    given: the arguments, by position.
+    given: the arguments by position, and as these, by ~position, results that are asked for.
     """
 
     def __init__(self, graph: Graph, mesh: AbstractMesh, given: Mapping[int, Given]) -> None:
@@ -137,7 +139,7 @@ class Freedoms:
         for d, axes in enumerate(entries):
             f = self.place_of.get((i, d), -1)
             others = len(self.places[f]) - 1 if f >= 0 else 0
-            if others >= least:
+            if others >= (least if i >= 0 else 1):      # a result alone with its argument
                 split = counts.get(f, self.counts[f])
                 found += sum(split[a] - 1 < _MOST * others for a in axes)
         return found
@@ -176,12 +178,18 @@ def freedoms_of(partitioned: Partitioned) -> Freedoms | None:
     """The freedoms of a program's arguments; None if it has not several, or did not come from
     propagation.
     """
-    origins, mesh = origins_of(partitioned.resolved), partitioned.mesh
-    if origins is None or len(partitioned.resolved.invars) < 2:
+    program, mesh = partitioned.resolved, partitioned.mesh
+    origins = origins_of(program)
+    if origins is None or len(program.invars) < 2:
         return None
-    return Freedoms(origins.solution.graph, mesh, {
-        i: Given(origins.tensors[v], v.aval.shape, merged(v.aval.entries, mesh))
-        for i, v in enumerate(partitioned.resolved.invars) if origins.tensors.get(v, -1) >= 0})
+    given = {i: Given(origins.tensors[v], v.aval.shape, merged(v.aval.entries, mesh))
+             for i, v in enumerate(program.invars) if origins.tensors.get(v, -1) >= 0}
+    said: Requests | None = partitioned.traced.memo.get(Requests.KEY)
+    if said is not None and not partitioned.traced.mesh.explicit_axes:
+        given.update({~i: Given(t, asked.shape, merged(asked.entries, mesh)) for i, (t, asked) in
+                      enumerate(zip(origins.solution.results, said.results, strict=True))
+                      if asked is not None and t >= 0})
+    return Freedoms(origins.solution.graph, mesh, given)
 
 
 def together(graph: Graph) -> list[list[tuple[int, int]]]:

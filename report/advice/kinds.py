@@ -41,6 +41,10 @@ class Kinds:
             p.tensors[-1] for p in cause.paths if p.tensors}
         self.askers |= {where(p.root_location)[:-1] for p in cause.paths
                         if p.root_location.line and self.roots}
+        told = self.roots | {h.tensor for h in cause.holds}
+        given = candidates.freedoms.given if candidates.freedoms is not None else {}
+        # the results of which out_shardings brought its axes, or holds its value
+        self.held = {~i for i, one in given.items() if i < 0 and one.tensor in told}
 
     def brought_to(self, move: Equation) -> PartitionSpec:
         """The layout to which a reshard, and those that follow it, bring a value."""
@@ -84,17 +88,18 @@ class Kinds:
         return found
 
     def unlike(self, changes: Sequence[Change], least: int = 2) -> int:
-        """The rows of arguments that changes lay out unlike others of their freedoms, of which
-        there are so many at least.
+        """The rows of arguments and results that changes lay out unlike others of their freedoms,
+        of which there are so many at least.
         """
         freedoms, program = self.candidates.freedoms, self.candidates.inlined
         if freedoms is None:
             return 0
-        found = freedoms.unlike_with({
-            c.index: c.spec.padded(program.invars[c.index].aval.ndim).entries
-            for c in changes if isinstance(c, Argument)}, least)
-        return len({(row_of(c.name), c.spec) for c in changes
-                    if isinstance(c, Argument) and c.index in found})
+        of = {(c.index if isinstance(c, Argument) else ~c.index): c for c in changes
+              if isinstance(c, Argument | Result)}
+        found = freedoms.unlike_with({i: c.spec.padded((
+            program.invars[i] if i >= 0 else program.outvars[~i]).aval.ndim).entries
+            for i, c in of.items()}, least)
+        return len({(row_of(of[i].name), of[i].spec, i >= 0) for i in found})
 
     def parts(self, axes: Iterable[str]) -> int:
         return math.prod(map(self.candidates.mesh.axis_size, axes))
@@ -160,7 +165,8 @@ class Kinds:
         if isinstance(change, Respec):
             return where(change.location)[:-1] in self.askers
         if isinstance(change, Result):
-            return change.was != spec_text(change.spec) and change.index in self.moved
+            return change.was != spec_text(change.spec) and (
+                change.index in self.moved or change.index in self.held)
         return not isinstance(change, Constrain)
 
 

@@ -82,8 +82,12 @@ class PlacedResults(PlacedValues):
         entries = spec.padded(v.aval.ndim).entries
         for new in other_layouts(self.mesh, v.aval.shape, entries, axes, wanted):
             if new != entries:
-                yield Result(i, self.result_name(i), spec_from_entries(new),
-                             spec_text(spec_from_entries(entries)))
+                yield self.result(i, new)
+
+    def result(self, i: int, entries: Entries) -> Result:
+        """Another layout of a result."""
+        return Result(i, self.result_name(i), spec_from_entries(entries), spec_text(
+            self.partitioned.out_specs[i]))
 
     def result_name(self, i: int) -> str:
         names = self.partitioned.traced.result_names
