@@ -1,0 +1,49 @@
+"""Results that `out_shardings` asks for are compared with the arguments that they belong with."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+from shardtrace import nn
+from shardtrace.ir.settings.context import config
+from shardtrace.sharding import AbstractMesh, NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+MESH = AbstractMesh((8, 4), ("data", "model"))
+
+
+@pytest.fixture(autouse=True)
+def _by_time():
+    with config.override(shardtrace_objective="time"):
+        yield
+
+
+def struct(shape: tuple[int, ...], *spec: str | None) -> st.ShapeDtypeStruct:
+    return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(MESH, P(*spec)))
+
+
+def slopes(p: dict[str, st.Array], x: st.Array) -> dict[str, st.Array]:
+    return st.grad(lambda p: ((nn.gelu(x @ p["w1"]) @ p["w2"]) ** 2).mean())(p)
+
+
+def explained(w1: P) -> st.Explanation:
+    """Of the gradients of two layers, that of the first asked for in this layout."""
+    f = st.jit(slopes, out_shardings={"w1": NamedSharding(MESH, w1),
+                                      "w2": NamedSharding(MESH, P("model"))})
+    return st.explain(f)({"w1": struct((2048, 8192), None, "model"),
+                          "w2": struct((8192, 2048), "model")}, struct((8192, 2048), "data"))
+
+
+def test_a_gradient_that_is_asked_for_unlike_its_parameter_is_suspect() -> None:
+    found = explained(P("model")).freedoms
+    assert found is not None and found.unlike == {~0}
+    right = explained(P(None, "model")).freedoms
+    assert right is not None and right.unlike == set()
+
+
+def test_a_gradient_that_is_asked_for_unlike_its_parameter_is_told_first() -> None:
+    first = explained(P("model")).root_causes[0]
+    assert first.text == "`out_shardings`, P('model') for result ['w1']"
+    assert first.groups[0][0].suggestions[0].text == (
+        "ask for result ['w1'] as P(None, 'model') in out_shardings instead of P('model')")
