@@ -8,10 +8,13 @@ nothing can vary over them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..ir.meshes.mesh import BaseMesh
+from ..ir.shardings.tiling import tile_index
 from ..ir.spec import axis_factor, format_sub_axis, parse_axis
 from ..ir.support.caches import cached, tables
 
@@ -88,6 +91,16 @@ class MeshAtoms:
     def sizes(self, atoms: Iterable[str]) -> tuple[int, ...]:
         return tuple([self.size[a] for a in atoms])
 
+    def groups(self, atoms: Sequence[str]) -> np.ndarray:
+        """The replica groups along these atoms, one a row: positions of devices in the mesh, the
+        first atom varying slowest.
+        """
+        sizes = self.sizes(self.order)
+        along = [self._place[a] for a in atoms]
+        rest = [i for i in range(len(sizes)) if i not in along]
+        ranks = np.arange(math.prod(sizes)).reshape(sizes)
+        return ranks.transpose(*rest, *along).reshape(-1, self.count(atoms))
+
 
 @cached(256, "atoms of meshes")
 def _cut(mesh: BaseMesh, parts: frozenset[str]) -> MeshAtoms:
@@ -105,8 +118,5 @@ def linear_index(mesh: BaseMesh, names: Iterable[str], coordinates: Mapping[str,
 
     coordinates: mesh axis to an integer, or to integer arrays that broadcast together.
     """
-    index: Any = 0
-    for name in names:
-        base, _, size, rest = axis_factor(name, mesh.shape)
-        index = index * size + coordinates[base] // rest % size
+    (index,) = tile_index(mesh.shape, (tuple(names),), coordinates)
     return index

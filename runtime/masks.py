@@ -6,7 +6,6 @@ active or all inactive at a collective: hardware would deadlock otherwise.
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,7 +34,9 @@ def guard(program: Program, atoms: MeshAtoms, mask: Atoms, predicate: Equation |
         if eqn.op.collective is not None and not eqn.op.collective.local:
             group = atoms.of_all(eqn.axes)
             if not set(group).isdisjoint(mask):
-                found.append((eqn, _groups(eqn, group, atoms)))
+                groups, parts = atoms.groups(group), eqn.params.get("axis_index_groups")
+                found.append((eqn, groups if parts is None else
+                              np.concatenate([groups[:, list(p)] for p in parts])))
     if not found:
         return None
     sizes = atoms.sizes(atoms.order)
@@ -54,17 +55,6 @@ def guard(program: Program, atoms: MeshAtoms, mask: Atoms, predicate: Equation |
                                        members[~there].tolist())
 
     return check
-
-
-def _groups(eqn: Equation, group: Atoms, atoms: MeshAtoms) -> np.ndarray:
-    """The ranks of the devices (positions in the mesh) by replica group, one group a row."""
-    sizes = atoms.sizes(atoms.order)
-    ranks = np.arange(math.prod(sizes)).reshape(sizes)
-    last = [atoms.order.index(a) for a in group]
-    rest = [i for i in range(len(sizes)) if i not in last]
-    rows = ranks.transpose(*rest, *last).reshape(-1, atoms.count(group))
-    parts = eqn.params.get("axis_index_groups")
-    return rows if parts is None else np.concatenate([rows[:, list(p)] for p in parts])
 
 
 def split_collective(eqn: Equation, predicate: Equation, here: Sequence[int], away: Sequence[int]

@@ -26,7 +26,7 @@ from ..ir.shardings.sharding import (
     common_devices_indices_map,
     tile_index,
 )
-from ..ir.spec import PartitionSpec, axis_factor
+from ..ir.spec import PartitionSpec
 from ..ir.support.caches import cached
 from ..ir.support.named_tuple import NamedTuple
 from ..ir.types import ArrayType, Entries
@@ -92,10 +92,9 @@ def without_alias(x: np.ndarray, others: Set[int]) -> np.ndarray:
 @cached(1024)
 def lead_index(mesh: Mesh, lead: tuple[str, ...]) -> dict[Device, tuple[int, ...]]:
     """The index of a device's part in the leading dimensions `lead`."""
-    coordinates = np.indices(mesh.axis_sizes, sparse=True)
-    columns = tile_index(mesh.shape, tuple((a,) for a in lead), coordinates)
-    full = [np.broadcast_to(c, mesh.axis_sizes).reshape(-1) for c in columns]
-    return {d: tuple(int(c[i]) for c in full) for i, d in enumerate(mesh.device_tuple)}
+    entries = [(a,) for a in lead]
+    return {d: tile_index(mesh.shape, entries, at)
+            for d, at in zip(mesh.device_tuple, np.ndindex(*mesh.axis_sizes), strict=True)}
 
 
 def block_index(sharding: Sharding, shape: Shape) -> Mapping[Device, tuple[slice, ...]]:
@@ -212,7 +211,8 @@ class DeviceBlocks:
         inside = set(atoms.of_all(spec.axes()))
         pending = set(atoms.of_all(sorted(spec.unreduced)))
         lead = tuple(a for a in atoms.order if a not in inside and (
-            a in pending or self.differs(blocks, a)))
+            a in pending or not all([identical(blocks[first], blocks[d]) for first, *others
+                                     in atoms.groups((a,)).tolist() for d in others])))
         counts = [atoms.count(atoms.of_all(axes)) for axes in spec.entries]
         block = blocks[0].shape
         padded = tuple(n * c for n, c in zip(block, counts, strict=True))
@@ -224,16 +224,6 @@ class DeviceBlocks:
             data[tuple(self.place(a, at) for a in lead) + where] = held
         end = (slice(None),) * len(lead) + tuple(slice(0, n) for n in shape)
         return Stored(frozen(data[end]), lead)
-
-    def differs(self, blocks: Buffers, axis: str) -> bool:
-        """Do blocks of devices that differ only in this coordinate differ?"""
-        first: dict[tuple, np.ndarray] = {}
-        base, _, _, rest = axis_factor(axis, self.mesh.shape)
-        for at, block in zip(self.coordinates, blocks, strict=True):
-            others = {**at, base: at[base] - self.place(axis, at) * rest}
-            if not identical(first.setdefault(tuple(others.values()), block), block):
-                return True
-        return False
 
 
 def filled(piece: np.ndarray, shape: Shape) -> np.ndarray:

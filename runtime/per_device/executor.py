@@ -22,8 +22,7 @@ from ...ir.kernels.key_data import storage_dtype
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.variadic import alone
 from ...ir.program import Atom, Equation, Program, Var
-from ...ir.spec import axis_factor
-from ..axes import linear_index
+from ..axes import linear_index, mesh_atoms
 from ..masks import split_collective
 from ..numerics import as_declared, evaluator
 from ..storage import Buffers, DeviceBlocks, Stored
@@ -187,18 +186,9 @@ class PerDeviceRun(DeviceBlocks):
     def groups(self, names: Sequence[str]) -> list[list[int]]:
         """The replica groups along these axes: device numbers, the first axis varying slowest."""
         known = self._groups.get(tuple(names))
-        if known is not None:
-            return known
-        found: dict[tuple, list[tuple[int, int]]] = {}
-        for number, at in enumerate(self.coordinates):
-            rest = dict(at)
-            for name in names:
-                base, _, _, minor = axis_factor(name, self.mesh.shape)
-                rest[base] -= self.place(name, at) * minor
-            key = tuple(rest.values())
-            found.setdefault(key, []).append((linear_index(self.mesh, names, at), number))
-        known = [[number for _, number in sorted(members)] for members in found.values()]
-        self._groups[tuple(names)] = known
+        if known is None:
+            atoms = mesh_atoms(self.mesh, names)
+            known = self._groups[tuple(names)] = atoms.groups(atoms.of_all(names)).tolist()
         return known
 
     def collective(self, eqn: Equation, blocks: Buffers, whole: Equation, number: int
