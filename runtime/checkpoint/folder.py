@@ -128,11 +128,12 @@ def begin(path: str, generation: int) -> None:
 
     Called by one process; the others write afterwards.
     """
-    missing = path
-    while not os.path.isdir(missing):      # sync the parents of new folders
-        missing = os.path.dirname(missing)
+    parents = [os.path.dirname(path)]      # of new folders: to be synced
+    while not os.path.isdir(parents[-1]):
+        parents.append(os.path.dirname(parents[-1]))
     os.makedirs(path, exist_ok=True)
-    _sync_folders(os.path.dirname(path), missing)
+    for folder in parents:
+        _sync_folder(folder)
     current = read_index(path)
     _remove_others(path, current.folder if current else None)
     os.mkdir(os.path.join(path, generation_folder(generation)))
@@ -228,11 +229,3 @@ def _sync(name: str) -> None:
 def _sync_folder(name: str) -> None:
     if os.name != "nt":      # there a folder cannot be opened, and names are on disk at once
         _sync(name)
-
-
-def _sync_folders(lowest: str, highest: str) -> None:
-    while True:
-        _sync_folder(lowest)
-        if lowest == highest or len(lowest) <= len(highest):
-            return
-        lowest = os.path.dirname(lowest)
