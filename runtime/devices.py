@@ -193,9 +193,7 @@ def make_mesh(axis_shapes: Sequence[int], axis_names: str | Sequence[Any],
         default = config.read("default_axis_types")
         kind = AxisType.Explicit if default == "explicit" else AxisType.Auto
         axis_types = (kind,) * len(names)
-    selected = np.empty(count, dtype=object)
-    selected[:] = grid[:count]
-    return Mesh(selected.reshape(sizes), names, axis_types)
+    return Mesh(np.array(grid[:count], dtype=object).reshape(sizes), names, axis_types)
 
 
 # -- grids of devices, as `jax.experimental.mesh_utils` makes them ---------------------------------
