@@ -148,9 +148,9 @@ def identity(fun: Any, depth: int = 4) -> Any:
         return identity(fun.origin, depth)
     if isinstance(fun, functools.partial):
         held = [*fun.args, *[x for item in sorted(fun.keywords.items()) for x in item]]
-        return identity(fun.func, depth), tuple([_told(x, depth) for x in held])
+        return identity(fun.func, depth), tuple([_value_key(x, depth) for x in held])
     if inspect.ismethod(fun):
-        return identity(fun.__func__, depth), _told(fun.__self__, depth)
+        return identity(fun.__func__, depth), _value_key(fun.__self__, depth)
     code = getattr(fun, "__code__", None)
     if code is None:
         return type(fun).__qualname__, name_of(fun)
@@ -160,10 +160,10 @@ def identity(fun: Any, depth: int = 4) -> Any:
             held.append(cell.cell_contents)
         except ValueError:                          # not bound yet
             held.append(None)
-    return code, tuple([_told(x, depth) for x in held])
+    return code, tuple([_value_key(x, depth) for x in held])
 
 
-def _told(x: Any, depth: int) -> Any:
+def _value_key(x: Any, depth: int) -> Any:
     if isinstance(x, int | float | str | bytes | bool | type | None):
         return type(x).__name__, x
     if callable(x) and depth:

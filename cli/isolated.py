@@ -46,12 +46,12 @@ class Isolated:
     @property
     def is_ready(self) -> bool:
         """Does it wait by now?"""
-        with contextlib.suppress(EOFError, ConnectionError):     # it has ended, which `told` says
+        with contextlib.suppress(EOFError, ConnectionError):     # ended: `messages` says so
             while not self._ready and self._pipe.poll():
                 self._ready = self._pipe.recv()[0] == _READY
         return self._ready
 
-    def told(self, argument: Any, seconds: float | None = None, until: Any = None
+    def messages(self, argument: Any, seconds: float | None = None, until: Any = None
              ) -> Generator[Any, None, None]:
         """What the function tells of an argument, one by one as it comes, at most so many seconds
         apart, and, where that can be seen, until something can be read from the file `until`; all
@@ -98,12 +98,12 @@ def isolated(function: Callable[[A], R], argument: A, seconds: float | None = No
     """`function(argument)`, both of which can be pickled, as its result. Raises TimeoutError after
     so many seconds, Died where the process ends by itself, and what the function raises.
     """
-    with contextlib.closing(Isolated(functools.partial(_once, function)).told(
+    with contextlib.closing(Isolated(functools.partial(_send_result, function)).messages(
             argument, seconds)) as results:
         return next(results)
 
 
-def _once(function: Callable[[A], R], argument: A, tell: Tell) -> None:
+def _send_result(function: Callable[[A], R], argument: A, tell: Tell) -> None:
     tell(function(argument))
 
 

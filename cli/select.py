@@ -32,12 +32,12 @@ def one(target: str, options: argparse.Namespace) -> Found:
     """The one program that a target names, with the plan of --plan. Raises Problem where it is not
     one.
     """
-    return _kept(_one(target, options), options)
+    return _with_plan(_one(target, options), options)
 
 
-def _kept(found: Found, options: argparse.Namespace) -> Found:
+def _with_plan(found: Found, options: argparse.Namespace) -> Found:
     path = getattr(options, "plan", None)
-    return found if path is None else found.keeping(load_plan(path))
+    return found if path is None else found.with_plan(load_plan(path))
 
 
 def load_plan(path: Path) -> FrozenPlan:
@@ -76,7 +76,7 @@ def several(target: str, options: argparse.Namespace, complete: bool = False
     if it called something before.
     """
     found, missing = _several(target, options, complete)
-    return [_kept(f, options) for f in found], missing
+    return [_with_plan(f, options) for f in found], missing
 
 
 def _several(target: str, options: argparse.Namespace, complete: bool

@@ -55,7 +55,7 @@ class Found:
         """The same, to be planned anew."""
         return self
 
-    def keeping(self, plan: FrozenPlan) -> Found:
+    def with_plan(self, plan: FrozenPlan) -> Found:
         """The same, with the decisions of a plan. Raises Problem for what is no function."""
         raise Problem(f"{self.label}: plans are of functions; give FILE.py:FUNCTION")
 
@@ -115,7 +115,7 @@ class FoundFunction(Found):
         found._stage = None
         return found
 
-    def keeping(self, plan: FrozenPlan) -> FoundFunction:
+    def with_plan(self, plan: FrozenPlan) -> FoundFunction:
         found, old = copy.copy(self), self.traced
         thawed = Thawed(old._jitted, plan)      # type: ignore[arg-type]
         with self.context():

@@ -62,19 +62,19 @@ class Findings:
 
     def _forget_programs(self) -> None:
         self._types: dict[tuple[int, ...], dict[str, None]] = {}      # by the place of a name
-        self._told: dict[tuple[int, ...], dict[str, None]] = {}
+        self._hovers: dict[tuple[int, ...], dict[str, None]] = {}
         self._causes: dict[tuple[int, ...], dict[tuple[Any, ...], None]] = {}
         self._moved: dict[int, dict[str, None]] = {}
 
     def data(self) -> dict[str, Any]:
         span = self.text.range
         return {
-            "hints": [{"at": span(*at)[2:], "label": ": " + _joined(types)}
+            "hints": [{"at": span(*at)[2:], "label": ": " + _type_union(types)}
                       for at, types in self._types.items()],
             "lenses": [{"line": line - 1, "titles": list(titles)}
                        for line, titles in sorted(self._moved.items())],
             "hovers": [{"range": span(*at), "text": "\n\n".join(said)}
-                       for at, said in self._told.items()],
+                       for at, said in self._hovers.items()],
             "causes": [{"range": span(*at), "targets": [{"path": p, "range": list(r)}
                                                         for p, r in targets]}
                        for at, targets in self._causes.items()],
@@ -96,7 +96,7 @@ class Findings:
                 self._types.setdefault(at, {})[data["types"][v["type"]]["text"]] = None
             for where in (at, tuple(place[1:5]) if place else None):
                 if where is not None:
-                    self._told.setdefault(where, {})[ways.told(n)] = None
+                    self._hovers.setdefault(where, {})[ways.hover(n)] = None
                     self._lead(where, data, self._roots(ways, n))
         for c in data.get("collectives", ()):
             place = data["places"][c["place"]] if c["place"] >= 0 else None
@@ -104,7 +104,7 @@ class Findings:
                 continue
             where = tuple(place[1:5])
             self._moved.setdefault(place[1], {})[_lens(c)] = None
-            self._told.setdefault(where, {})[_collective(c)] = None
+            self._hovers.setdefault(where, {})[_collective(c)] = None
             self._lead(where, data, [(reason, -1) for reason in c.get("reasons", ())])
 
     def wasted(self, warnings: Sequence[Waste]) -> None:
@@ -156,7 +156,7 @@ class Findings:
         elif isinstance(diagnostic, Diagnostic) and diagnostic.location.file == self.path:
             at = diagnostic.location
             self.problem(self.text.range(at.line, at.column, at.end_line, at.end_column),
-                         _said(diagnostic), ERROR, diagnostic.code,
+                         _message_text(diagnostic), ERROR, diagnostic.code,
                          [self._fix(f) for f in diagnostic.fixes if f.file == self.path])
         else:
             line = _own_line(error, self.path)
@@ -180,7 +180,7 @@ class Ways:
     def __init__(self, data: dict[str, Any]) -> None:
         self.data = data
         self._roots: dict[tuple[int, str], tuple[str, int] | None] = {}
-        self._told: dict[int, str] = {}
+        self._hovers: dict[int, str] = {}
 
     def _next(self, step: list[Any]) -> list[Any] | None:
         return next((s for s in self.data["values"][step[2]]["from"] if s[1] == step[1]), None)
@@ -206,14 +206,14 @@ class Ways:
         self._roots.update(dict.fromkeys(passed, found))
         return found
 
-    def told(self, n: int) -> str:
+    def hover(self, n: int) -> str:
         """A value for a hover: its type, and where its axes come from."""
-        said = self._told.get(n)
+        said = self._hovers.get(n)
         if said is None:
             v = self.data["values"][n]
             t = self.data["types"][v["type"]]
             block = f", on a device `[{', '.join(map(str, t['block']))}]`" if v["from"] else ""
-            said = self._told[n] = "\n".join([
+            said = self._hovers[n] = "\n".join([
                 f"`{v['name'] or v['text'] or 'value'}: {t['text']}`{block}",
                 *map(self._way, v["from"])])
         return said
@@ -248,12 +248,12 @@ def _collective(c: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _joined(types: dict[str, None]) -> str:
+def _type_union(types: dict[str, None]) -> str:
     shown = list(types)
     return " | ".join(shown[:_TYPES] + ["..."] * (len(shown) > _TYPES))
 
 
-def _said(d: Diagnostic) -> str:
+def _message_text(d: Diagnostic) -> str:
     """A diagnostic without the excerpt, which the editor shows itself."""
     return "\n".join([d.message, *([d.label] if d.label else []),
                       *(f"because: {text}" for text in d.because),

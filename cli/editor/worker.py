@@ -138,7 +138,7 @@ def answers(asked: dict[str, Any], waiting: Isolated, questions: Any) -> Iterato
     """
     seconds = (3 if asked.get("advise") else 1) * asked["seconds"] + 5
     try:
-        yield from waiting.told(asked, seconds, questions)
+        yield from waiting.messages(asked, seconds, questions)
     except Exception as problem:
         found = Findings(asked["path"], "")
         found.problem([0, 0, 0, 0], f"shardtrace: {problem}", ERROR)

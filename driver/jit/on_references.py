@@ -105,7 +105,7 @@ def on_arguments(jitted: Any, leaves: Sequence[Any], in_tree: Any, static: tuple
                                                    for i in range(count)]),
                     last_values(inner))
 
-    asked = _asked(jitted, leaves, in_tree)
+    asked = _leaf_shardings(jitted, leaves, in_tree)
     if asked is not None:
         asked = ([asked[i] for i in places],
                  *[spec for i, spec in enumerate(asked) if i not in places])
@@ -119,13 +119,13 @@ def on_closed(jitted: Any, traced: tuple[Program, Any, list[Any]], leaves: Seque
     program, out_tree, captured = traced
     boxes = program.memo["references"]
     pure = running(lambda *leaves: _run(jitted, in_tree, static, leaves), boxes)
-    asked = _asked(jitted, leaves, in_tree)
+    asked = _leaf_shardings(jitted, leaves, in_tree)
     return OnValues(_jitted(jitted, (in_tree, static, *boxes), pure,
                             None if asked is None else (None, *asked)), (), boxes,
                     (program.replace(), out_tree, captured))
 
 
-def _asked(jitted: Any, leaves: Sequence[Any], in_tree: Any) -> list[Any] | None:
+def _leaf_shardings(jitted: Any, leaves: Sequence[Any], in_tree: Any) -> list[Any] | None:
     """The entry of in_shardings for each leaf, if there are any."""
     boundary = jitted._boundary
     if boundary.in_shardings is None:

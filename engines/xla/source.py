@@ -18,7 +18,7 @@ from ...ir.diagnostics.diagnostic import fail
 from ...ir.dtypes import is_extended
 from ...ir.kernels.key_data import key_words, storage_dtype
 from ...ir.meshes.mesh import AbstractMesh
-from ...ir.ops.communication.variadic import alone
+from ...ir.ops.communication.variadic import split_variadic
 from ...ir.ops.control.custom import CALLS
 from ...ir.passes import DONATED
 from ...ir.program import Atom, Equation, Program, Var
@@ -236,7 +236,7 @@ class Source:
         if name == "axis_index":
             return f"lax.axis_index({self.axes(e.params['axis_name'])})"
         if e.op.collective is not None and name != "assume_invarying":
-            each = [self._exchange(one, a) for one, a in zip(alone(e), x, strict=True)]
+            each = [self._exchange(one, a) for one, a in zip(split_variadic(e), x, strict=True)]
             return None if None in each else ", ".join(map(str, each))      # XLA joins them again
         return random_expression(e, x) or expression(e, x)
 

@@ -46,7 +46,7 @@ def _results(region: Any) -> list[Any]:
     return [_source(v) for v in last.operation.operands]
 
 
-def known(region: Any) -> Callable[..., Any] | None:
+def binary_function(region: Any) -> Callable[..., Any] | None:
     """The function of two operands that a region is, if it is one operation applied to both."""
     (left, right), (found,) = list(region.blocks[0].arguments)[:2], _results(region)[:1]
     if len(_results(region)) != 1 or _is_argument(found) or len(region.blocks[0].arguments) != 2:
@@ -157,7 +157,7 @@ def _elementwise(run: Callable[..., Any]) -> Callable[..., Any]:
 
 def _combined(replay: Replay, region: Any, half: int) -> Callable[..., Any]:
     """A region as a function of two tuples, or of two values."""
-    function = known(region)
+    function = binary_function(region)
     if function is not None:
         return function
     run = _elementwise(replay.function(region))
@@ -202,7 +202,7 @@ def _select_and_scatter(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
     direction = "" if _is_argument(found) or found.owner.name != "stablehlo.compare" else word_of(
         found.owner.attributes["comparison_direction"]).lower()
     init = x[2]
-    if direction not in ("ge", "le") or known(scatter) is not lax.add or not (
+    if direction not in ("ge", "le") or binary_function(scatter) is not lax.add or not (
             isinstance(init, np.ndarray) and init == 0):
         fail(NotImplementedError, "from_stablehlo: a select_and_scatter that is not the gradient "
              "of pooling by a maximum or minimum", code="unknown-operation", location=replay.place,
@@ -239,7 +239,7 @@ def _scatter(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
     (found,) = _results(region)
     if found == region.blocks[0].arguments[1]:
         return lax.scatter(x[0], indices, x[2], numbers, **options)
-    write = _SCATTERS.get(known(region))
+    write = _SCATTERS.get(binary_function(region))
     if write is not None:
         return write(x[0], indices, x[2], numbers, **options)
     if any(True for _ in region.blocks[0].arguments[1].uses):

@@ -21,7 +21,7 @@ from ...tracer.lax.sharding import with_sharding_constraint
 from ...tracer.shard_map.shard_map import shard_map
 from .attributes import python_of
 from .meshes import tiled
-from .regions import known
+from .regions import binary_function
 from .replay import Replay, rule
 
 hlo, sdy = lazy_import("jaxlib.mlir.dialects.stablehlo"), lazy_import("jaxlib.mlir.dialects.sdy")
@@ -237,7 +237,7 @@ _SUMS: dict[Callable[..., Any] | None, Callable[..., Any]] = {
 
 @rule("stablehlo.all_reduce")
 def _all_reduce(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
-    combine = known(op.regions[0])
+    combine = binary_function(op.regions[0])
     axes, parts = groups = _groups(replay, op)
     if combine in _SUMS:
         return [_SUMS[combine](v, axes, **groups.options()) for v in x]
@@ -261,7 +261,7 @@ def _all_gather(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
 
 @rule("stablehlo.reduce_scatter")
 def _reduce_scatter(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
-    if known(op.regions[0]) is not lax.add:
+    if binary_function(op.regions[0]) is not lax.add:
         fail(NotImplementedError, "from_stablehlo: a reduce_scatter that does not add",
              code="unknown-operation", location=replay.place)
     groups = _groups(replay, op)

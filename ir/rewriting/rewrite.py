@@ -56,7 +56,7 @@ class Rewrite:
 
     def apply(self, match: Match) -> Any:
         """The value or values to read instead; None if it does not apply."""
-        if not match.reads_as(self.steps) or not match.alone(self.single_use):
+        if not match.reads_as(self.steps) or not match.read_once(self.single_use):
             return None
         if self.where is not None and not self.where(match):
             return None
@@ -152,8 +152,8 @@ class Match:
 
     # -- of the engine ---------------------------------------------------------------------------
 
-    def alone(self, names: Sequence[str]) -> bool:
-        """Are these values read by the pattern alone?"""
+    def read_once(self, names: Sequence[str]) -> bool:
+        """Is the pattern the only reader of these values?"""
         reads = self._walk.reads or {}
         return all([reads[self._named[name]] == 1 for name in names])
 

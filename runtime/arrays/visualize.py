@@ -170,7 +170,7 @@ def sharding_svg(shape: Sequence[int], sharding: Sharding,
     blocks = _blocks(shape, sharding, dims)
     rows, columns = 1 + max(r for r, _ in blocks), 1 + max(c for _, c in blocks)
     if len(blocks) > _MOST or not shape:
-        return f"<span>{html.escape(_said(sharding))}</span>"
+        return f"<span>{html.escape(_placement_text(sharding))}</span>"
     tall = shape[dims[0]] if dims[0] >= 0 else 1
     wide = shape[dims[1]]
     height = max(28 * min(rows, 8), min(_HIGH, int(_WIDE * tall / max(wide, 1))))
@@ -199,7 +199,7 @@ def array_html(x: Any) -> str:
     kind = html.escape(str(x.aval))
     try:
         picture = sharding_svg(x.shape, x.sharding) if x.ndim else ""
-        where = _said(x.sharding)
+        where = _placement_text(x.sharding)
     except (NotImplementedError, ValueError):        # a pending sum has no picture
         picture, where = "", str(x.sharding.spec) if isinstance(x.sharding, NamedSharding) else ""
     return looks.page(f"<b>{kind}</b> {html.escape(where)}{text}{picture}")
@@ -218,7 +218,7 @@ def show(markup: str) -> None:
         sys.modules["IPython"].display.HTML(markup))     # type: ignore[attr-defined]
 
 
-def _said(sharding: Sharding) -> str:
+def _placement_text(sharding: Sharding) -> str:
     count = len(sharding.device_assignment)
     if isinstance(sharding, NamedSharding):
         mesh = ", ".join(f"{a}={n}" for a, n in sharding.mesh.shape.items())

@@ -140,14 +140,14 @@ def saved_sharding(described: dict[str, Any], path: str) -> Sharding:
              else (),
              help="say where it shall go: give `like` a `NamedSharding`, or a tree of shardings")
     try:
-        return _made(described, [have[i] for i in described["devices"]])
+        return _rebuilt_sharding(described, [have[i] for i in described["devices"]])
     except (ValueError, TypeError, KeyError, ShardtraceError) as problem:
         fail(ValueError, f"{path} was saved with the sharding {_text(described)}, which there "
              f"cannot be: {str(problem).splitlines()[0]}", code="checkpoint-sharding",
              help="say where it shall go: give `like` a `NamedSharding`, or a tree of shardings")
 
 
-def _made(described: dict[str, Any], devices: list[Device]) -> Sharding:
+def _rebuilt_sharding(described: dict[str, Any], devices: list[Device]) -> Sharding:
     memory = described["memory_kind"]
     if described["kind"] == "device":
         return SingleDeviceSharding(devices[0], memory_kind=memory)

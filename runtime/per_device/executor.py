@@ -20,7 +20,7 @@ import numpy as np
 from ...ir.facts import POSITION
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.meshes.mesh import AbstractMesh
-from ...ir.ops.communication.variadic import alone
+from ...ir.ops.communication.variadic import split_variadic
 from ...ir.program import Atom, Equation, Program, Var
 from ..axes import linear_index, mesh_atoms
 from ..masks import split_collective
@@ -180,7 +180,7 @@ class PerDeviceRun(DeviceBlocks):
         """The exchanges of single operands that an equation is."""
         found = self._parts.get(eqn)
         if found is None:
-            found = self._parts[eqn] = tuple(alone(eqn))
+            found = self._parts[eqn] = tuple(split_variadic(eqn))
         return found
 
     def groups(self, names: Sequence[str]) -> list[list[int]]:

@@ -118,7 +118,7 @@ class _Joining:
         (d, (low, high, inside)), *others = padded or [(0, (-1, 0, 0))]
         return None if others or inside or low < 0 or high < 0 else d
 
-    def alone(self, x: Atom) -> bool:
+    def read_once(self, x: Atom) -> bool:
         """Is an array read once? One that is padded may be padded again for others."""
         return self.reads[x] == 1 or x in self.made and self.made[x].op is pad_p
 
@@ -158,7 +158,7 @@ class _Joining:
         """Of two arrays, each of which is zero where the other is not."""
         x, y = eqn.invars
         d = self.dimension(x)
-        if d is None or d != self.dimension(y) or not (self.alone(x) and self.alone(y)):
+        if d is None or d != self.dimension(y) or not (self.read_once(x) and self.read_once(y)):
             return None
         before = self.held.get(x), self.held.get(y)
         less, more = sorted((self.rows(x, d), self.rows(y, d)), key=len)
@@ -177,7 +177,7 @@ class _Joining:
         d, low, start = params["dimension"], params["low"], params["start"]
         high = low + params["limit"] - start
         self.write(source)
-        rows = self.rows(base, d) if self.alone(base) else self.slice(base, d)
+        rows = self.rows(base, d) if self.read_once(base) else self.slice(base, d)
         first, last = bisect_right(rows, low, key=_HIGH), bisect_left(rows, high, key=_LOW)
         rows[first:last] = [
             *[r.part(r.low, low) for r in rows[first:last] if r.low < low],

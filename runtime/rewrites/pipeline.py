@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ...ir.ops.communication.variadic import VARIADIC, alone
+from ...ir.ops.communication.variadic import VARIADIC, split_variadic
 from ...ir.ops.control.custom import CALLS
 from ...ir.passes import Pass, pipeline, run_passes, skipped
 from ...ir.program import Program
@@ -30,7 +30,7 @@ EXECUTION = pipeline(
     Pass("inline-calls", "inlined-calls", inline_calls,
          "equations of called programs stand where the call stood", CALLS, needed=True),
     Pass("part-exchanges", "parted-exchanges",
-         lambda p: p.replace(eqns=[one for eqn in p.eqns for one in alone(eqn)]),
+         lambda p: p.replace(eqns=[one for eqn in p.eqns for one in split_variadic(eqn)]),
          "what the partitioner exchanges at once is exchanged one by one: here none has to start",
          frozenset([op.name for op in VARIADIC.values()]), needed=True),
     Pass("masked-gathers", "whole-gathers", lambda p: _masked_gathers.gather_from_whole(p),

@@ -101,7 +101,7 @@ def stacked(layout: Layout, axes: Atoms, atoms: MeshAtoms) -> Layout:
     return Layout(atoms.sort({*rest.stack, *axes}), rest.split)
 
 
-def _settled(layouts: list[Layout], made: Sequence[Layout], atoms: MeshAtoms, first: bool
+def _next_carry_layouts(layouts: list[Layout], made: Sequence[Layout], atoms: MeshAtoms, first: bool
              ) -> list[Layout]:
     """The layouts of a carry to try next, planned in `layouts` and come back in `made`.
 
@@ -136,7 +136,7 @@ def plan_scan(p: Any, eqn: Equation) -> None:
         trial = first and any(any(x.uniform) for x in operands[nc:nc + nk])
         planned = PlannedBody.of(p, params["jaxpr"], operands, [*fixed, *layouts, *items],
                                  mask, predicate, trial, sums)
-        grown = _settled(layouts, [r.layout for r in planned.results[:nk]], atoms, first)
+        grown = _next_carry_layouts(layouts, [r.layout for r in planned.results[:nk]], atoms, first)
         if grown == layouts and not trial:
             break
         layouts, first = grown, False
@@ -185,7 +185,7 @@ def plan_while(p: Any, eqn: Equation) -> None:
                               [*fixed[:nt], *layouts], mask, blamed)
         body = PlannedBody.of(p, params["body_jaxpr"], operands[nt:], [*fixed[nt:], *layouts], mask,
                               blamed)
-        grown = _settled(layouts, [r.layout for r in body.results], atoms, first)
+        grown = _next_carry_layouts(layouts, [r.layout for r in body.results], atoms, first)
         deciding = test.results[0].layout.atoms
         if deciding:
             splits = True

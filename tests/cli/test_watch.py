@@ -98,12 +98,12 @@ def test_a_process_of_its_own_gives_what_it_can() -> None:
         isolated(time.sleep, 60, 0.2)
     with pytest.raises(Died, match="status 7"):
         isolated(os._exit, 7)
-    begun = Isolated(then_ends).told(2)
+    begun = Isolated(then_ends).messages(2)
     assert [next(begun), next(begun)] == [0, 1]     # as they come: what is behind them is not
     with pytest.raises(Died, match="status 7"):
         next(begun)
     read, write = os.pipe()
-    begun = Isolated(then_hangs).told(2, until=read)
+    begun = Isolated(then_hangs).messages(2, until=read)
     assert next(begun) == 2
     os.write(write, b"enough")
     assert list(begun) == []
@@ -113,7 +113,7 @@ def test_a_process_of_its_own_gives_what_it_can() -> None:
     prepared = Isolated(then_ends, functools.partial(abs, -3))
     while not prepared.is_ready:
         time.sleep(0.01)
-    assert next(prepared.told(2)) == 0
+    assert next(prepared.messages(2)) == 0
 
 
 def divmod_by_zero(n):

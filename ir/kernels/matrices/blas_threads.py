@@ -80,10 +80,10 @@ def for_work(multiply: Callable[..., np.ndarray], work: int, least: int = SINGLE
     >>> for_work(np.dot, 64 ** 3)(np.ones((64, 64)), np.ones((64, 64)))[0, 0].item()
     64.0
     """
-    return alone(multiply) if least <= work < SHORT and _library(NUMPY) else multiply
+    return single_threaded(multiply) if least <= work < SHORT and _library(NUMPY) else multiply
 
 
-def alone(multiply: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+def single_threaded(multiply: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
     """A function of numpy's, on one thread of BLAS."""
     library = _library(NUMPY)
     assert library is not None

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...support.buffer_pool import empty
 from ...support.threads import in_parallel
-from .blas_threads import alone, for_work, shares
+from .blas_threads import for_work, shares, single_threaded
 
 WIDE = 8                         # examples that lie one behind the other, and
 FEW = 128                        # results of each: it pays to compute these one after the other
@@ -116,5 +116,5 @@ def _each(pieces: Sequence[Any], work: Callable[[Iterator[Any], Any], None], eac
     work: does those of an iterator, with numpy's product as it is given.
     """
     threads = shares(each, total) if len(pieces) > 1 else 1
-    multiply = alone(np.matmul) if threads > 1 else for_work(np.matmul, each)
+    multiply = single_threaded(np.matmul) if threads > 1 else for_work(np.matmul, each)
     in_parallel([functools.partial(work, iter(pieces), multiply)] * threads)

@@ -18,7 +18,7 @@ from ...support.named_tuple import NamedTuple
 from ...support.threads import in_parallel
 from ..device_dimensions import mergeable
 from . import small_matrices
-from .blas_threads import SINGLE_THREAD, VECTOR, alone, for_work, shares
+from .blas_threads import SINGLE_THREAD, VECTOR, for_work, shares, single_threaded
 
 Labels = Sequence[Hashable]
 Shape = tuple[int, ...]
@@ -188,7 +188,7 @@ def _multiply(function: Callable[..., np.ndarray], left: Shape, whole: Shape
         return for_work(function, each)
     d = next((d for d, n in enumerate(batch) if n > 1), len(batch) + (columns > rows))
     step = -(-whole[d] // threads)
-    multiply = alone(np.matmul)
+    multiply = single_threaded(np.matmul)
 
     def product(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         if d >= len(batch) and np.may_share_memory(a, b):       # BLAS does half of x @ x.T

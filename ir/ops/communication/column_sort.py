@@ -78,7 +78,7 @@ class _Columns:
     def run(self, xs: list[Atom], num_keys: int) -> list[Atom]:
         xs = [self.dealt(x) for x in self.sorted(xs, num_keys)]
         xs = [self.collected(x) for x in self.sorted(xs, num_keys)]
-        return self.settled(self.sorted(xs, num_keys), num_keys)
+        return self.with_sorted_edges(self.sorted(xs, num_keys), num_keys)
 
     def sorted(self, xs: Sequence[Atom], num_keys: int) -> list[Atom]:
         return self.context.emit(OPS["sort"], list(xs), {
@@ -106,7 +106,7 @@ class _Columns:
     def reshaped(self, x: Atom, shape: tuple[int, ...]) -> Atom:
         return self.out.call("reshape", x, new_sizes=shape, dimensions=None, sharding=None)
 
-    def settled(self, xs: list[Atom], num_keys: int) -> list[Atom]:
+    def with_sorted_edges(self, xs: list[Atom], num_keys: int) -> list[Atom]:
         """Neighbours sort the ends of their blocks together."""
         out, edge, rows, d = self.out, self.edge, self.rows, self.dim
         whole = (Piece(0, rows * self.devices, 0, 0, 1),)

@@ -64,7 +64,7 @@ def _variadic(op: Op) -> Op:
 VARIADIC: dict[Op, Op] = {op: _variadic(op) for op in (
     *SCATTERS, *SCATTERS.values(), all_gather_invariant_p, ppermute_p)}
 """By op, that of several operands."""
-_ALONE = {several: op for op, several in VARIADIC.items()}
+_SINGLE = {several: op for op, several in VARIADIC.items()}
 
 
 def joined(eqns: Sequence[Equation], reason: str) -> Equation:
@@ -76,9 +76,9 @@ def joined(eqns: Sequence[Equation], reason: str) -> Equation:
                     [e.outvars[0] for e in eqns], params, first.location, reason)
 
 
-def alone(eqn: Equation) -> Iterable[Equation]:
-    """The exchanges of single operands that an equation is; of any other, itself."""
-    op = _ALONE.get(eqn.op)
+def split_variadic(eqn: Equation) -> Iterable[Equation]:
+    """One exchange for each operand of a variadic collective; any other equation as it is."""
+    op = _SINGLE.get(eqn.op)
     if op is None:
         return (eqn,)
     return [eqn.replace(op=op, invars=(a,), outvars=(v,), params=own) for a, v, own in zip(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.ops.communication.collective_kinds import each_collective
-from shardtrace.ir.ops.communication.variadic import EACH, VARIADIC, alone, joined
+from shardtrace.ir.ops.communication.variadic import EACH, VARIADIC, joined, split_variadic
 from shardtrace.ir.program import Equation, Var
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.verify import verify
@@ -82,7 +82,7 @@ def test_it_is_one_collective_with_the_bytes_of_all(op, local):
 @pytest.mark.parametrize("op", VARIADIC, ids=lambda op: op.name)
 def test_taken_apart_it_is_what_it_was_made_of(op, local):
     apart, together, _ = _programs(op, local, (np.float32,) * 3)
-    found = list(alone(together.eqns[0]))
+    found = list(split_variadic(together.eqns[0]))
     for a, b in zip(found, apart.eqns[-3:], strict=True):
         assert (a.op, a.invars, a.outvars, a.params) == (b.op, b.invars, b.outvars, b.params)
     assert {k for k in together.eqns[0].params if k in EACH} == {

@@ -51,13 +51,13 @@ def ragged_all_to_all(operand: Any, output: Any, input_offsets: Any, send_sizes:
     def gathered(x: Any) -> Any:
         return all_gather(x, axes, axis_index_groups=axis_index_groups)
 
-    def told(x: Any) -> Any:
+    def received(x: Any) -> Any:
         """What each device tells this one about the slices that it sends: [n * K / n]."""
         x = convert_element_type_p.bind(x, new_dtype=np.dtype(np.int32), weak_type=False,
                                         sharding=None)
         return all_to_all(x, axes, 0, 0, tiled=True, axis_index_groups=axis_index_groups)
 
-    starts, lengths, targets = map(told, (input_offsets, send_sizes, output_offsets))
+    starts, lengths, targets = map(received, (input_offsets, send_sizes, output_offsets))
     shape = typeof(output).shape
     row = broadcasted_iota(np.int32, (shape[0], count), 0)
     source = broadcasted_iota(np.int32, (shape[0], count), 1)

@@ -71,9 +71,9 @@ def check_carry(what: str, f: Callable[..., Any], in_tree: tree.PyTreeDef,
          "output types match the corresponding input types.",
          code="carry-type",
          label=f"this loop takes `{start}` as {in_types[i].str_short(True)}",
-         others=(*_made(program, outputs[i],
-                        f"leaves the body as {out_types[i].str_short(True)}"),
-                 *_made_outside(init[i], f"enters as {in_types[i].str_short(True)}")),
+         others=(*_definition(program, outputs[i],
+                              f"leaves the body as {out_types[i].str_short(True)}"),
+                 *_definition_outside(init[i], f"enters as {in_types[i].str_short(True)}")),
          notes=("a loop carries one type from start to end",),
          help=_remedies([(paths[i], in_types[i], out_types[i]) for i in wrong]))
 
@@ -85,14 +85,14 @@ def _first_parameter(f: Callable[..., Any]) -> str:
         return ""
 
 
-def _made(program: Program, atom: Atom, text: str) -> tuple[Label, ...]:
+def _definition(program: Program, atom: Atom, text: str) -> tuple[Label, ...]:
     for eqn in program.eqns:
         if atom in eqn.outvars:
             return (Label(eqn.location, text),)
     return ()
 
 
-def _made_outside(x: Any, text: str) -> tuple[Label, ...]:
+def _definition_outside(x: Any, text: str) -> tuple[Label, ...]:
     if isinstance(x, Tracer):
         for eqn in x.builder.eqns:
             if x.variable in eqn.outvars and str(eqn.location) != str(capture()):
@@ -178,8 +178,10 @@ def check_branches(what: str, names: tuple[str, str], functions: Sequence[Callab
     fail(TypeError, f"{what} branches must have equal output types but they differ.\n\n{sources}"
          f"{_listed(found)}\n{_hint(casts)}Revise {one} and/or {other} so that all output types "
          "match.", code="branch-type", label="these branches",
-         others=(*_made(programs[0], programs[0].outvars[i], f"{one} gives {a.str_short(True)}"),
-                 *_made(programs[1], programs[1].outvars[i], f"{other} gives {b.str_short(True)}")),
+         others=(*_definition(programs[0], programs[0].outvars[i],
+                              f"{one} gives {a.str_short(True)}"),
+                 *_definition(programs[1], programs[1].outvars[i],
+                              f"{other} gives {b.str_short(True)}")),
          help=_branch_remedy(names, [(paths[i], types[0][i], types[1][i]) for i in wrong]))
 
 
