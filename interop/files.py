@@ -1,4 +1,4 @@
-"""Whose files are whose: the user's own, and those of libraries."""
+"""Tells the user's own files from those of libraries."""
 from __future__ import annotations
 
 import os

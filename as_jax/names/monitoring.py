@@ -34,11 +34,11 @@ class _Channel:
             listener(event, *value, **metadata)
 
     def register(self, callback: Listener) -> None:
-        """Tell `callback` of events from now on."""
+        """Call `callback` for every event from now on."""
         self.listeners.append(callback)
 
     def unregister(self, callback: Listener) -> None:
-        """Tell `callback` no more."""
+        """Stop calling `callback`."""
         assert callback in self.listeners
         self.listeners.remove(callback)
 
@@ -59,6 +59,6 @@ unregister_scalar_listener = _scalars.unregister
 
 
 def clear_event_listeners() -> None:
-    """Forget all listeners."""
+    """Remove all listeners."""
     for channel in _CHANNELS:
         channel.listeners.clear()

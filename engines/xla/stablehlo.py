@@ -1,4 +1,4 @@
-"""StableHLO, by JAX, of the programs that are written for it. No devices are needed."""
+"""Lowers programs to StableHLO with JAX; no devices are needed."""
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -31,7 +31,7 @@ Piece = tuple[int, int, Any, Any]
 
 
 def _all_pairs(group: Group, parts: Mapping[int, Sequence[np.ndarray]],
-           shapes: Sequence[Sequence[tuple[int, ...]]]) -> Round:
+               shapes: Sequence[Sequence[tuple[int, ...]]]) -> Round:
     """A round in which every member sends a part to every other. parts: of each local device, one
     for each member. shapes: by position of source and target in the group.
     """
@@ -50,7 +50,7 @@ def _from_all(group: Group, blocks: Blocks, shapes: Sequence[tuple[int, ...]]
     """For each local device the blocks of all members, in group order. shapes: of these blocks."""
     n = len(group)
     arrived = yield _all_pairs(group, {d: [b] * n for d, b in blocks.items()},
-                           [[shape] * n for shape in shapes])
+                               [[shape] * n for shape in shapes])
     return {to: [arrived[source, to][0] for source in group] for to in blocks}
 
 

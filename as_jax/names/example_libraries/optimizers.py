@@ -95,7 +95,7 @@ def sgd(step_size):
 
 @optimizer
 def momentum(step_size, mass):
-    """Gradient descent along a velocity, that decays by `mass` and grows by gradients."""
+    """Gradient descent with momentum: a velocity that decays by `mass` and sums gradients."""
     rate = make_schedule(step_size)
 
     def update(i, g, state):
@@ -108,7 +108,7 @@ def momentum(step_size, mass):
 
 @optimizer
 def nesterov(step_size, mass):
-    """As `momentum`, where the velocity is looked ahead."""
+    """`momentum` with Nesterov's look-ahead."""
     rate = make_schedule(step_size)
 
     def update(i, g, state):

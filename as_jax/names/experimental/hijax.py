@@ -1,6 +1,6 @@
-"""Types and primitives of a library's own that JAX lowers to others: names to derive from.
+"""Base classes for the types and primitives that a library defines itself.
 
-Nothing of them is run; what would run them raises NotImplementedError.
+Libraries may subclass them; running one raises NotImplementedError.
 """
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 `map` is a scan that carries nothing. `associative_scan` needs no loop: pairs are combined, their
 running results found by recursion, and the results between filled in, in log2(n) rounds.
-Source: Blelloch, "Prefix sums and their applications" (1990), in the form that JAX's has.
+Source: Blelloch, "Prefix sums and their applications" (1990), as arranged in JAX.
 """
 from __future__ import annotations
 
