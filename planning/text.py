@@ -47,7 +47,8 @@ def report(p: Proposed, width: int = 100) -> str:
     inside = []
     if p.constraints:
         inside = ["", "  inside", *wrapped("\n".join(
-            [f"    {constraint_text(c)}" for c in p.constraints]), width).splitlines()]
+            dict.fromkeys([f"    {constraint_text(c)}" for c in p.constraints])),
+            width).splitlines()]
     plans = table(["plan", "time", "peak", "received", ""], named_rows(p))
     return "\n".join([*head, "", *tables, *inside, "", *plans, "", code(p)])
 
@@ -178,12 +179,13 @@ def code(p: Proposed) -> str:
     if p.limited:
         donated += f",\n    compiler_options={{'memory_limit': {p.limit}}}"
     lines.append(f"{p.name} = jax.jit({p.name}, in_shardings=placed({ins}){outs}{donated})")
+    inside = []
     for c in p.constraints:
         name = c.name or "x"
         place = "at the start of the body of" if c.places[0].equation < 0 else "behind"
-        lines.append(f"# {place} {c.location}:\n#     {name} = jax.lax.with_sharding_constraint("
-                     f"{name}, NamedSharding(mesh, {spec_text(c.spec)}))")
-    return "\n".join(lines)
+        inside.append(f"# {place} {c.location}:\n#     {name} = jax.lax.with_sharding_constraint("
+                      f"{name}, NamedSharding(mesh, {spec_text(c.spec)}))")
+    return "\n".join([*lines, *dict.fromkeys(inside)])     # a loop and its gradient are one line
 
 
 def _specs(shardings: Any) -> Any:

@@ -13,6 +13,9 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import nn
 from shardtrace.errors import MemoryLimitError
+from shardtrace.ir.source.location import Location
+from shardtrace.report.advice.changes import Constrain
+from shardtrace.report.reasons.value_paths import Place
 from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -235,6 +238,15 @@ def test_the_text_has_the_specs_the_rivals_and_code_that_runs():
     values = _values(case, np.random.default_rng(1))
     result = names["step"](*values)
     np.testing.assert_allclose(np.asarray(result[1]), np.asarray(case.fun(*values)[1]), rtol=1e-4)
+
+
+def test_a_loop_and_its_gradient_have_one_line_inside():
+    found = st.autoshard(lambda x: x + 1, shape(8, 8), mesh={"data": 2})
+    line = Location.at("model.py", 3)
+    found.constraints = tuple([Constrain((Place((k,), -1, 0),), "h", P("data"), line)
+                               for k in range(2)])
+    assert str(found).count("`h` to P('data')") == 1
+    assert found.code.count("with_sharding_constraint(h,") == 1
 
 
 def test_a_mesh_with_explicit_axes_is_searched_with_auto_ones():

@@ -55,7 +55,7 @@ def test_several_threads_multiply(monkeypatch):
             met.append(threading.get_ident())
             both.wait()
         return np.matmul(a, b, out=out)
-    monkeypatch.setattr(gemm, "alone", lambda function: multiply)
+    monkeypatch.setattr(gemm, "single_threaded", lambda function: multiply)
     for shape, labels in (((64, 32, 32), "bij bjk bik"), ((64, 64), "ij jk ik")):
         met.clear()
         product = gemm.prepared(shape, labels.split()[0], shape, labels.split()[1],
@@ -75,7 +75,7 @@ def test_all_multiply_adds_of_a_product_count(a, b, monkeypatch):
 
 def test_a_matrix_times_itself_is_left_to_blas(monkeypatch):
     seen = []
-    monkeypatch.setattr(gemm, "alone", lambda function: lambda a, b, out: (
+    monkeypatch.setattr(gemm, "single_threaded", lambda function: lambda a, b, out: (
         seen.append(a.shape), np.matmul(a, b))[1])
     x = np.arange(64 * 40, dtype=F32).reshape(64, 40) / 1000
     product = gemm.prepared(x.shape, "ij", x.shape, "kj", "ik", F32)
