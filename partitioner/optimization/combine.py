@@ -7,7 +7,7 @@ rewrite because independence is a property of the whole program.)
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import islice
 
 from ...ir.op import params_key
@@ -162,21 +162,14 @@ def _groups_in_order(program: Program, keys: Mapping[Equation, tuple]) -> dict[E
     """
     if len({*keys.values()}) == len(keys):
         return {}
-    reads: dict[Atom, tuple[Equation, ...]] = {}    # the exchanges that a value comes from
-    below: dict[Equation, tuple[Equation, ...]] = {}
-    for eqn in program.eqns:
-        found = tuple(dict.fromkeys([e for a in reversed(eqn.invars) for e in reads.get(a, ())]))
-        if eqn in keys:
-            below[eqn], found = found, (eqn,)
-        if found:
-            reads.update(dict.fromkeys(eqn.outvars, found))
-    roots = tuple(dict.fromkeys([e for a in program.outvars for e in reads.get(a, ())]))
+    roots, below = _needs(program, keys)
     joint: dict[Equation, Equation] = {}            # what are members of another's group
     groups: dict[Equation, _Group] = {}
-    order = _operands_first(roots, below, joint)
+    order, at = _operands_first(roots, below, joint), 0
     left = {*order}
     while left:
-        at = next(k for k, eqn in enumerate(order) if eqn in left)
+        while order[at] not in left:
+            at += 1
         first = order[at]
         members, before = [first], {first}          # before: what depends on them, too
         for eqn in order[at + 1:]:
@@ -195,8 +188,37 @@ def _groups_in_order(program: Program, keys: Mapping[Equation, tuple]) -> dict[E
             groups.update(dict.fromkeys(whole if len(whole) > 1 else (), group))
             joint.update(dict.fromkeys(members[1:], first))
             below[first] = tuple(dict.fromkeys([e for eqn in members for e in below[eqn]]))
-            order = _operands_first(roots, below, joint)
+            order, at = _operands_first(roots, below, joint), 0
     return groups
+
+
+def _needs(program: Program, exchanges: Container[Equation]
+           ) -> tuple[list[Equation], dict[Equation, Sequence[Equation]]]:
+    """The exchanges that results come from, and those that each exchange comes from: without what
+    comes before one that is ahead of it, so that these are few also behind a long sum of sums.
+    """
+    reads: dict[Atom, list[Equation]] = {}          # the exchanges that a value comes from
+    below: dict[Equation, Sequence[Equation]] = {}
+    reached: dict[Equation, int] = {}               # an exchange and all below it, a bit for each
+
+    def nearest(atoms: Iterable[Atom]) -> list[Equation]:
+        found, known = [], 0
+        for eqn in [eqn for a in atoms for eqn in reads.get(a, ())]:
+            if reached[eqn] & ~known:
+                found.append(eqn)
+                known |= reached[eqn]
+        return found
+    for eqn in program.eqns:
+        found = nearest(reversed(eqn.invars))
+        if eqn in exchanges:
+            below[eqn] = found
+            reached[eqn] = 1 << len(reached)
+            for other in found:
+                reached[eqn] |= reached[other]
+            found = [eqn]
+        if found:
+            reads.update(dict.fromkeys(eqn.outvars, found))
+    return nearest(program.outvars), below
 
 
 def _operands_first(roots: Iterable[Equation], below: Mapping[Equation, Sequence[Equation]],

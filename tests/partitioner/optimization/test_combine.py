@@ -13,7 +13,7 @@ from shardtrace.ir.ops.communication.collective_kinds import each_collective
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.verify import verify
 from shardtrace.partitioner.cost.prices import Objective
-from shardtrace.partitioner.optimization.combine import combine, combine_as_xla
+from shardtrace.partitioner.optimization.combine import _needs, combine, combine_as_xla
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -160,3 +160,22 @@ program @f(
     prices = Objective.of("time", "h100").prices(program.mesh)
     verify(combine(program, prices))
     verify(combine_as_xla(program))
+
+
+def test_exchanges_behind_a_long_sum_name_only_the_nearest_that_they_need():
+    """So that joining a residual stream's takes no longer than its layers are many."""
+    def stream(x, ws):
+        for w in ws:
+            x = x + jnp.tanh(x @ w)
+        return x
+    layers = 40
+    x = st.ShapeDtypeStruct((16, 8), np.float32, sharding=NamedSharding(MESH, P(None, "x")))
+    ws = [st.ShapeDtypeStruct((8, 8), np.float32, sharding=NamedSharding(MESH, P("x")))] * layers
+    with config.override(shardtrace_objective="xla"):
+        local = st.jit(stream, out_shardings=NamedSharding(MESH, P(None, "x"))).lower(
+            x, ws).explain().partitioned.local
+    sums = {eqn for eqn in local.eqns if eqn.op.collective is not None
+            and eqn.op.collective.reduces}
+    roots, below = _needs(local, sums)
+    assert len(below) == layers == len(sums)
+    assert [len(each) for each in (roots, *below.values())] == [1, 0, *[1] * (layers - 1)]
