@@ -169,7 +169,7 @@ class Trials:
 
 
 def what_runs(figures: Figures) -> tuple[float, ...]:
-    """What the figures of two plans have in common of which the same comes."""
+    """What is equal in the figures of plans that run alike."""
     return figures.time, figures.peak_bytes, figures.received_bytes
 
 

@@ -141,6 +141,13 @@ def by_bytes() -> Iterator[None]:
 
 
 @pytest.fixture
+def by_time() -> Iterator[None]:
+    """Plans are judged by the time of a step, also in a room where bytes count."""
+    with config.override(shardtrace_objective="time"):
+        yield
+
+
+@pytest.fixture
 def eight_devices() -> Iterator[None]:
     """Eight simulated devices, whatever the environment says."""
     with config.override(jax_num_cpu_devices=8):

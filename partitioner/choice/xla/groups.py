@@ -93,8 +93,11 @@ class DeviceGroups:
 
     def arrive(self, t: int, tensor: Tensor) -> None:
         """Bring an operand there, inside of the groups that have been taken off."""
-        self.ways[t].append(({f: self.groups.get(f, axes) for f, axes in tensor.items()},
-                             self.inside))
+        self.ways[t].append((self.over_groups(tensor), self.inside))
+
+    def over_groups(self, tensor: Tensor) -> Tensor:
+        """The layout over all devices of one inside of the groups that have been taken off."""
+        return {f: self.groups.get(f, axes) for f, axes in tensor.items()}
 
     # -- devices ---------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ class LookupGroups(DeviceGroups):
         if found is None:
             return {}
         result = found[0][0 if self.writes else 2]
-        self.left.append({f: self.groups.get(f, axes) for f, axes in result.items()})
+        self.left.append(self.over_groups(result))
         return self.rest(found[0], sizes, found[1])
 
     def cost(self, before: list[Tensor], group: Group, sizes: Sizes) -> tuple[float, float]:

@@ -244,8 +244,8 @@ class ProductGroups(DeviceGroups):
                                          *[self.axes.count(out[f]) for f in factors])
                 if inner is None or parts is None:
                     return self.replicated(out, left, [*group])
-                self.left.append({f: self.groups.get(f, axes) for f, axes in {
-                    **inner, **dict(zip(factors, parts, strict=True))}.items()})
+                self.left.append(self.over_groups(
+                    {**inner, **dict(zip(factors, parts, strict=True))}))
                 return inner
         return self.replicated(out, left, [*group])
 

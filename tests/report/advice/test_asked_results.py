@@ -1,26 +1,20 @@
 """Results that `out_shardings` asks for are compared with the arguments that they belong with."""
 from __future__ import annotations
 
-import numpy as np
+import functools
+
 import pytest
 
 import shardtrace as st
 from shardtrace import nn
-from shardtrace.ir.settings.context import config
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
+from ... import specs
+
 MESH = AbstractMesh((8, 4), ("data", "model"))
-
-
-@pytest.fixture(autouse=True)
-def _by_time():
-    with config.override(shardtrace_objective="time"):
-        yield
-
-
-def struct(shape: tuple[int, ...], *spec: str | None) -> st.ShapeDtypeStruct:
-    return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(MESH, P(*spec)))
+struct = functools.partial(specs.struct, mesh=MESH)
+pytestmark = pytest.mark.usefixtures("by_time")
 
 
 def slopes(p: dict[str, st.Array], x: st.Array) -> dict[str, st.Array]:

@@ -1,6 +1,7 @@
 """Several rows of a table of specs are wrong at once: all are put right by one suggestion."""
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,11 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace import lax, nn
-from shardtrace.ir.settings.context import config
+from shardtrace import config, lax, nn
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
+
+from ... import specs
 
 MESH = AbstractMesh((8, 4), ("data", "model"))
 RIGHT: dict[str, tuple[str | None, ...]] = {
@@ -19,16 +21,8 @@ RIGHT: dict[str, tuple[str | None, ...]] = {
     "gate": (None, "model"), "up": (None, "model"), "down": ("model",)}
 SHAPE = {"q": (1024, 16, 64), "k": (1024, 16, 64), "v": (1024, 16, 64), "o": (16, 64, 1024),
          "gate": (1024, 4096), "up": (1024, 4096), "down": (4096, 1024)}
-
-
-@pytest.fixture(autouse=True)
-def _by_time():
-    with config.override(shardtrace_objective="time"):
-        yield
-
-
-def struct(shape: tuple[int, ...], *spec: str | None) -> st.ShapeDtypeStruct:
-    return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(MESH, P(*spec)))
+struct = functools.partial(specs.struct, mesh=MESH)
+pytestmark = pytest.mark.usefixtures("by_time")
 
 
 def table(layers: int = 2, **wrong: tuple[str | None, ...]) -> list[dict[str, Any]]:
