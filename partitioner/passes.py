@@ -31,6 +31,7 @@ from .preparation.identities import IDENTITIES, drop_identities
 from .preparation.inline import inline
 from .preparation.to_place import arrange, arrange_as_xla
 from .preparation.uneven import pad_uneven
+from .preparation.window_updates import REDUCE_SLICES
 from .propagation.fully_specified import decide, is_decided
 from .propagation.resolve import propagate
 from .resharding.loop_sums import move_sums
@@ -137,6 +138,9 @@ SIMPLIFY = pipeline(
     Pass("multiply", "optimized", lambda p, r: MULTIPLICATIONS(p),
          "products that add nothing up are multiplications, which are fused",
          frozenset({"dot_general"}), optimizes=True),
+    Pass("reduce-slices", "optimized", lambda p, r: REDUCE_SLICES(p),
+         "what was masked before it is reduced is sliced where its dimension is not split",
+         frozenset({"place"}), plans="own", optimizes=True),
     Pass("dedupe", "optimized",
          lambda p, r: dedupe(p, _REPEATED if r.objective.name == "xla" else frozenset()),
          "equal equations are computed once, and so their collectives done once", optimizes=True),

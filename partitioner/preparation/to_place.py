@@ -26,7 +26,7 @@ from .fills import FILL_APART
 from .row_numbers import ROWS_BY_NUMBER
 from .separate import SEPARATE
 from .splitting import splitting_sizes
-from .window_updates import CHOOSE_BOXES
+from .window_updates import CHOOSE_BOXES, REDUCE_IN_PLACE
 
 
 def arrange(program: Program) -> Program:
@@ -180,7 +180,7 @@ ARRANGE_AS_XLA = Rewrites(OF_PIECE, *_MOVED, FILL_APART,
                           also_drops=(slice_p, broadcast_in_dim_p, concatenate_p))
 
 ARRANGE = Rewrites(
-    *COMPOSE, *SEPARATE, *_MOVED,
+    *COMPOSE, *SEPARATE, *_MOVED, REDUCE_IN_PLACE,
     Rewrite("edges", _CONCATENATION, _over_largest,
             why="pieces that no mesh divides are edges of one that is split as the whole is"),
     also_drops=(slice_p, broadcast_in_dim_p, pad_p, concatenate_p),

@@ -1,4 +1,4 @@
-"""Rewrites a static window update as `select(mask, pad(update), x)`.
+"""Static windows as masks over the whole array, where one is written, and where one is reduced.
 
 `u.at[1:-1, 1:-1].set(new)` is a scatter of one window. If a dimension of the window is split, each
 of its rows would become a window of its own, and every device would need all of them. Padded to the
@@ -10,6 +10,13 @@ elements of both:
 
 The slices from which the update is computed are then padded too, so that they are split in the same
 way (uneven.py).
+
+`x[3:61].sum(0)` would move every row by three to add it. Where at least half of the rows remain,
+those left out count as nothing instead, where they lie:
+
+    out = reduce_sum (place x 0 {start=3, limit=61, low=3})
+
+Once it is known that a dimension is not split after all, it is sliced again.
 """
 from __future__ import annotations
 
@@ -20,16 +27,19 @@ from ...ir.op import OPS, Op
 from ...ir.ops.elementwise.bitwise import and_p
 from ...ir.ops.elementwise.comparison import ge_p, lt_p
 from ...ir.ops.elementwise.select import select_n_p
+from ...ir.ops.identities import identity
 from ...ir.ops.indexing.common import window_dims
 from ...ir.ops.indexing.scatter_derivatives import slice_sizes_of
 from ...ir.ops.movement.creation import iota_p
 from ...ir.ops.movement.joining import concatenate_p
 from ...ir.ops.movement.padding import pad_p
+from ...ir.ops.movement.placing import place_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
+from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Literal
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ...ir.types import array_type
-from .splitting import may_be_split
+from .splitting import may_be_split, splitting_sizes
 
 INT32 = np.dtype(np.int32)
 # How an update meets old elements: the op that combines both, or None to replace them.
@@ -107,3 +117,84 @@ CHOOSE_BOXES = Rewrites(Rewrite(
     "box-at-a-known-place",
     f"out = {'|'.join(BOXES)} base indices updates {{dimension_numbers=numbers}}", _selected,
     where=_is_plain, why="the update is split as the array is, and no index is looked at"))
+
+
+def _reduced_in_place(m: Match) -> Atom | None:
+    """The reduction of a slice as one of the whole, with an identity in the rows left out."""
+    x, shape = m.x, m.x.aval.shape
+    base, starts, limits = None, list(m.starts), list(m.limits)
+    for d in m.axes:
+        start, limit, n = starts[d], limits[d], shape[d]
+        if limit - start < n <= 2 * (limit - start) and any(
+                [n % k == 0 for k in splitting_sizes(m.mesh)]):
+            base = base if base is not None else _filled(m)
+            x = m.emit(place_p, x, base, dimension=d, start=start, limit=limit, low=start)
+            starts[d], limits[d] = 0, n
+    if base is None:
+        return None
+    if (starts, limits) != ([0] * len(shape), list(shape)):
+        x = m.emit(slice_p, x, start_indices=tuple(starts), limit_indices=tuple(limits),
+                   strides=None)
+    return m.emit(m.eqn.op, x, **m.eqn.params)
+
+
+def _filled(m: Match) -> Atom:
+    """An array like the one that is sliced, of the identity of the reduction."""
+    t = m.x.aval
+    number = Literal(identity(_REDUCTIONS[m.eqn.op.name], t.dtype),
+                     array_type((), t.dtype, t.weak_type))
+    return m.emit(broadcast_in_dim_p, number, shape=t.shape, broadcast_dimensions=(), sharding=None)
+
+
+def _has_identity(m: Match) -> bool:
+    t = m.x.aval
+    return (may_be_split(m) and not m.mesh.explicit_axes and isinstance(t.dtype, np.dtype)
+            and t.manual is NOT_MANUAL and not t.sharding.spec.unreduced
+            and all([s == 1 for s in m.strides or ()]))
+
+
+def _reduced_of_slice(m: Match) -> Atom | None:
+    """The reduction of the rows that were placed, if nothing else adds to it. A mask of padding
+    stays: a kernel that reads rows twice has all of them.
+    """
+    x, starts, limits = m.placed, [0] * m.placed.aval.ndim, list(m.placed.aval.shape)
+    while (eqn := m.maker(x)) is not None and eqn.op is place_p:
+        source, base = eqn.invars
+        d, start, limit = (eqn.params[k] for k in ("dimension", "start", "limit"))
+        is_padding = not start and x.aval.shape[d] - limit < m.mesh.size
+        if (is_padding or d not in m.axes or limits[d] - starts[d] < x.aval.shape[d]
+                or source.aval.shape != x.aval.shape or not _changes_nothing(m, base)):
+            break
+        x, starts[d], limits[d] = source, start, limit
+    if x is m.placed:
+        return None
+    rows = m.emit(slice_p, x, start_indices=tuple(starts), limit_indices=tuple(limits),
+                  strides=None)
+    return m.emit(m.eqn.op, rows, **m.eqn.params)
+
+
+def _changes_nothing(m: Match, base: Atom) -> bool:
+    """Is every element of it the identity of the reduction?"""
+    eqn = m.maker(base)
+    return (eqn is not None and eqn.op is broadcast_in_dim_p
+            and eqn.invars[0].__class__ is Literal
+            and eqn.invars[0].val == identity(_REDUCTIONS[m.eqn.op.name], base.aval.dtype))
+
+
+# How a reduction combines elements.
+_REDUCTIONS = {"reduce_sum": "sum", "reduce_prod": "prod", "reduce_max": "max", "reduce_min": "min",
+               "reduce_and": "and", "reduce_or": "or", "reduce_xor": "xor"}
+_REDUCTION = "out = " + "|".join(_REDUCTIONS)
+
+REDUCE_IN_PLACE = Rewrite(
+    "reduction-of-slice", f"""
+    rows = slice x {{start_indices=starts, limit_indices=limits, strides}}
+    {_REDUCTION} rows {{axes}}
+    """, _reduced_in_place, where=_has_identity, single_use=("rows",),
+    why="rows that are left out need not be moved out")
+
+REDUCE_SLICES = Rewrites(Rewrite(
+    "reduction-of-placed", f"placed = place x base\n{_REDUCTION} placed {{axes}}",
+    _reduced_of_slice, single_use=("placed",),
+    why="rows of a dimension that is not split are left out by slicing"),
+    also_drops=(broadcast_in_dim_p,))

@@ -87,7 +87,7 @@ def _localize(context: LocalizeContext) -> list[Any]:
     places = out.call("add", out.iota((shape[d],), 0), out.broadcast(offset, (shape[d],), ()))
     places = out.minus(places, literal(low, INT32))
     if d in split_halos(context):
-        rows = rows_needed(context, source, d, axes).x
+        rows = source if start == low else rows_needed(context, source, d, axes).x
     else:
         highest = out.full(limit - 1, (), INT32)
         rows = out.rows(source, d, out.call(

@@ -1,4 +1,4 @@
-"""Updates of a box inside of a split array: split as the array is, same results."""
+"""Boxes inside of a split array, updated and reduced: split as the array is, same results."""
 import functools
 
 import numpy as np
@@ -98,10 +98,11 @@ def test_others_are_as_before(spec, f):
     np.testing.assert_array_equal(agree_twice(f, placed(spec)), want)
 
 
-def received(f, spec, *args):
-    """Bytes that a device receives."""
+def received(f, spec, *args, given=None):
+    """Bytes that a device receives. given: how x is split, if not as the result is."""
     jitted = st.jit(f, out_shardings=st.NamedSharding(MESH, spec))
-    return sum(c.received_bytes for c in st.explain(jitted)(placed(spec), *args).collectives)
+    x = placed(given or spec)
+    return sum(c.received_bytes for c in st.explain(jitted)(x, *args).collectives)
 
 
 def test_neighbours_rows_are_all_that_an_update_of_most_rows_needs():
@@ -113,3 +114,51 @@ def test_neighbours_rows_are_all_that_an_update_of_most_rows_needs():
 def test_an_update_that_all_devices_have_moves_nothing():
     new = np.ones((14, 22, 8), np.float32)
     assert received(lambda x, new: x.at[1:-1, 1:-1].set(new), P("x", "y"), new) == 0
+
+
+REDUCED = {
+    "rows": (slice(3, 15), slice(None)),
+    "an even number of rows": (slice(4, 16), slice(None)),
+    "rows and columns": (slice(1, -1), slice(2, 21)),
+    "one dimension of two": (slice(None), slice(5, 23), slice(1, 7)),
+    "few": (slice(3, 5), slice(1, 7)),
+}
+
+
+@pytest.mark.parametrize("spec", [*SPECS, P()], ids=str)
+@pytest.mark.parametrize("where", REDUCED)
+@pytest.mark.parametrize("axis", [0, (0, 1), (1, 2)], ids=str)
+@pytest.mark.parametrize("how", ["sum", "max", "min", "prod", "mean"])
+def test_reductions(spec, where, axis, how):
+    at = REDUCED[where]
+    got = agree(lambda x: getattr(x[at], how)(axis), placed(spec), rtol=2e-5, atol=1e-5)
+    np.testing.assert_allclose(got, getattr(DATA[at], how)(axis), rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("how", ["any", "all", "max", "sum"])
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.complex64], ids=lambda t: t.__name__)
+def test_reductions_of_other_dtypes(how, dtype):
+    x = (DATA > 0.5) if dtype is np.bool_ else (9 * DATA).astype(dtype)
+    if dtype is np.complex64 and how == "max":
+        pytest.skip("complex numbers have no order")
+    got = agree(lambda x: getattr(x[1:13], how)(0), placed(P("x", "y"), x), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(got, getattr(x[1:13], how)(0), rtol=1e-4, atol=1e-4)
+
+
+def test_rows_left_out_of_a_sum_stay_where_they_are():
+    of_rows = functools.partial(received, spec=P(), given=P("y"))
+    assert of_rows(lambda x: x[3:13].sum(0)) == of_rows(lambda x: x.sum(0)) > 0
+    assert of_rows(lambda x: x[4:12].max(0)) == of_rows(lambda x: x.max(0)) > 0
+
+
+def test_of_a_dimension_that_is_not_split_rows_are_sliced():
+    text = str(st.jit(lambda x: x[3:13].sum(0)).lower(placed(P(None, "y"))).compile().as_text())
+    assert "slice[" in text and "place[" not in text
+
+
+def test_the_gradient_of_a_reduction_of_a_slice():
+    got = agree(st.grad(lambda x: (x[3:13].max(0) ** 2).sum()), placed(P("x")))
+    want = np.zeros_like(DATA)
+    top = DATA[3:13].argmax(0)[None]
+    np.put_along_axis(want[3:13], top, 2 * np.take_along_axis(DATA[3:13], top, 0), 0)
+    np.testing.assert_allclose(got, want, rtol=1e-5)
