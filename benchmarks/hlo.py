@@ -17,12 +17,13 @@ _SIZES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, 
           "u64": 8, "f64": 8, "c64": 8}
 _SHAPE = re.compile(r"([a-z]+\d*)\[([\d,]*)\]")
 _LINE = re.compile(r"\s*(ROOT )?%?([\w.\-]+) = (.*?) ([a-z\-]+)\((.*?)\)")
-_OPS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 # one operation an element, as XLA counts them
 _ELEMENTWISE = frozenset((
     "add", "subtract", "multiply", "divide", "maximum", "minimum", "negate", "abs", "sign", "and",
     "or", "xor", "not", "compare", "select", "convert", "clamp", "floor", "ceil", "remainder",
     "round-nearest-even", "is-finite"))
+_THROUGH = ("bitcast", "copy", "transpose", "reshape", "convert")
 _FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "partition-id",
          "replica-id", "after-all")
 
@@ -52,7 +53,9 @@ class Found:
 
 
 @dataclass(frozen=True)
-class _Instruction:
+class Instruction:
+    """A line of a computation. result: its type. kind: the opcode. operands: names. text: the line.
+    """
     root: bool
     name: str
     result: str
@@ -116,9 +119,12 @@ def axes_of(line: str, mesh: dict[str, int]) -> list[str]:
     return [name for d, name in enumerate(mesh) if any(a[d] != b[d] for a, b in places)]
 
 
-def xla_program(text: str, mesh: dict[str, int]) -> Found:
-    """What an optimised HLO module of one device exchanges and computes."""
-    bodies: dict[str, list[_Instruction]] = {}
+Bodies = dict[str, list[Instruction]]
+
+
+def parse(text: str) -> tuple[Bodies, str]:
+    """The computations of an optimised HLO module by name, and the name of that which begins."""
+    bodies: Bodies = {}
     entry = current = ""
     for line in text.split("\n"):
         head = re.match(r"(ENTRY )?%?([\w.\-]+) (\(.*)?\{?.*\{$", line)
@@ -128,22 +134,27 @@ def xla_program(text: str, mesh: dict[str, int]) -> Found:
             bodies[current] = []
             entry = current if head[1] else entry
         elif current and match:
-            bodies[current].append(_Instruction(
+            bodies[current].append(Instruction(
                 bool(match[1]), match[2], match[3], match[4].removesuffix("-start"),
                 re.findall(r"%([\w.\-]+)", match[5]), line))
+    return {name: _synchronous(lines) for name, lines in bodies.items()}, entry
+
+
+def xla_program(text: str, mesh: dict[str, int]) -> Found:
+    """What an optimised HLO module of one device exchanges and computes."""
     found = Found()
-    _walk({name: _synchronous(lines) for name, lines in bodies.items()}, entry, mesh, found, 1)
+    _walk(*parse(text), mesh, found, 1)
     return found
 
 
-def _synchronous(lines: list[_Instruction]) -> list[_Instruction]:
+def _synchronous(lines: list[Instruction]) -> list[Instruction]:
     """Exchanges that begin and end apart, with the result and the name of their end."""
     ends = {i.operands[0]: i for i in lines if i.kind.endswith("-done") and i.operands}
     return [replace(i, name=ends[i.name].name, result=ends[i.name].result)
             if i.name in ends else i for i in lines]
 
 
-def _walk(bodies: dict[str, list[_Instruction]], name: str, mesh: dict[str, int], found: Found,
+def _walk(bodies: Bodies, name: str, mesh: dict[str, int], found: Found,
           times: int) -> None:
     lines = bodies.get(name, [])
     results = {i.name: i.result for i in lines}
@@ -161,8 +172,8 @@ def _walk(bodies: dict[str, list[_Instruction]], name: str, mesh: dict[str, int]
                     branches.append(Found())
                     _walk(bodies, called, mesh, branches[-1], times)
             found.add(max(branches, key=Found.moved, default=Found()))
-        elif i.kind in _OPS:
-            found.exchanges += _exchange(i, lines, mesh, times)
+        elif i.kind in KINDS:
+            found.exchanges += _exchange(i, bodies, name, mesh, times)
         elif i.kind not in _FREE and not i.kind.endswith("-done"):
             size = _bytes(i.result) + sum(_bytes(results.get(o, "")) for o in i.operands)
             fused = _called(bodies, i)
@@ -173,13 +184,13 @@ def _walk(bodies: dict[str, list[_Instruction]], name: str, mesh: dict[str, int]
                 found.products[flops, size] += times
 
 
-def _called(bodies: dict[str, list[_Instruction]], i: _Instruction) -> list[_Instruction]:
+def _called(bodies: Bodies, i: Instruction) -> list[Instruction]:
     """The instructions of a fusion."""
     match = re.search(r"calls=%?([\w.\-]+)", i.text)
     return bodies.get(match[1], []) if match and i.kind == "fusion" else []
 
 
-def _element_flops(bodies: dict[str, list[_Instruction]], lines: list[_Instruction],
+def _element_flops(bodies: Bodies, lines: list[Instruction],
                    results: dict[str, str]) -> int:
     """Operations of elementwise work and reductions. results: types of operands from outside."""
     results = results | {i.name: i.result for i in lines}
@@ -189,13 +200,13 @@ def _element_flops(bodies: dict[str, list[_Instruction]], lines: list[_Instructi
                       for i in lines if i.kind == "reduce")
 
 
-def _steps(bodies: dict[str, list[_Instruction]], i: _Instruction) -> int:
+def _steps(bodies: Bodies, i: Instruction) -> int:
     """Operations by which a reduction takes in one element: of a position, nine."""
     match = re.search(r"to_apply=%?([\w.\-]+)", i.text)
     return sum(j.kind not in ("parameter", "tuple") for j in bodies[match[1]]) if match else 1
 
 
-def _product_flops(i: _Instruction, lines: list[_Instruction]) -> int:
+def _product_flops(i: Instruction, lines: list[Instruction]) -> int:
     """Operations of a product, 0 of everything else; windows count as if nothing were padded."""
     if i.kind not in ("dot", "convolution"):
         return 0
@@ -214,17 +225,58 @@ def _product_flops(i: _Instruction, lines: list[_Instruction]) -> int:
     return made * weights // zeros
 
 
-def _exchange(i: _Instruction, lines: list[_Instruction], mesh: dict[str, int],
-              times: int) -> list[Exchange]:
+def cut_parts(bodies: Bodies, body: str, i: Instruction) -> list[bool]:
+    """Of each operand of an all-reduce: is all that is read of its sum the own block of a device?
+    Then it becomes a reduce-scatter on other devices; CPUs have none. body: where it stands.
+    """
+    members = len(group_of(i.text))
+    return [_is_cut(bodies, body, i.name, _elements(dims) // members, k)
+            for k, (_, dims) in enumerate(_SHAPE.findall(i.result))]
+
+
+def _elements(dims: str) -> int:
+    return math.prod(map(int, dims.split(","))) if dims else 1
+
+
+def _is_cut(bodies: Bodies, body: str, name: str, block: int, element: int = -1,
+            outside: tuple[str, str] | None = None) -> bool:
+    """Is all that is read of a value the own block of each device, of so many elements?
+    outside: the body and name of the fusion that this is the body of.
+    """
+    users = [i for i in bodies[body] if name in i.operands]
+    if users and users[0].kind == "get-tuple-element":
+        users = [i for i in users if f"index={element}" in re.split(r"[,\s]", i.text)]
+        return bool(users) and all(_is_cut(bodies, body, i.name, block) for i in users)
+    return bool(users) and all(_cuts(bodies, body, i, name, block, outside) for i in users)
+
+
+def _cuts(bodies: Bodies, body: str, user: Instruction, name: str, block: int,
+          outside: tuple[str, str] | None) -> bool:
+    if user.kind == "dynamic-slice":
+        return user.operands[0] == name and block == math.prod(_dims(user.result))
+    if user.kind in _THROUGH:
+        if user.root:
+            return outside is not None and _is_cut(bodies, *outside, block)
+        return _is_cut(bodies, body, user.name, block, outside=outside)
+    inner = re.search(r"calls=%?([\w.\-]+)", user.text)
+    if user.kind != "fusion" or inner is None:
+        return False
+    mine = [k for k, operand in enumerate(user.operands) if operand == name]
+    parameters = [i for i in bodies[inner[1]] if i.kind == "parameter"
+                  and int(re.findall(r"parameter\((\d+)\)", i.text)[0]) in mine]
+    return all(_is_cut(bodies, inner[1], i.name, block, outside=(body, user.name))
+               for i in parameters)
+
+
+def _exchange(i: Instruction, bodies: Bodies, body: str,
+              mesh: dict[str, int], times: int) -> list[Exchange]:
     kind, n, size = i.kind, len(group_of(i.text)), _bytes(i.result)
     if kind == "all-gather":
         size //= n
     elif kind == "reduce-scatter":
         size *= n
-    elif kind == "all-reduce":                  # each device cuts its block: a reduce-scatter
-        uses = [j for j in lines if i.name in j.operands]
-        if uses and all("dynamic-slice" in j.text for j in uses):
-            kind = "reduce-scatter"
+    elif kind == "all-reduce" and all(cut_parts(bodies, body, i)):
+        kind = "reduce-scatter"
     elif kind == "collective-permute" and all(a == b for a, b in _pairs(i.text)):
         return []
     axes = axes_of(i.text, mesh)

@@ -16,7 +16,6 @@ import argparse
 import collections
 import importlib
 import json
-import math
 import os
 import pathlib
 import re
@@ -32,8 +31,6 @@ from partition_random import drawn
 ROOT = pathlib.Path(__file__).parent.parent
 RECORDED = ROOT / "tests" / "golden" / "xla_plans.json"
 Plan = collections.Counter[str]         # by kind and axes, "all-reduce x,y"
-_KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-_THROUGH = ("bitcast", "copy", "transpose", "reshape", "convert")
 
 
 EXAMPLES = {f"examples/{path.name}": path for path in sorted((ROOT / "examples").glob("*.py"))
@@ -82,37 +79,11 @@ _CASES = {case.name: case for case in CASES}
 
 
 # -- XLA ------------------------------------------------------------------------------------------
-class _Instruction:
-    def __init__(self, line: str) -> None:
-        self.line = line
-        head, rest = line.split(" = ", 1)
-        self.name = head.split()[-1].lstrip("%")
-        match = re.match(r"(\(.*?\)|\S+) ([a-z\-]+)\((.*)", re.sub(r"/\*.*?\*/", "", rest))
-        self.result, self.kind, after = match.groups() if match else ("", "", "")
-        self.operands = re.findall(r"%([\w.\-]+)", after.split("), ")[0])
-
-
-_SHAPE = re.compile(r"[a-z]+\d*\[([\d,]*)\]")
-
-
-def _elements(dims: str) -> int:
-    return math.prod(map(int, dims.split(","))) if dims else 1
-
-
 class Module:
     """An optimised HLO module, from its text."""
 
     def __init__(self, text: str) -> None:
-        self.bodies: dict[str, list[_Instruction]] = {}
-        self.entry = current = ""
-        for line in text.split("\n"):
-            head = re.match(r"(ENTRY )?%?([\w.\-]+) (\(.*)?\{?.*\{$", line)
-            if head and not line.startswith(" "):
-                current = head[2]
-                self.bodies[current] = []
-                self.entry = current if head[1] else self.entry
-            elif current and " = " in line:
-                self.bodies[current].append(_Instruction(line))
+        self.bodies, self.entry = hlo.parse(text)
 
     def plan(self, mesh: dict[str, int]) -> Plan:
         """Its exchanges."""
@@ -122,61 +93,29 @@ class Module:
 
     def _add(self, name: str, mesh: dict[str, int], found: Plan, times: int) -> None:
         for at in self.bodies.get(name, ()):
-            kind = at.kind.removesuffix("-start")
-            if kind == "while":
-                trips = re.search(r'"known_trip_count":\{"n":"(\d+)"', at.line)
-                body = re.search(r"body=%?([\w.\-]+)", at.line)
+            if at.kind == "while":
+                trips = re.search(r'"known_trip_count":\{"n":"(\d+)"', at.text)
+                body = re.search(r"body=%?([\w.\-]+)", at.text)
                 assert body is not None
                 self._add(body[1], mesh, found, times * (int(trips[1]) if trips else 1))
-            elif kind in ("call", "conditional", "fusion"):
+            elif at.kind in ("call", "conditional", "fusion"):
                 for inner in re.findall(
-                        r"(?:to_apply|calls|_computation)=%?([\w.\-]+)", at.line) + [
-                        n for names in re.findall(r"branch_computations=\{(.*?)\}", at.line)
+                        r"(?:to_apply|calls|_computation)=%?([\w.\-]+)", at.text) + [
+                        n for names in re.findall(r"branch_computations=\{(.*?)\}", at.text)
                         for n in re.findall(r"%?([\w.\-]+)", names)]:
                     self._add(inner, mesh, found, times)
-            elif kind in _KINDS:
-                axes = ",".join(sorted(hlo.axes_of(at.line, mesh)))
+            elif at.kind in hlo.KINDS:
+                axes = ",".join(sorted(hlo.axes_of(at.text, mesh)))
                 if axes:
-                    for one in self._kinds(name, at, kind):
+                    for one in self._kinds(name, at):
                         found[f"{one} {axes}"] += times
 
-    def _kinds(self, body: str, at: _Instruction, kind: str) -> list[str]:
+    def _kinds(self, body: str, at: hlo.Instruction) -> list[str]:
         """What an exchange is: of a joint all-reduce, all that is scattered apart."""
-        if kind != "all-reduce":
-            return [kind]
-        members, shapes = len(hlo.group_of(at.line)), _SHAPE.findall(at.result)
-        parts = [self._is_cut(body, at.name, _elements(dims) // members, k)
-                 for k, dims in enumerate(shapes)]
+        if at.kind != "all-reduce":
+            return [at.kind]
+        parts = hlo.cut_parts(self.bodies, body, at)
         return ["reduce-scatter"] * sum(parts) + ["all-reduce"] * (not all(parts))
-
-    def _is_cut(self, body: str, name: str, block: int, element: int = -1,
-                outside: tuple[str, str] | None = None) -> bool:
-        """Is all that is read of a value the own block of each device, of so many elements?
-        outside: the body and name of the fusion that this is the body of.
-        """
-        users = [i for i in self.bodies[body] if name in i.operands]
-        if users and users[0].kind == "get-tuple-element":
-            users = [i for i in users if f"index={element}" in re.split(r"[,\s]", i.line)]
-            return bool(users) and all(
-                self._is_cut(body, i.name, block) for i in users)
-        return bool(users) and all(self._cuts(body, i, name, block, outside) for i in users)
-
-    def _cuts(self, body: str, user: _Instruction, name: str, block: int,
-              outside: tuple[str, str] | None) -> bool:
-        if user.kind == "dynamic-slice":
-            return user.operands[0] == name and block == _elements(_SHAPE.findall(user.result)[0])
-        if user.kind in _THROUGH:
-            if "ROOT" in user.line.split(" = ")[0]:
-                return outside is not None and self._is_cut(*outside, block)
-            return self._is_cut(body, user.name, block, outside=outside)
-        inner = re.search(r"calls=%?([\w.\-]+)", user.line)
-        if user.kind != "fusion" or inner is None:
-            return False
-        mine = [k for k, operand in enumerate(user.operands) if operand == name]
-        parameters = [i for i in self.bodies[inner[1]] if i.kind == "parameter"
-                      and int(re.findall(r"parameter\((\d+)\)", i.line)[0]) in mine]
-        return all(self._is_cut(inner[1], i.name, block, outside=(body, user.name))
-                   for i in parameters)
 
 
 def xla_plan(name: str) -> Plan:
