@@ -193,6 +193,9 @@ def _classes(jax, jnp, lax, P):
 
 # -- reductions and orders of slices --------------------------------------------------------------
 simple("sum of a slice of rows", LINE, "(a[3:] ** 2).sum(0)", ((512, 128), ("x",)), out=())
+simple("sum of a slice", LINE, "a[3:61].sum(0)", ((64, 128), ("x",)), out=(), best=896)
+simple("mean of the inner points", GRID, "jnp.abs(a[1:-1, 1:-1]).mean() + a[1:-1, 1:-1].max()",
+       ((512, 256), ("x", "y")), out=())
 simple("mean and variance of a slice", LINE, "(a[:1000].mean(0), a[:1000].var(0))",
        ((1024, 128), ("x",)), out=((), ()))
 simple("greatest of a slice, gradient", LINE, "jax.grad(lambda t: t[1:].max(0).sum())(a)",

@@ -150,12 +150,15 @@ class Match:
                                      reason=like.reason if reason is None else reason)
         return results if op.multiple_results else results[0]
 
+    def reads(self, atom: Atom) -> int:
+        """How often a value is read; known where a rewrite of the list names `single_use`."""
+        return (self._walk.reads or {})[atom]
+
     # -- of the engine ---------------------------------------------------------------------------
 
     def read_once(self, names: Sequence[str]) -> bool:
         """Is the pattern the only reader of these values?"""
-        reads = self._walk.reads or {}
-        return all([reads[self._named[name]] == 1 for name in names])
+        return all([self.reads(self._named[name]) == 1 for name in names])
 
     def reads_as(self, steps: Sequence[Step]) -> bool:
         """Is the equation the last of the pattern, and what it reads what stands before?"""

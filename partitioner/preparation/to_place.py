@@ -26,12 +26,13 @@ from .fills import FILL_APART
 from .row_numbers import ROWS_BY_NUMBER
 from .separate import SEPARATE
 from .splitting import splitting_sizes
-from .window_updates import CHOOSE_BOXES, REDUCE_IN_PLACE
+from .window_updates import CHOOSE_BOXES, reduce_in_place
 
 
 def arrange(program: Program) -> Program:
     """The pass: a TRACED program, nested ones included, with shifts written as `place`."""
-    return ARRANGE(CHOOSE_BOXES(ROWS_BY_NUMBER(inside(program, arrange))))
+    program = ARRANGE(CHOOSE_BOXES(ROWS_BY_NUMBER(inside(program, arrange))))
+    return reduce_in_place(program)
 
 
 def arrange_as_xla(program: Program) -> Program:
@@ -180,7 +181,7 @@ ARRANGE_AS_XLA = Rewrites(OF_PIECE, *_MOVED, FILL_APART,
                           also_drops=(slice_p, broadcast_in_dim_p, concatenate_p))
 
 ARRANGE = Rewrites(
-    *COMPOSE, *SEPARATE, *_MOVED, REDUCE_IN_PLACE,
+    *COMPOSE, *SEPARATE, *_MOVED,
     Rewrite("edges", _CONCATENATION, _over_largest,
             why="pieces that no mesh divides are edges of one that is split as the whole is"),
     also_drops=(slice_p, broadcast_in_dim_p, pad_p, concatenate_p),

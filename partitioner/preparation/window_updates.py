@@ -11,14 +11,17 @@ elements of both:
 The slices from which the update is computed are then padded too, so that they are split in the same
 way (uneven.py).
 
-`x[3:61].sum(0)` would move every row by three to add it. Where at least half of the rows remain,
-those left out count as nothing instead, where they lie:
+`(x[3:61] ** 2).sum(0)` would move every row by three to add it. Where at least three quarters of
+the rows remain, those left out count as nothing instead, where they lie:
 
-    out = reduce_sum (place x 0 {start=3, limit=61, low=3})
+    squares = integer_pow x 2
+    out = reduce_sum (place squares 0 {start=3, limit=61, low=3})
 
 Once it is known that a dimension is not split after all, it is sliced again.
 """
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -36,9 +39,11 @@ from ...ir.ops.movement.padding import pad_p
 from ...ir.ops.movement.placing import place_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.ops.movement.slicing import slice_p
-from ...ir.program import Atom, Literal
+from ...ir.program import Atom, Equation, Literal, Program
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
-from ...ir.types import array_type
+from ...ir.rewriting.unread import drop_dead
+from ...ir.rules.rule import ELEMENTWISE
+from ...ir.types import Shape, array_type
 from .splitting import may_be_split, splitting_sizes
 
 INT32 = np.dtype(np.int32)
@@ -121,36 +126,61 @@ CHOOSE_BOXES = Rewrites(Rewrite(
 
 def _reduced_in_place(m: Match) -> Atom | None:
     """The reduction of a slice as one of the whole, with an identity in the rows left out."""
-    x, shape = m.x, m.x.aval.shape
-    base, starts, limits = None, list(m.starts), list(m.limits)
-    for d in m.axes:
-        start, limit, n = starts[d], limits[d], shape[d]
-        if limit - start < n <= 2 * (limit - start) and any(
-                [n % k == 0 for k in splitting_sizes(m.mesh)]):
-            base = base if base is not None else _filled(m)
-            x = m.emit(place_p, x, base, dimension=d, start=start, limit=limit, low=start)
-            starts[d], limits[d] = 0, n
-    if base is None:
+    cut = _first_slice(m, m.rows)
+    t = m.rows.aval
+    if (cut is None or any([s != 1 for s in cut.params["strides"] or ()]) or m.mesh.explicit_axes
+            or not isinstance(t.dtype, np.dtype) or t.manual is not NOT_MANUAL
+            or t.sharding.spec.unreduced):
         return None
+    shape = cut.invars[0].aval.shape
+    starts, limits = (list(cut.params[k]) for k in ("start_indices", "limit_indices"))
+    masked = [d for d in m.axes if 3 * shape[d] <= 4 * (limits[d] - starts[d]) < 4 * shape[d]
+              and any([shape[d] % k == 0 for k in splitting_sizes(m.mesh)])]
+    x = _recomputed(m, m.rows, shape, lambda _, eqn: eqn.invars[0] if (
+        eqn is not None and eqn.op is slice_p and eqn.params == cut.params
+        and eqn.invars[0].aval.shape == shape) else None) if masked else None
+    if x is None:
+        return None
+    number = Literal(identity(_REDUCTIONS[m.eqn.op.name], t.dtype),
+                     array_type((), t.dtype, t.weak_type))
+    base = m.emit(broadcast_in_dim_p, number, shape=shape, broadcast_dimensions=(), sharding=None)
+    for d in masked:
+        x = m.emit(place_p, x, base, dimension=d, start=starts[d], limit=limits[d], low=starts[d])
+        starts[d], limits[d] = 0, shape[d]
     if (starts, limits) != ([0] * len(shape), list(shape)):
         x = m.emit(slice_p, x, start_indices=tuple(starts), limit_indices=tuple(limits),
                    strides=None)
     return m.emit(m.eqn.op, x, **m.eqn.params)
 
 
-def _filled(m: Match) -> Atom:
-    """An array like the one that is sliced, of the identity of the reduction."""
-    t = m.x.aval
-    number = Literal(identity(_REDUCTIONS[m.eqn.op.name], t.dtype),
-                     array_type((), t.dtype, t.weak_type))
-    return m.emit(broadcast_in_dim_p, number, shape=t.shape, broadcast_dimensions=(), sharding=None)
+def _first_slice(m: Match, atom: Atom) -> Equation | None:
+    """The first slice among what an elementwise computation begins with, if only it reads that."""
+    eqn = m.maker(atom)
+    if eqn is None or not atom.aval.shape or m.reads(atom) > 1:
+        return None
+    if eqn.op is slice_p:
+        return eqn
+    operands = eqn.invars if eqn.op.rule == ELEMENTWISE else ()
+    return next((found for a in operands if (found := _first_slice(m, a)) is not None), None)
 
 
-def _has_identity(m: Match) -> bool:
-    t = m.x.aval
-    return (may_be_split(m) and not m.mesh.explicit_axes and isinstance(t.dtype, np.dtype)
-            and t.manual is NOT_MANUAL and not t.sharding.spec.unreduced
-            and all([s == 1 for s in m.strides or ()]))
+def _recomputed(m: Match, atom: Atom, shape: Shape,
+                begin: Callable[[Atom, Equation | None], Atom | None]) -> Atom | None:
+    """A value on other rows: what is computed elementwise for it alone is computed on arrays of
+    another shape. begin: from a value and its equation, the array to begin with, or None.
+    """
+    if not atom.aval.shape:
+        return atom
+    eqn = m.maker(atom)
+    if eqn is not None and m.reads(atom) == 1:
+        if eqn.op is broadcast_in_dim_p and not eqn.invars[0].aval.shape:
+            return m.emit(eqn.op, *eqn.invars, like=eqn, **{**eqn.params, "shape": shape})
+        if eqn.op.rule == ELEMENTWISE and not eqn.op.multiple_results:
+            operands = [_recomputed(m, a, shape, begin) for a in eqn.invars]
+            given = [a for a in operands if a is not None]
+            return m.emit(eqn.op, *given, like=eqn, **eqn.params) if len(given) == len(
+                operands) else None
+    return begin(atom, eqn)
 
 
 def _reduced_of_slice(m: Match) -> Atom | None:
@@ -168,8 +198,10 @@ def _reduced_of_slice(m: Match) -> Atom | None:
         x, starts[d], limits[d] = source, start, limit
     if x is m.placed:
         return None
-    rows = m.emit(slice_p, x, start_indices=tuple(starts), limit_indices=tuple(limits),
-                  strides=None)
+    shape = tuple([limit - start for start, limit in zip(starts, limits, strict=True)])
+    rows = _recomputed(m, x, shape, lambda atom, _: m.emit(
+        slice_p, atom, start_indices=tuple(starts), limit_indices=tuple(limits), strides=None))
+    assert rows is not None, "any value can be sliced"
     return m.emit(m.eqn.op, rows, **m.eqn.params)
 
 
@@ -186,12 +218,18 @@ _REDUCTIONS = {"reduce_sum": "sum", "reduce_prod": "prod", "reduce_max": "max", 
                "reduce_and": "and", "reduce_or": "or", "reduce_xor": "xor"}
 _REDUCTION = "out = " + "|".join(_REDUCTIONS)
 
-REDUCE_IN_PLACE = Rewrite(
-    "reduction-of-slice", f"""
-    rows = slice x {{start_indices=starts, limit_indices=limits, strides}}
-    {_REDUCTION} rows {{axes}}
-    """, _reduced_in_place, where=_has_identity, single_use=("rows",),
-    why="rows that are left out need not be moved out")
+REDUCE_IN_PLACE = Rewrites(Rewrite(
+    "reduction-of-slice", f"{_REDUCTION} rows {{axes}}", _reduced_in_place, where=may_be_split,
+    single_use=("rows",), why="rows that are left out need not be moved out"))
+
+
+def reduce_in_place(program: Program) -> Program:
+    """The program with reductions of slices as reductions of the whole."""
+    slices = {e.outvars[0] for e in program.eqns if e.op is slice_p}
+    computed = slices and any(
+        [e.op.arithmetic for e in program.eqns for a in e.invars if a in slices])
+    return drop_dead(REDUCE_IN_PLACE(program)) if computed else program
+
 
 REDUCE_SLICES = Rewrites(Rewrite(
     "reduction-of-placed", f"placed = place x base\n{_REDUCTION} placed {{axes}}",
