@@ -15,8 +15,9 @@ each complete, and one is taken:
     exchanges in loops    if starting them takes much of the step: also a plan that splits what
                           loops carry along dimensions that iterations keep apart
 
-The plan with the shorter step wins; its memory may be larger by as large a factor as its step is
-shorter, plus a tenth, or by any where the other's step is longer than that of XLA's plan.
+The plan with the shorter step wins. What repeats computation may hold a tenth more than what does
+not; otherwise memory may be larger by as large a factor as the step is shorter, plus a tenth, or by
+any where the other's step is longer than that of XLA's plan.
 """
 from __future__ import annotations
 
@@ -51,6 +52,7 @@ _schedule = lazy_import(".cost.schedule", __package__)
 FIRST = "insert-reshards"       # the pass that prices are for
 WEIGHTS = (16, 256)             # weights of the bytes of blocks, beside time
 MAX_PEAK_RATIO = 1.1            # how much more a plan may hold at the same step time
+MUCH_SHORTER = 0.95             # ratio of step times up to which it may hold more than that
 MIN_GAIN = 1.03                 # ratio of step times from which blocks may be split in another way
 MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which XLA's plan is worth making;
                                         # any where starting kernels, which it has fewer of, counts
@@ -75,6 +77,10 @@ class _Plan(NamedTuple):
     @property
     def peak(self) -> int:
         return self.memory.peak_bytes
+
+    def much_larger_than(self, other: _Plan) -> bool:
+        """Does it hold more memory than another plan may at the same step time?"""
+        return self.local is not other.local and self.peak > MAX_PEAK_RATIO * other.peak
 
     def longer_than(self, other: _Plan, most: float = 0.0) -> float:
         """How many times as long as another plan's a step takes on the hardware: the geometric mean
@@ -186,9 +192,12 @@ def _best_plan(plans: _Plans) -> _Plan:
     lighter = [objective._replace(weight=weight, no_repeats=True) for weight in WEIGHTS]
     no_larger = functools.partial(_shorter_or_lighter, grows=grows)
     trials: list[tuple[Iterable[_Plan], Judge]] = []        # made as they are judged
+    taken, too_large = usual, False
     if repeats:
-        trials.append((map(plans.of, (objective._replace(no_repeats=True), lighter[0])),
-                       _shorter_or_lighter))
+        without = plans.of(objective._replace(no_repeats=True))
+        too_large = usual.much_larger_than(without)
+        taken = without if too_large else _shorter_or_lighter(usual, without)
+        trials.append((map(plans.of, lighter[:1]), _shorter_or_lighter))
     if large:
         trials.append((map(plans.of, (_as_xla(objective),)), no_larger))
     if large and not repeats:       # with more weight on blocks, computation is seldom repeated
@@ -198,15 +207,16 @@ def _best_plan(plans: _Plans) -> _Plan:
         trials.append((map(plans.of, (objective._replace(carried_rows=True),)), _much_shorter))
     if large and _is_searched_narrowly(plans.program):
         trials.append((map(plans.of, (objective._replace(wide=True),)), no_larger))
-    taken = usual
     for others, judge in trials:
         taken = functools.reduce(judge, others, taken)
     if taken.longer_than(usual, 1.0) > 1:        # it needs too much memory: try what lies between
         for other in map(plans.of, lighter):
             taken = _shorter_or_lighter(other, taken)
         as_xla = plans.of(_as_xla(objective))
-        if taken.longer_than(as_xla, 1.0) > 1:      # memory is not worth more than XLA saves
-            taken = usual if usual.longer_than(as_xla, 1.0) <= 1 else as_xla
+        if not too_large and (taken.longer_than(as_xla, 1.0) > 1 >= usual.longer_than(as_xla, 1.0)):
+            taken = usual                           # memory is not worth more than XLA saves
+        else:
+            taken = _shorter_or_lighter(taken, as_xla)
     return taken
 
 
@@ -300,7 +310,9 @@ def _shorter_or_lighter(own: _Plan, other: _Plan, grows: bool = True) -> _Plan:
     """Of two plans the one with the shorter step; it may hold more memory, in proportion."""
     if own.local is other.local:
         return own
-    most = min(1.0, MAX_PEAK_RATIO * other.peak / max(own.peak, 1)) if grows else 1.0
+    most = 1.0
+    if grows and own.much_larger_than(other):
+        most = min(MUCH_SHORTER, MAX_PEAK_RATIO * other.peak / own.peak)
     return own if own.longer_than(other, most) <= most else other
 
 
