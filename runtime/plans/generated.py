@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.kernels.elementwise import float16
-from ...ir.kernels.elementwise.extremes import BY_ROWS
+from ...ir.kernels.elementwise.extremes import BY_CLIP
 from ...ir.kernels.elementwise.extremes import FEWEST as FEWEST_COMPARED
 from ...ir.kernels.elementwise.selection import FEWEST as FEWEST_SELECTED
 from ...ir.kernels.elementwise.selection import selected
@@ -231,8 +231,8 @@ def expression(w: Writer, step: Any, args: Sequence[str], values: Any, memory: s
     listed, end = ", ".join(args), "" if memory is None else f", {memory}"
     if step.kind == CALL:
         function = step.function
-        if function in BY_ROWS and math.prod(shape) >= FEWEST_COMPARED:
-            function = BY_ROWS[function]
+        if function in BY_CLIP and math.prod(shape) >= FEWEST_COMPARED:
+            function = BY_CLIP[function]
         return f"{w.name(function, 'f')}({listed}{end and f', out={memory}'})"
     if step.kind == REDUCE:
         reduce = adder_of(step.axes, *values[step.operands[0]]) if (

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.kernels.elementwise.extremes import BY_ROWS
+from ...ir.kernels.elementwise.extremes import BY_CLIP
 from ...ir.passes import Pass
 from ...ir.support.buffer_pool import SMALLEST, empty
 from ..calls.call import Call, new_call
@@ -31,7 +31,7 @@ def _writer(call: Call) -> tuple[Any, tuple[int, ...]] | None:
     if step.kind != CALL or not all(type(v) is int for v in step.operands):
         return None
     # `out` is passed by position: as a keyword, numpy would warn.
-    return BY_ROWS.get(step.function, step.function), tuple(call.inputs[v] for v in step.operands)
+    return BY_CLIP.get(step.function, step.function), tuple(call.inputs[v] for v in step.operands)
 
 
 def over_operands(calls: Sequence[Call], outputs: Sequence[int], writable: Mapping[int, int],

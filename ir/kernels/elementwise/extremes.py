@@ -1,42 +1,34 @@
 """`numpy.maximum` and `minimum` of an array and a number, vectorised.
 
-numpy vectorises these for two arrays, but takes five times as long if one operand is a number. So
-the number is repeated for a row of the array.
+numpy vectorises these for two arrays, `clip` for an array and two numbers. So the larger of an
+array and a number is the array, cut to what lies between the number and the largest of all.
 """
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from numpy._core.umath import clip  # type: ignore  # the ufunc of numpy.clip
 
-FEWEST = 1 << 14                # elements from which a row of the number pays
-_ROW = 1 << 12                  # elements of such a row
-_SHORTEST = 1 << 6              # elements of a row of an array that cannot be cut so
+FEWEST = 1 << 14                # elements from which it pays
+_ENDS = {np.dtype(t): (t(-np.inf), t(np.inf)) for t in (np.float32, np.float64)} | {
+    np.dtype(t): (t(np.iinfo(t).min), t(np.iinfo(t).max)) for t in (
+        np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)}
 
 
-def _by_rows(ufunc: np.ufunc) -> Any:
+def _by_clip(ufunc: np.ufunc) -> Any:
     def function(x: Any, y: Any, out: np.ndarray | None = None) -> Any:
         if out is not None and out.size < FEWEST:       # at once: loops call it often
             return ufunc(x, y, out=out)
-        first = getattr(x, "size", 0) == 1
-        number, array = (x, y) if first else (y, x)
-        if getattr(number, "size", 0) != 1 or getattr(array, "size", 0) < FEWEST or (
-                number.ndim > array.ndim):
+        number, array = (x, y) if getattr(x, "size", 0) == 1 else (y, x)
+        ends = _ENDS.get(getattr(array, "dtype", None))
+        if ends is None or getattr(number, "size", 0) != 1 or array.size < FEWEST or (
+                number.dtype != array.dtype):
             return ufunc(x, y, out=out)
-        flat, to = array, out
-        if array.size % _ROW == 0 and array.flags.c_contiguous and (
-                out is None or out.flags.c_contiguous):
-            flat, to = array.reshape(-1, _ROW), None if out is None else out.reshape(-1, _ROW)
-        n = flat.shape[-1]
-        if n < _SHORTEST:
-            return ufunc(x, y, out=out)
-        row = np.empty(n, number.dtype)
-        row.fill(number.item())
-        found = ufunc(*((row, flat) if first else (flat, row)), out=to)
-        return found.reshape(array.shape) if out is None else out
+        least, most = (number, ends[1]) if ufunc is np.maximum else (ends[0], number)
+        return clip(array, least, most, out=out)
     function.__name__ = ufunc.__name__
     return function
 
 
-maximum, minimum = _by_rows(np.maximum), _by_rows(np.minimum)
-BY_ROWS = {np.maximum: maximum, np.minimum: minimum}
+BY_CLIP = {ufunc: _by_clip(ufunc) for ufunc in (np.maximum, np.minimum)}
