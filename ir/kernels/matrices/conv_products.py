@@ -17,8 +17,7 @@ from ...support.buffer_pool import empty
 from ...support.threads import in_parallel
 from .blas_threads import for_work, shares, single_threaded
 
-WIDE = 8                         # examples that lie one behind the other, and
-FEW = 128                        # results of each: it pays to compute these one after the other
+FEW = 128                        # results of each example that lie one behind the other
 PIECE = 1 << 20                  # bytes of windows that are written out at once, or the kernel's
 
 
@@ -28,9 +27,9 @@ def by_products(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
     x: [n, g, c, results..., window...], a view. k: [g, o, c, window...]. dtype: of both.
     """
     spatial = (x.ndim - 3) // 2
-    if x.shape[1] == 1 and spatial and x.shape[0] >= WIDE and x.strides[0] < min(
+    if x.shape[1] == 1 and spatial and x.size and x.strides[0] < min(
             x.strides[2], x.strides[2 + spatial]) and math.prod(x.shape[3:3 + spatial]) <= FEW:
-        return _by_results(x, k, dtype)
+        return _by_columns(x, k, dtype)
     n, groups, channels = x.shape[:3]
     sizes, window = x.shape[3:3 + spatial], x.shape[3 + spatial:]
     o, count, length = k.shape[1], math.prod(sizes), channels * math.prod(window)
@@ -77,35 +76,41 @@ def by_products(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return out.reshape(n, groups, o, *sizes)
 
 
-def _by_results(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The same of one group where examples lie innermost in memory: a product for each result.
+def _by_columns(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The same of one group where examples lie innermost in memory, [c window, results n]: a sum of
+    products over pieces of what is summed, those of each thread one after the other.
 
     The gradient of a kernel is such a convolution, of few results, with channels for examples.
     """
     spatial = (x.ndim - 3) // 2
     n, _, channels = x.shape[:3]
-    sizes, window = x.shape[3:3 + spatial], x.shape[3 + spatial:]
-    o, inside = k.shape[1], math.prod(window)
-    right = k[0].transpose(*range(1, 2 + spatial), 0).reshape(channels * inside, o)
-    rows = x[:, 0].transpose(*range(2, 2 + spatial), 1, *range(2 + spatial, x.ndim - 1), 0)
-    step = max(1, min(channels, PIECE // max(1, inside * n * dtype.itemsize)))
-    out = empty((*sizes, n, o), dtype)
+    sizes, (lines, *others) = x.shape[3:3 + spatial], x.shape[3 + spatial:]
+    o, width = k.shape[1], math.prod(sizes) * n
+    left = x[:, 0].transpose(1, *range(2 + spatial, x.ndim - 1), *range(2, 2 + spatial), 0)
+    right = k[0].transpose(*range(1, 2 + spatial), 0)
+    line = math.prod(others) * width
+    per = max(1, PIECE // (line * dtype.itemsize))
+    step, cut = max(1, min(channels, per // lines)), min(lines, per)
+    pieces = [(c, a) for c in range(0, channels, step) for a in range(0, lines, cut)]
+    each, total = step * cut * line * o, channels * lines * line * o
+    count = -(-len(pieces) // shares(each, total))
+    parts = empty((-(-len(pieces) // count), width, o), dtype)
 
-    def work(places: Iterator[tuple[int, ...]], multiply: Any) -> None:
-        memory = empty((step * inside * n,), dtype)
-        for place in places:
-            for c in range(0, channels, step):
-                some = rows[place][c:c + step]
+    def work(numbers: Iterator[int], multiply: Any) -> None:
+        memory = empty((step * cut * line,), dtype)
+        for i in numbers:
+            for c, a in pieces[i * count:(i + 1) * count]:
+                some = left[c:c + step, a:a + cut]
                 piece = memory[:some.size].reshape(some.shape)
                 np.copyto(piece, some)
-                left = piece.reshape(-1, n).T
-                factor = right[c * inside:(c + step) * inside]
-                if c:
-                    out[place] += multiply(left, factor)
+                factors = (piece.reshape(-1, width).T,
+                           right[c:c + step, a:a + cut].reshape(-1, o))
+                if (c, a) == pieces[i * count]:
+                    multiply(*factors, out=parts[i])
                 else:
-                    multiply(left, factor, out=out[place])
-    _each(list(np.ndindex(sizes)), work, step * inside * n * o,
-          math.prod(sizes) * channels * inside * n * o)
+                    parts[i] += multiply(*factors)
+    _each(range(len(parts)), work, each, total)
+    out = np.add.reduce(parts, 0, dtype).reshape(*sizes, n, o)
     return out.transpose(spatial, spatial + 1, *range(spatial))[:, None]
 
 
