@@ -55,7 +55,8 @@ class Blocked:
     """One function that computes a group of fused calls, a block of rows at a time.
 
     calls: on slots numbered from 0, the operands first. operands: their forms. results: the slots
-    to return. rows: how many rows all values of the group have.
+    to return. rows: how many rows all values of the group have. zeros: operands that are the number
+    zero.
 
     A total is reduced from what the blocks contribute, in their order. Their size then does not
     depend on the number of cores, so that the total does not. Where numpy repeats an operand it
@@ -63,11 +64,11 @@ class Blocked:
     """
 
     __slots__ = ("_bodies", "_buffer", "_calls", "_excess", "_forms", "_kernels", "_operands",
-                 "_overwritten", "_results", "_rows", "_size", "_threads", "_totals")
+                 "_overwritten", "_results", "_rows", "_size", "_threads", "_totals", "_zeros")
 
     def __init__(self, calls: Sequence[Call], forms: Sequence[Forms], operands: Sequence[Form],
-                 results: Sequence[int], rows: int) -> None:
-        self._calls, self._forms, self._operands = calls, forms, operands
+                 results: Sequence[int], rows: int, zeros: tuple[int, ...]) -> None:
+        self._calls, self._forms, self._operands, self._zeros = calls, forms, operands, zeros
         self._results, self._rows = results, rows
         self._excess = config.read("shardtrace_allow_excess_precision")
         self._kernels: list[Kernel] = [call.kernel for call in calls]   # type: ignore[misc]
@@ -180,7 +181,7 @@ class Blocked:
     def _body(self, rows: int) -> Body:
         body = self._bodies.get(rows)
         if body is None:
-            key = (rows, self._rows, self._excess, *self._results, *self._kernels,
+            key = (rows, self._rows, self._excess, self._zeros, *self._results, *self._kernels,
                    *self._overwritten.items(),
                    *[(call.inputs, call.outputs) for call in self._calls])
             body = _BODIES.get(key)
@@ -189,7 +190,7 @@ class Blocked:
                          for call, kernel, forms in zip(self._calls, self._kernels, self._forms,
                                                         strict=True)]
                 body = _BODIES[key] = written_out(calls, len(self._operands), self._results,
-                                                  self._overwritten, self._excess)
+                                                  self._overwritten, self._excess, self._zeros)
             self._bodies[rows] = body
         return body
 

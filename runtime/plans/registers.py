@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.kernels.elementwise.selection import FEWEST as FEWEST_SELECTED
-from ...ir.kernels.elementwise.selection import by_bits, has_bits
+from ...ir.kernels.elementwise.selection import by_bits, has_bits, is_zero, or_zero, zero_or
 from ...ir.program import Equation
 from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import cached
@@ -69,7 +69,8 @@ class _Steps:
     """The numpy calls of a block, on values numbered from 0, the operands first."""
 
     def __init__(self, calls: Sequence[Call], results: Sequence[int] = (),
-                 excess: bool = False) -> None:
+                 excess: bool = False, zeros: Sequence[int] = ()) -> None:
+        self.zeros = zeros                          # slots of operands
         self.values: list[tuple[tuple[int, ...], np.dtype]] = []
         self.roots: list[int] = []                  # of each, the value whose memory it shares,
         self.whole: list[bool] = []                 # and whether all of it, in the same order
@@ -88,6 +89,15 @@ class _Steps:
             self.at[out] = self._append(recording, given) if rounded is None else (
                 halves.append(recording, given, out in rounded))
         self.results = [halves.narrowed(self.at[s], dtypes[s]) for s in results]
+        if results:
+            self._drop_unread()
+
+    def _drop_unread(self) -> None:
+        read = set(self.results)
+        for step, _ in reversed(self.steps):
+            if step.result in read:
+                read.update([v for v in step.operands if type(v) is int])
+        self.steps = [(step, eqn) for step, eqn in self.steps if step.result in read]
 
     def _slot(self, s: int, value: Any) -> int:
         if s not in self.at:
@@ -135,12 +145,19 @@ class _Steps:
         """The recording of a step that is not a single numpy call; None for one that is."""
         count, function = math.prod(shape), step.function
         if step.kind == WHERE and count >= FEWEST_SELECTED and has_bits(dtype):
-            function = by_bits
+            function = (or_zero if self._is_zero(operands[2]) else
+                        zero_or if self._is_zero(operands[1]) else by_bits)
         elif step.kind != CALL or type(function) is not FunctionType or (
                 hasattr(function, "elementwise")):
             return None
         kinds = [self.values[v] if type(v) is int else (v.shape, v.dtype) for v in operands]
         return _recorded(function, (*[s for s, _ in kinds], shape), (*[t for _, t in kinds], dtype))
+
+
+    def _is_zero(self, operand: Any) -> bool:
+        if type(operand) is not int:
+            return is_zero(constant(operand))
+        return self.roots[operand] in [self.at.get(s) for s in self.zeros]
 
 
 def _key(operand: Any) -> Any:
@@ -152,11 +169,12 @@ def _key(operand: Any) -> Any:
 
 
 def written_out(calls: Sequence[Call], operands: int, results: Sequence[int],
-                over: Mapping[int, int], excess: bool) -> Body:
+                over: Mapping[int, int], excess: bool, zeros: Sequence[int]) -> Body:
     """A block's calls as a function. operands: how many it reads. results: slots. over: result to
-    the operand in whose memory it may be, by position. excess: see half_floats.py.
+    the operand in whose memory it may be, by position. excess: see half_floats.py. zeros: operands
+    that are zero.
     """
-    return _Registers(_Steps(calls, results, excess), operands, over).body()
+    return _Registers(_Steps(calls, results, excess, zeros), operands, over).body()
 
 
 class _Registers:

@@ -18,9 +18,10 @@ How a group is evaluated is in runtime/plans/blocked.py. Here is decided which c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...ir.kernels.elementwise.selection import is_zero
 from ...ir.support.disjoint_sets import DisjointSets
 from ..calls.call import Call, new_call, read_counts
 from ..calls.symbolic import Kernel
@@ -33,9 +34,12 @@ SINGLE = 4                      # times LARGE: a lone numpy call is split from t
 
 
 class _Group:
-    """Calls to be fused. rows: the numbers of rows into which all of them can be split."""
+    """Calls to be fused. rows: the numbers of rows into which all of them can be split. zeros:
+    slots of the number zero.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, zeros: set[int]) -> None:
+        self.zeros = zeros
         self.calls: list[Call] = []
         self.rows: list[int] = []
         self.made = set[int]()
@@ -77,10 +81,11 @@ class _Group:
         for call in self.calls:
             found.setdefault(parts.of(call.outputs[0]), []).append(call)
         return [one for part in found.values() for i in range(0, len(part), MOST)
-                for one in _as_one(part[i:i + MOST], self.rows, readers)]
+                for one in _as_one(part[i:i + MOST], self.rows, readers, self.zeros)]
 
 
-def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int]) -> list[Call]:
+def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Mapping[int, Any]
+          ) -> list[Call]:
     """The calls, with those on large arrays fused; `outputs` are the slots read at the end.
 
     Members of a group need not be neighbours. A call between them that does not depend on the group
@@ -89,7 +94,8 @@ def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int
     """
     readers = read_counts(calls, outputs)
     out: list[Call] = []
-    group = _Group()
+    zeros = {s for s, x in constants.items() if is_zero(x)}
+    group = _Group(zeros)
     behind: list[Call] = []
     deferred: set[int] = set()              # slots that calls of `behind` write
     known = set(constants)
@@ -97,7 +103,7 @@ def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int
     def end() -> None:
         nonlocal group
         out.extend((*group.fused(readers), *behind))
-        group = _Group()
+        group = _Group(zeros)
         behind.clear()
         deferred.clear()
 
@@ -131,7 +137,8 @@ def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Iterable[int
     return out
 
 
-def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Call]:
+def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any, zeros: set[int]
+            ) -> list[Call]:
     """The fused call of a group, followed by those of its results that are views of others."""
     inside = read_counts(calls)
     needed = {s for call in calls for s in call.outputs if readers[s] > inside[s]}
@@ -156,10 +163,10 @@ def _as_one(calls: Sequence[Call], rows: Sequence[int], readers: Any) -> list[Ca
     if not computed or is_one_step(computed) and (
             large < SINGLE * LARGE or total_of(computed[0].recording, rows[0])):  # type: ignore
         return list(calls)
-    return [_fused(needed_calls, needed, best_rows(rows, computed)), *views]
+    return [_fused(needed_calls, needed, best_rows(rows, computed), zeros), *views]
 
 
-def _fused(calls: Sequence[Call], needed: set[int], rows: int) -> Call:
+def _fused(calls: Sequence[Call], needed: set[int], rows: int, zeros: set[int]) -> Call:
     """One `Blocked` call in place of these.
 
     Slots are renumbered from 0 (operands, once for each form in which they are read, then the
@@ -179,6 +186,6 @@ def _fused(calls: Sequence[Call], needed: set[int], rows: int) -> Call:
         outputs=(at[call.outputs[0]],)) for call, its in zip(calls, forms, strict=True)]
     results = [call.outputs[0] for call in calls if call.outputs[0] in needed]
     function = Blocked(members, forms, [form for _, form in operands], [at[s] for s in results],
-                       rows)
+                       rows, tuple([n for (s, _), n in operands.items() if s in zeros]))
     return new_call((function, tuple([s for s, _ in operands]), tuple(results), True, None, None,
                      False))

@@ -11,7 +11,8 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.support import buffer_pool, threads
-from shardtrace.runtime.plans import blocked
+from shardtrace.runtime.calls.symbolic import record
+from shardtrace.runtime.plans import blocked, registers
 
 from ...executors import forget_plans
 
@@ -71,6 +72,32 @@ def test_what_is_several_numpy_calls_is_computed_in_blocks_even_alone(f, monkeyp
     lambda x, y: (lambda z: [z, z.reshape(-1), z.reshape(-1) * 2, z + y])(jnp.tanh(x) * y)])
 def test_blocks_give_what_whole_arrays_do(f, monkeypatch):
     assert bodies(f, X, Y, monkeypatch=monkeypatch)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int8])
+@pytest.mark.parametrize(("f", "by_bits"), [
+    (lambda x, y: jnp.where(x > y, x, 0) * y, False),
+    (lambda x, y: jnp.where(x > y, 0, x) * y, False),
+    (lambda x, y: jnp.where(x > y, 0, 0) + x * y, False),
+    (lambda x, y: jnp.where(x > y[:, :1], x, 0) * y, False),
+    (lambda x, y: lax.select(x > y, x + x, lax.full_like(x, 0)), False),
+    (lambda x, y: jnp.where(x > y, x * 2, y - y) * 2, True),           # zeros that are computed
+    (lambda x, y: jnp.where(x > y, x, 1) * y, True)])
+def test_a_selection_beside_zero_is_one_step(f, by_bits, dtype, monkeypatch):
+    x, y = (np.where(np.abs(v) > 1.5, np.nan, v * 9) if dtype in (np.float32, np.float64) else v * 9
+            for v in (X, Y))
+    with np.errstate(invalid="ignore"):
+        x, y = x.astype(dtype), y.astype(dtype)
+    found, original = [], registers.by_bits
+    monkeypatch.setattr(registers, "by_bits", lambda *xs: (found.append(1), original(*xs))[1])
+    monkeypatch.setattr(registers, "_recorded", record)
+    with st.config.override(enable_x64=True):
+        assert bodies(f, x, y, monkeypatch=monkeypatch)
+    assert bool(found) is by_bits
+
+
+def test_a_selection_beside_a_negative_zero_keeps_its_sign(monkeypatch):
+    assert bodies(lambda x, y: jnp.where(x > y, x, -0.0) * 2, X, Y, monkeypatch=monkeypatch)
 
 
 @pytest.mark.parametrize("count", [1, 2])
