@@ -110,6 +110,8 @@ class InFloat32:
             return v
         out = self.block.emit(Step(CAST, None, (v,), -1), (v,), shape, F32)
         self.exact[out] = dtype
+        if self.block.is_zero(v):
+            self.block.zeros.add(out)
         return out
 
     def _rounded(self, v: int, dtype: np.dtype, given: Sequence[int]) -> int:

@@ -70,7 +70,7 @@ class _Steps:
 
     def __init__(self, calls: Sequence[Call], results: Sequence[int] = (),
                  excess: bool = False, zeros: Sequence[int] = ()) -> None:
-        self.zeros = zeros                          # slots of operands
+        self.zeros = set[int]()                     # values that are the number zero
         self.values: list[tuple[tuple[int, ...], np.dtype]] = []
         self.roots: list[int] = []                  # of each, the value whose memory it shares,
         self.whole: list[bool] = []                 # and whether all of it, in the same order
@@ -80,6 +80,7 @@ class _Steps:
         self.made: dict[Any, int] = {}              # by what makes it: equal steps are one
         rounded, halves = rounded_slots(calls, results, excess), InFloat32(self)
         dtypes: dict[int, np.dtype] = {}
+        self._operand_zeros = {*zeros}
         for call in calls:
             recording, (out,) = call.kernel.recording, call.outputs     # type: ignore[union-attr]
             assert recording is not None
@@ -102,6 +103,8 @@ class _Steps:
     def _slot(self, s: int, value: Any) -> int:
         if s not in self.at:
             self.at[s] = self._value(value)
+            if s in self._operand_zeros:
+                self.zeros.add(self.at[s])
         return self.at[s]
 
     def _value(self, value: Any, root: int | None = None, whole: bool = True) -> int:
@@ -145,8 +148,8 @@ class _Steps:
         """The recording of a step that is not a single numpy call; None for one that is."""
         count, function = math.prod(shape), step.function
         if step.kind == WHERE and count >= FEWEST_SELECTED and has_bits(dtype):
-            function = (or_zero if self._is_zero(operands[2]) else
-                        zero_or if self._is_zero(operands[1]) else by_bits)
+            function = (or_zero if self.is_zero(operands[2]) else
+                        zero_or if self.is_zero(operands[1]) else by_bits)
         elif step.kind != CALL or type(function) is not FunctionType or (
                 hasattr(function, "elementwise")):
             return None
@@ -154,10 +157,11 @@ class _Steps:
         return _recorded(function, (*[s for s, _ in kinds], shape), (*[t for _, t in kinds], dtype))
 
 
-    def _is_zero(self, operand: Any) -> bool:
+    def is_zero(self, operand: Any) -> bool:
+        """Is an operand known to be zero?"""
         if type(operand) is not int:
             return is_zero(constant(operand))
-        return self.roots[operand] in [self.at.get(s) for s in self.zeros]
+        return self.roots[operand] in self.zeros
 
 
 def _key(operand: Any) -> Any:

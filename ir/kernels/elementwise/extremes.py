@@ -11,9 +11,10 @@ import numpy as np
 from numpy._core.umath import clip  # type: ignore  # the ufunc of numpy.clip
 
 FEWEST = 1 << 14                # elements from which it pays
-_ENDS = {np.dtype(t): (t(-np.inf), t(np.inf)) for t in (np.float32, np.float64)} | {
-    np.dtype(t): (t(np.iinfo(t).min), t(np.iinfo(t).max)) for t in (
-        np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)}
+_ENDS: dict[Any, tuple[Any, Any]] = {
+    **{np.dtype(t): (t(-np.inf), t(np.inf)) for t in (np.float32, np.float64)},
+    **{np.dtype(t): (t(np.iinfo(t).min), t(np.iinfo(t).max)) for t in (
+        np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)}}
 
 
 def _by_clip(ufunc: np.ufunc) -> Any:

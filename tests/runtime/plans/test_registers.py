@@ -74,7 +74,7 @@ def test_blocks_give_what_whole_arrays_do(f, monkeypatch):
     assert bodies(f, X, Y, monkeypatch=monkeypatch)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int8])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int8, jnp.bfloat16])
 @pytest.mark.parametrize(("f", "by_bits"), [
     (lambda x, y: jnp.where(x > y, x, 0) * y, False),
     (lambda x, y: jnp.where(x > y, 0, x) * y, False),
