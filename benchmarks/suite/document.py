@@ -96,11 +96,11 @@ SOURCES = """\
   what stands around them. Factorisations, solves and products of many small matrices work the same
   way, as long as a call of LAPACK or BLAS for each costs more: matrices of a kilobyte (16x16 in
   float32) and less, factors of 3 rows and less.
-- **An extreme of an array and a number** is taken with a row of the number, in a third of the time.
+- **An extreme of an array and a number** is taken by numpy's `clip`, in half of the time.
 - **Memory keeps its pages**, also what numpy allocates by itself: page faults cost as much as the
   arithmetic that they interrupt.
 - **Selections do not branch.** A large `where` is made of the bits of its operands, many elements
-  at once.
+  at once; beside a zero, as in the gradient of `relu` and under masks, it is one step.
 - **bfloat16 and float16 are rounded once.** What only a fused group reads stays float32 until the
   group writes it, as in what XLA fuses on GPUs; `shardtrace_allow_excess_precision` turns that off
   ([differences.md](differences.md)). float16 is made of float32 in integers of 16 bits.
