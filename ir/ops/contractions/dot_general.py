@@ -255,7 +255,8 @@ def _orders(position: int, operand: ArrayType, params: dict[str, Any]) -> list[l
         free = [d for d in dims if d not in lead and d not in summed]
         groups = [free, summed] if position == 0 else [summed, free]
     found = [[*lead, *(d for g in groups for d in g)]]
-    if len(groups) == 2 and all([len(g) == 1 for g in groups]):
+    if len(groups) == 2 and all([len(g) == 1 for g in groups]) and (
+            position == 2 or {*batch[position]} == {*range(len(batch[position]))}):
         found.append([*lead, *groups[1], *groups[0]])
     return found
 

@@ -134,6 +134,11 @@ def test_a_product_reads_a_transpose_where_it_lies_and_copies_scattered_dimensio
     assert spread - plain == 4 * 16 * 32 * 4
 
 
+def test_a_batch_dimension_behind_others_is_copied_for_a_product_also_where_its_size_is_1():
+    assert peak(lambda x, w: st.numpy.einsum("bqhd,bkhd->bhqk", x, w),
+                (8, 4, 1, 16), (8, 128, 1, 16)) == (128 * 16 + 4 * 128) * 4
+
+
 def test_running_sums_hold_those_of_blocks():
     assert peak(lambda x: st.numpy.cumsum(x, 1), (512, 128)) == 2 * BLOCK
     assert peak(lambda x: st.numpy.cumsum(x, 1), (512, 16)) == BLOCK // 8
