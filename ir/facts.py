@@ -57,6 +57,9 @@ POSITION = "position"
 LAYOUT = "layout"
 """Says how its operand is laid out, and computes nothing."""
 
+SPLICED = "spliced"
+"""Which operand an element comes from, or whether it is fill, depends on its place."""
+
 BY_PLACE = "by place"
 """Elements depend on their places in the array, so that those of a longer one are others."""
 
@@ -70,7 +73,7 @@ axes may divide only one of them; or its layout is given, whether axes divide it
 _IMPLIED = {IDENTITY: (BITCAST, VIEW), BITCAST: (VIEW,)}
 _KNOWN = frozenset((IDENTITY, BITCAST, VIEW, CHEAP, EXACT, TRANSCENDENTAL, GENERATED, REARRANGED,
                     IN_PLACE, FRESH, TAKEN, PERMUTED, READS_FUSED, BRANCHES, PER_DEVICE,
-                    POSITION, LAYOUT, BY_PLACE, REPEATS, UNEVEN))
+                    POSITION, LAYOUT, SPLICED, BY_PLACE, REPEATS, UNEVEN))
 
 
 def facts_of(named: Iterable[str]) -> frozenset[str]:

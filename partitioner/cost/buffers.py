@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
-from ...ir.facts import PERMUTED, TAKEN
+from ...ir.facts import PERMUTED
 from ...ir.ops.elementwise.arithmetic import max_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.support.named_tuple import NamedTuple
+from .fusion import fused_values
 from .kinds import Kind, kind_of, reads_as_stored, reads_transposed
 from .reduction_kernels import is_split, reduction_kernels
 
@@ -21,12 +22,13 @@ from .reduction_kernels import is_split, reduction_kernels
 class Buffers(NamedTuple):
     """root: value -> the value whose buffer it uses. fused: values that are never written to
     memory. kinds: of the equations. beside: values that never take the buffer of an operand, as
-    their kernel reads it more than once.
+    their kernel reads it more than once. again: as of fusions (fusion.py).
     """
     root: dict[Var, Var]
     fused: set[Var]
     kinds: list[Kind]
     beside: set[Var]
+    again: set[tuple[Var, int]]
 
     def of(self, atom: Atom) -> Var | None:
         """The value whose buffer this is; None for a scalar literal."""
@@ -37,8 +39,9 @@ KEY, WRITTEN = "report-buffers", "report-written"
 
 
 def buffers(program: Program, key: str = KEY) -> Buffers:
-    """The buffers of a LOCAL program (without those of nested programs). key: WRITTEN if kernels of
-    reductions are fused before all others (reduction_kernels.py).
+    """The buffers of a LOCAL program (without those of nested programs). key: WRITTEN if kernels
+    are those of XLA's compiler of CPUs, of reductions before all others (reduction_kernels.py,
+    fusion.py).
     """
     found = program.memo.get(key)
     if found is None:
@@ -49,7 +52,7 @@ def buffers(program: Program, key: str = KEY) -> Buffers:
 def _buffers(program: Program, reductions_first: bool) -> Buffers:
     eqns = program.eqns
     kinds = [kind_of(eqn) for eqn in eqns]
-    out = Buffers(root := {}, set(), kinds, set())
+    out = Buffers(root := {}, set(), kinds, set(), set())
     readers: dict[Atom, list[int]] = {}
     for i, eqn in enumerate(eqns):
         if kinds[i].bitcast:
@@ -77,44 +80,46 @@ def _buffers(program: Program, reductions_first: bool) -> Buffers:
             root[eqn.outvars[0]], reads[i] = root.get(source, source), False
     for v, source in root.items():
         root[v] = root.get(source, source)
-    kernel = set[int]()
+    generated = _generated(out, eqns)
     if reductions_first:
         kernel, inside, written = reduction_kernels(eqns, kinds, root, readers, results)
         out.fused.update(inside)
         out.beside.update(written)
         reads = [read and i not in kernel and not (kind.reduction and is_split(eqn, kind))
                  for i, (eqn, kind, read) in enumerate(zip(eqns, kinds, reads, strict=True))]
-    _fuse(out, eqns, readers, reads, results.union(root, out.fused, out.beside), reductions_first)
+        values, again = fused_values(eqns, kinds, readers, reads, results,
+                                     {*root, *inside, *written}, generated)
+        out.fused.update(values)
+        out.again.update(again)
+    else:
+        _fuse(out, eqns, readers, reads, results.union(root), generated)
     return out
 
 
-def _fuse(out: Buffers, eqns: Sequence[Equation], readers: Mapping[Atom, list[int]],
-          reads: Sequence[bool], apart: Set[Atom | None], reductions_first: bool) -> None:
-    """Add the values that are fused into the one kernel that reads them, and what is generated.
-
-    reads: whether each equation can read such values. apart: values that are not fused.
-    reductions_first: count the kernels that read a value, instead of the equations; those fuse what
-    is taken by indices, too.
-    """
-    within: list[Set[int]] = [{i} for i in range(len(eqns))]    # the kernels that compute it
-    generated = set[Atom | None]()                  # from what, or from what else is
+def _generated(out: Buffers, eqns: Sequence[Equation]) -> set[Atom | None]:
+    """The values that are made from what is no array, or from what else is."""
+    found = set[Atom | None]()
     for eqn, kind in zip(eqns, out.kinds, strict=True):
         if kind.generated or kind.rearranged and all([
-                not a.aval.shape or out.of(a) in generated for a in eqn.invars]):
-            generated.update(eqn.outvars)
-    for i in reversed(range(len(eqns))):
-        eqn, kind = eqns[i], out.kinds[i]
-        if not (kind.elementwise or reductions_first and TAKEN in eqn.op.facts):
+                not a.aval.shape or out.of(a) in found for a in eqn.invars]):
+            found.update(eqn.outvars)
+    return found
+
+
+def _fuse(out: Buffers, eqns: Sequence[Equation], readers: Mapping[Atom, list[int]],
+          reads: Sequence[bool], apart: Set[Atom | None], generated: Set[Atom | None]) -> None:
+    """Add the values that are fused into the one equation that reads them, and what is generated.
+
+    reads: whether each equation can read such values. apart: values that are not fused.
+    """
+    for eqn, kind in zip(eqns, out.kinds, strict=True):
+        if not kind.elementwise or eqn.outvars[0] in apart:
             continue
         v = eqn.outvars[0]
-        if v in apart:
-            continue
         uses = readers.get(v, [])
-        where = {k for j in uses for k in within[j]} if reductions_first else {*uses}
         if v in generated and all([out.kinds[j].reads for j in uses]) or (
-                len(where) <= 1 and all([reads[j] for j in uses])):
+                len({*uses}) <= 1 and all([reads[j] for j in uses])):
             out.fused.add(v)
-            within[i] = where
 
 
 def _is_alias(eqn: Equation, out: Buffers, eqns: Sequence[Equation],

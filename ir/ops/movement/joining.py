@@ -14,7 +14,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
-from ...facts import REARRANGED, UNEVEN
+from ...facts import REARRANGED, SPLICED, UNEVEN
 from ...inference.explicit import POLICIES
 from ...kernels.device_dimensions import empty_like, lead_sizes, with_lead
 from ...op import OPS, Evaluator, LinearOperand, LocalizeContext, Op, Sample, defop
@@ -181,7 +181,7 @@ concatenate_p = defop(
     linear="all", jvp="linear", transpose=_concatenate_transpose,
     batch=_concat_batch("concatenate", "dimension"),
     evaluate=Evaluator(_concatenate_evaluate, prepare=_concatenate_prepared),
-    arithmetic=False, facts=(REARRANGED, UNEVEN),
+    arithmetic=False, facts=(REARRANGED, SPLICED, UNEVEN),
     padded=_concatenate_padded, localize=_concatenate_localize,
     samples=lambda: [
         Sample((arange(2, 3), -arange(2, 2)), {"dimension": 1},

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...facts import REARRANGED, UNEVEN
+from ...facts import REARRANGED, SPLICED, UNEVEN
 from ...kernels.windows import Config, pad_array
 from ...op import OPS, LinearOperand, LocalizeContext, Sample, defop
 from ...padded import Padded, PaddedContext
@@ -165,7 +165,7 @@ pad_p = defop(
     explicit=lambda op, types, shapes, params: [resized_entries("padding", types[0], shapes[0])],
     pending=lambda op, types, params, unreduced, reduced: (unreduced[0], reduced[0]),
     linear=((0, 1),), jvp="linear", transpose=_pad_transpose, batch=_pad_batch,
-    evaluate=pad_array, arithmetic=False, facts=(REARRANGED, UNEVEN),
+    evaluate=pad_array, arithmetic=False, facts=(REARRANGED, SPLICED, UNEVEN),
     padded=_pad_padded, localize=_pad_localize,
     samples=lambda: [
         Sample((arange(2, 3), np.float32(7)), {"padding_config": ((1, 2, 0), (0, 1, 0))},

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...facts import REARRANGED
+from ...facts import REARRANGED, SPLICED
 from ...inference.pending import refuse
 from ...kernels.device_dimensions import lead_sizes, with_lead
 from ...op import LocalizeContext, Sample, defop
@@ -158,7 +158,7 @@ roll_p = defop(
         roll_p.bind(ct, dimension=dimension, shift=-shift)],
     batch=_roll_batch,
     evaluate=lambda lead, x, *, dimension, shift: np.roll(x, shift, lead + dimension),
-    arithmetic=False, facts=(REARRANGED,), padded=_roll_padded, localize=_roll_localize,
+    arithmetic=False, facts=(REARRANGED, SPLICED), padded=_roll_padded, localize=_roll_localize,
     samples=lambda: [
         Sample((np.arange(24, dtype=np.float32).reshape(4, 6),), {"dimension": d, "shift": s},
                lambda x, d=d, s=s: np.roll(x, s, d), grad=False)
@@ -168,5 +168,6 @@ place_p = defop(
     "place", doc="Operand 1 with rows start to limit of operand 0 written from row low on.",
     infer=_infer, rule=_rule, pending=refuse,
     batch=_batch,
-    evaluate=_evaluate, arithmetic=False, facts=(REARRANGED,), padded=_padded, localize=_localize,
+    evaluate=_evaluate, arithmetic=False, facts=(REARRANGED, SPLICED), padded=_padded,
+    localize=_localize,
     samples=_samples)

@@ -22,6 +22,7 @@ from ..kinds import (
     operand_bytes,
 )
 from .assignment import Span
+from .order import BREADTH_FIRST
 
 GIVEN = -1                      # the number of what made a parameter
 INSTANTS = 3                    # of an equation:
@@ -136,6 +137,9 @@ class LiveRanges:
                     begin = INSTANTS * buffer.value_at(i)[0]
                 copy = self._copy_of.setdefault((v, *orders[n]), Span(buffer.nbytes, begin, begin))
                 copy.end = INSTANTS * ends + RUN
+        if eqn.op.collective is not None and eqn.op.collective.kind == "reduce-scatter" \
+                and BREADTH_FIRST in self.program.memo:
+            self.copies.append(Span(sum(operand_bytes(eqn)[0]), entry + ENTRY, entry + EXIT))
         if cost.scratch is not None:
             nbytes = cost.scratch(*operand_bytes(eqn), eqn.types[0], eqn.params)
             self.copies.append(Span(nbytes, entry + ENTRY, entry + EXIT))
@@ -218,6 +222,7 @@ def _last_uses(program: Program, held: Buffers) -> tuple[dict[Var, int], set[tup
     """
     end, root, fused = len(program.eqns), held.root, held.fused
     last: dict[Var, int] = {}
+    again: dict[Var, int] = {}                              # last equation that computes it anew
     moved: set[tuple[Var, int]] = set()
     reshaped: set[tuple[Var, int]] = set()
     reads: dict[int, list[Var]] = {}
@@ -236,12 +241,16 @@ def _last_uses(program: Program, held: Buffers) -> tuple[dict[Var, int], set[tup
             if v in fused and len(eqn.outvars) == 1:
                 at = last.get(v, i)
                 moves = moves or (v, at) in moved
+            at = max(at, again.get(v, at))
         for a in eqn.invars:
             if type(a) is Literal:
                 continue
             source = root.get(a, a)          # type: ignore[call-overload]
             if moves:
                 moved.add((source, at))
+            if (source, i) in held.again:
+                again[source] = max(at, again.get(source, at))
+                continue
             if source not in fused:
                 if source in flattened or a.aval.shape != source.aval.shape:
                     reshaped.add((source, at))

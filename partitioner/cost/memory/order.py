@@ -15,6 +15,8 @@ from ....ir.program import Program, Var
 from ....ir.rewriting.inside import inside
 from ..buffers import WRITTEN, buffers
 
+BREADTH_FIRST = "breadth-first"         # a program's note that it is in this order
+
 
 def breadth_first(program: Program) -> Program:
     """A LOCAL program and those that it holds in this order. Effects stay in theirs."""
@@ -31,7 +33,9 @@ def breadth_first(program: Program) -> Program:
                     kernel.add(j)
                     new.append(j)
         order.update(dict.fromkeys(sorted(kernel)))
-    return program.replace(eqns=[eqns[i] for i in order])
+    program = program.replace(eqns=[eqns[i] for i in order])
+    program.memo[BREADTH_FIRST] = True
+    return program
 
 
 def _kernels(program: Program, fused: set[Var]) -> Iterator[int]:
