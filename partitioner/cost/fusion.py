@@ -120,9 +120,9 @@ class _Fusion:
     def _is_costly(self, eqn: Equation) -> bool:
         """Does XLA compute it once? Few numbers that divide many are inverted before."""
         if eqn.op is div_p:
-            divisor = eqn.invars[1]
-            return issubdtype(divisor.aval.dtype, np.inexact) and not (
-                isinstance(divisor, Literal) or divisor in self.generated)
+            divisor, v = eqn.invars[1], eqn.outvars[0]
+            return issubdtype(v.aval.dtype, np.inexact) and divisor.aval.size == v.aval.size \
+                and divisor not in self.generated and not isinstance(divisor, Literal)
         return TRANSCENDENTAL in eqn.op.facts or eqn.op is gather_p
 
     def _is_light(self, eqn: Equation) -> bool:
