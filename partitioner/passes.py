@@ -89,7 +89,7 @@ def _combined(program: Program, request: PartitionRequest) -> Program:
     if judged_by == "xla":
         return combine_as_xla(program)
     return combine(program, objective._replace(name="time").prices(program.mesh),
-                   parted=judged_by == "time")
+                   two_steps=judged_by == "time")
 
 
 # XLA does not merge them: each has a channel

@@ -62,7 +62,7 @@ class Price(NamedTuple):
         return found if self.small is None else min(found, self.small.of(nbytes))
 
     @property
-    def worth_joining(self) -> float:
+    def combine_limit(self) -> float:
         """The size in bytes up to which an exchange is better joined with others: its start costs
         at least a tenth of what its bytes do. 13 MB over 8 GPUs.
         """

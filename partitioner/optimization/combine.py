@@ -12,11 +12,11 @@ from itertools import islice
 
 from ...ir.op import params_key
 from ...ir.ops.communication.collective import SCATTERS
-from ...ir.ops.communication.variadic import EACH, MEMBERS, VARIADIC, joined
+from ...ir.ops.communication.variadic import EACH, MEMBERS, VARIADIC, combined
 from ...ir.program import Atom, Equation, Program
 from ..cost.prices import Prices
 from ..reasons import merged_reasons
-from .parted_sums import with_parted_sums
+from .two_step_sums import in_two_steps
 
 COMBINED = frozenset([op.name for op in VARIADIC])
 """Ops of which several become one."""
@@ -29,30 +29,30 @@ WINDOW = 500
 _SUMS = {op: whole for whole, part in SCATTERS.items() for op in (whole, part)}
 
 Limit = Callable[[Equation], float]
-"""The size in bytes up to which an exchange may be joined with others."""
+"""The size in bytes up to which an exchange may be combined with others."""
 
 
-def combine(program: Program, prices: Prices, parted: bool = False) -> Program:
-    """A LOCAL program (without nested ones) with small independent exchanges joined.
+def combine(program: Program, prices: Prices, two_steps: bool = False) -> Program:
+    """A LOCAL program (without nested ones) with small independent exchanges combined.
 
-    parted: let sums over several axes take two steps if that allows more joining.
+    two_steps: let sums over several axes take two steps if more can be combined then.
     """
     if VARIADIC.keys().isdisjoint(program.ops):
         return program
 
     def small_groups(program: Program) -> tuple[dict[Equation, tuple], dict[Equation, _Group]]:
-        keys = _keys(program, lambda eqn: prices.exchange_of(eqn).worth_joining)
+        keys = _keys(program, lambda eqn: prices.exchange_of(eqn).combine_limit)
         return keys, _groups(program, keys)
 
-    joint = small_groups(program)
-    if parted:
-        program, joint = with_parted_sums(program, prices, joint, small_groups)
-    return _joined(program, joint[1])
+    combinable = small_groups(program)
+    if two_steps:
+        program, combinable = in_two_steps(program, prices, combinable, small_groups)
+    return _combined(program, combinable[1])
 
 
 def combine_as_xla(program: Program) -> Program:
     """The same as XLA's compiler of CPUs does it: all-reduces alone, of any size and however far
-    apart. Those that are cut at once, and are reduce-scatters here, are among them.
+    apart. Those whose result is cut at once, reduce-scatters here, are among them.
     """
     keys: dict[Equation, tuple] = {}
     for eqn in program.eqns:
@@ -61,21 +61,21 @@ def combine_as_xla(program: Program) -> Program:
             (x,) = eqn.invars
             keys[eqn] = (_SUMS[eqn.op], tuple(collective.axes(eqn.params)), x.aval.dtype,
                          x.aval.memory_space)
-    return _joined(program, _groups_in_order(program, keys))
+    return _combined(program, _groups_in_order(program, keys))
 
 
-def _joined(program: Program, groups: dict[Equation, _Group]) -> Program:
+def _combined(program: Program, groups: dict[Equation, _Group]) -> Program:
     return _Combining(program, groups).run() if groups else program
 
 
 def _keys(program: Program, limit: Limit) -> dict[Equation, tuple]:
-    """For each exchange that is small enough, what others must share with it to be joined."""
+    """For each exchange that is small enough, what others must share with it to be combined."""
     return {eqn: _key(eqn) for eqn in program.eqns if eqn.op in VARIADIC
             and 0 < eqn.invars[0].aval.local_nbytes <= limit(eqn)}
 
 
 def _key(eqn: Equation) -> tuple:
-    """What exchanges must have in common to be joined."""
+    """What exchanges must have in common to be combined."""
     op, aval = eqn.op, eqn.invars[0].aval
     assert op.collective is not None
     common = {k: v for k, v in eqn.params.items() if k not in EACH}
@@ -157,15 +157,15 @@ def _with_earlier_ones(made: Iterable[list[_Group]]) -> dict[_Group, _Group]:
 
 def _groups_in_order(program: Program, keys: Mapping[Equation, tuple]) -> dict[Equation, _Group]:
     """The groups of XLA: each exchange with the next ones of its key, up to one that depends on
-    them. Exchanges come in the order in which the results need them, anew when some are joined;
+    them. Exchanges come in the order in which the results need them, anew when some are combined;
     fusion has turned the order of operands round.
     """
     if len({*keys.values()}) == len(keys):
         return {}
     roots, below = _needs(program, keys)
-    joint: dict[Equation, Equation] = {}            # what are members of another's group
+    leader: dict[Equation, Equation] = {}           # of a group, for each other member
     groups: dict[Equation, _Group] = {}
-    order, at = _operands_first(roots, below, joint), 0
+    order, at = _operands_first(roots, below, leader), 0
     left = {*order}
     while left:
         while order[at] not in left:
@@ -173,7 +173,7 @@ def _groups_in_order(program: Program, keys: Mapping[Equation, tuple]) -> dict[E
         first = order[at]
         members, before = [first], {first}          # before: what depends on them, too
         for eqn in order[at + 1:]:
-            if not before.isdisjoint([joint.get(e, e) for e in below[eqn]]):
+            if not before.isdisjoint([leader.get(e, e) for e in below[eqn]]):
                 before.add(eqn)
             if eqn in left and keys[eqn] == keys[first]:
                 if eqn in before or len(members) == _MOST:
@@ -186,9 +186,9 @@ def _groups_in_order(program: Program, keys: Mapping[Equation, tuple]) -> dict[E
             whole = [eqn for eqn in members if eqn.op in SCATTERS]
             group.size = len(whole)
             groups.update(dict.fromkeys(whole if len(whole) > 1 else (), group))
-            joint.update(dict.fromkeys(members[1:], first))
+            leader.update(dict.fromkeys(members[1:], first))
             below[first] = tuple(dict.fromkeys([e for eqn in members for e in below[eqn]]))
-            order, at = _operands_first(roots, below, joint), 0
+            order, at = _operands_first(roots, below, leader), 0
     return groups
 
 
@@ -208,6 +208,7 @@ def _needs(program: Program, exchanges: Container[Equation]
                 found.append(eqn)
                 known |= reached[eqn]
         return found
+
     for eqn in program.eqns:
         found = nearest(reversed(eqn.invars))
         if eqn in exchanges:
@@ -222,13 +223,13 @@ def _needs(program: Program, exchanges: Container[Equation]
 
 
 def _operands_first(roots: Iterable[Equation], below: Mapping[Equation, Sequence[Equation]],
-                    joint: Mapping[Equation, Equation]) -> list[Equation]:
-    """Exchanges, each after those below it. joint: what members of a group are part of."""
+                    leader: Mapping[Equation, Equation]) -> list[Equation]:
+    """Exchanges, each after those below it. leader: of a group, for each other member."""
     found: dict[Equation, None] = {}
-    stack = [*reversed([joint.get(e, e) for e in roots])]
+    stack = [*reversed([leader.get(e, e) for e in roots])]
     while stack:
         eqn = stack[-1]
-        missing = [e for e in [joint.get(e, e) for e in below[eqn]] if e not in found]
+        missing = [e for e in [leader.get(e, e) for e in below[eqn]] if e not in found]
         if missing and eqn not in found:
             stack += reversed(missing)
         else:
@@ -259,7 +260,7 @@ class _Combining:
         self.eqns: list[Equation] = []
         self.missing: set[Atom] = set()        # values that wait for a group to complete
         self.postponed: list[Equation] = []    # equations that read them
-        self.joined: dict[Equation, tuple[Equation, ...]] = {}
+        self.combined: dict[Equation, tuple[Equation, ...]] = {}
 
     def run(self) -> Program:
         groups, missing, eqns = self.groups, self.missing, self.eqns
@@ -276,7 +277,7 @@ class _Combining:
                     complete |= self.add(waiting)
         assert not self.postponed, "every group is complete at the end"
         program = self.program.replace(eqns=self.eqns)
-        program.memo[MEMBERS] = self.joined
+        program.memo[MEMBERS] = self.combined
         return program
 
     def add(self, eqn: Equation) -> bool:
@@ -297,7 +298,7 @@ class _Combining:
             self.missing.difference_update(member.outvars)
         reason = merged_reasons([f"{e.reason or f'`{e.op.name}`'} ({e.location})"
                                  for e in group.members])
-        eqn = joined(group.members, reason)
-        self.joined[eqn] = tuple(group.members)
+        eqn = combined(group.members, reason)
+        self.combined[eqn] = tuple(group.members)
         self.eqns.append(eqn)
         return True

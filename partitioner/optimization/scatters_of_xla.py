@@ -32,13 +32,13 @@ def form_scatters_as_xla(program: Program) -> Program:
     for eqn in program.eqns:
         for atom in eqn.invars:
             readers[atom].append(eqn)
-    kept = {*program.outvars}
+    results = {*program.outvars}
     eqns: list[Equation] = []
     made: set[Equation] = set()         # what scatters have done
     primes, size = PrimeAxes(program.mesh).primes, program.mesh.axis_size
     for eqn in program.eqns:
-        moves = _readers(eqn.outvars[0], readers, kept, _MOVES) if eqn.op in SCATTERS else []
-        cuts = _readers((moves or [eqn])[-1].outvars[0], readers, kept, _CUTS) if (
+        moves = _readers(eqn.outvars[0], readers, results, _MOVES) if eqn.op in SCATTERS else []
+        cuts = _readers((moves or [eqn])[-1].outvars[0], readers, results, _CUTS) if (
             eqn.op in SCATTERS) else []
         if cuts and {*primes([a for cut in cuts for a in cut.params["axes"]])} == {
                 *primes(eqn.params["axes"])} and all([size(a) > 1 for a in eqn.params["axes"]]):
@@ -49,11 +49,11 @@ def form_scatters_as_xla(program: Program) -> Program:
     return drop_dead(program.replace(eqns=eqns)) if made else program
 
 
-def _readers(value: Var, readers: dict[Atom, list[Equation]], kept: set[Atom],
+def _readers(value: Var, readers: dict[Atom, list[Equation]], results: set[Atom],
              ops: frozenset[Op]) -> list[Equation]:
     """The equations of these ops that lead, one after the other, to all that is read of a value."""
     found: list[Equation] = []
-    while value not in kept and len(readers[value]) == 1 and readers[value][0].op in ops:
+    while value not in results and len(readers[value]) == 1 and readers[value][0].op in ops:
         found += readers[value]
         (value,) = found[-1].outvars
     return found

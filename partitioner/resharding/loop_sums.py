@@ -126,8 +126,8 @@ def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
         found = plan.rewritten()
         cost = _scaled(body_traffic(found, prices, constant), trips)
         cost += trips * (_price_of_writing(found, prices) - _price_of_writing(body, prices)
-                         + _joined_savings(body, prices) - _joined_savings(found, prices))
-        behind = _JoinedSums(prices)
+                         + _combining_savings(body, prices) - _combining_savings(found, prices))
+        behind = _CombinedSums(prices)
         for s, form in trial.items():
             outer = eqn.outvars[s.result].aval
             waiting = _outside(s, form, outer)
@@ -166,7 +166,7 @@ def _price_of_writing(program: Program, prices: Prices) -> int:
     return prices.computation(0, 1, sum(blocks))
 
 
-class _JoinedSums:
+class _CombinedSums:
     """The savings from small independent sums over the same axes becoming one exchange
     (optimization/combine.py).
     """
@@ -185,7 +185,7 @@ class _JoinedSums:
             return False
         axes = tuple(target.mesh.sort_axes(summed))
         price, nbytes = self.prices.exchange("all-reduce", axes), target.local_nbytes
-        if nbytes > price.worth_joining:
+        if nbytes > price.combine_limit:
             return False
         key = after, axes, target.dtype
         known = self.together.get(key, 0)
@@ -194,13 +194,13 @@ class _JoinedSums:
         return True
 
 
-def _joined_savings(program: Program, prices: Prices) -> int:
+def _combining_savings(program: Program, prices: Prices) -> int:
     """What a program saves in this way."""
     sums = [eqn for eqn in program.eqns
             if eqn.op is reshard_p and eqn.invars[0].aval.sharding.spec.unreduced]
     if len(sums) < 2:
         return 0
-    joint, height, first = _JoinedSums(prices), dict[Atom, int](), sums[0]
+    joint, height, first = _CombinedSums(prices), dict[Atom, int](), sums[0]
     for eqn in reversed(program.eqns):
         own = 0
         for v in eqn.outvars:

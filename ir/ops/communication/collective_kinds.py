@@ -24,7 +24,7 @@ KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective
 class Use(NamedTuple):
     """A collective of a program. count: how often it runs, 1 where the length of a loop
     is unknown. conditional: whether it stands in a branch, so that it may not run. members: of one
-    with several operands, the exchanges that were joined, where that is known.
+    with several operands, the exchanges that were combined, where that is known.
     """
     equation: Equation
     kind: str

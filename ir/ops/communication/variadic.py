@@ -23,7 +23,7 @@ Params = dict[str, Any]
 EACH = frozenset(("all_gather_dimension", "scatter_dimension", "tiled"))
 """Params that each operand has of its own."""
 
-MEMBERS = "exchanges that were joined"
+MEMBERS = "exchanges that were combined"
 """In the memo of a program: by variadic exchange, the exchanges of its operands before, each with
 its own line and reason."""
 
@@ -67,7 +67,7 @@ VARIADIC: dict[Op, Op] = {op: _variadic(op) for op in (
 _SINGLE = {several: op for op, several in VARIADIC.items()}
 
 
-def joined(eqns: Sequence[Equation], reason: str) -> Equation:
+def combined(eqns: Sequence[Equation], reason: str) -> Equation:
     """One exchange instead of these, of one op and equal params, but for those of `EACH`."""
     first = eqns[0]
     params = {k: tuple([e.params[k] for e in eqns]) if k in EACH else v

@@ -202,7 +202,7 @@ program @f(w: f32[2,4]{{V:x}} <- f32[8@x,4]) -> f32[] => f32[] {{
 
 def test_large_sums_and_those_of_other_dtypes_stay_apart():
     prices = Objective.of().prices(AbstractMesh((4,), ("x",)))
-    n = int(prices.exchange("all-reduce", ("x",)).worth_joining // 4) + 1
+    n = int(prices.exchange("all-reduce", ("x",)).combine_limit // 4) + 1
     after = optimized(f"""
 program @f(
     w: f32[{n}]{{V:x}} <- f32[{4 * n}@x],

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.ops.communication.collective_kinds import each_collective
-from shardtrace.ir.ops.communication.variadic import EACH, VARIADIC, joined, split_variadic
+from shardtrace.ir.ops.communication.variadic import EACH, VARIADIC, combined, split_variadic
 from shardtrace.ir.program import Equation, Var
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.verify import verify
@@ -48,7 +48,7 @@ def _programs(op, local, dtypes):
         axes = tuple(a for a in ("X", "Y") if a in v.aval.varying)
         results.append((v, (axes, *((),) * (v.aval.ndim - 1))))
     one_by_one = b.program(*results)
-    return one_by_one, one_by_one.replace(eqns=[joined(apart, "one start")]), b.values()
+    return one_by_one, one_by_one.replace(eqns=[combined(apart, "one start")]), b.values()
 
 
 @pytest.mark.parametrize("op", VARIADIC, ids=lambda op: op.name)

@@ -15,37 +15,37 @@ from ...ir.program import Equation, Program, Var
 from ..cost.prices import Prices
 
 Axes = tuple[str, ...]
-Joint = tuple[Iterable[Equation], Mapping[Equation, Any]]
-"""The exchanges that can be joined, and the group of each that has others in it."""
+Combinable = tuple[Iterable[Equation], Mapping[Equation, Any]]
+"""The exchanges that can be combined, and the group of each that has others in it."""
 _TRIES = 4
 
 
-def with_parted_sums(program: Program, prices: Prices, joint: Joint,
-                     regroup: Callable[[Program], Joint]) -> tuple[Program, Any]:
+def in_two_steps(program: Program, prices: Prices, combinable: Combinable,
+                 regroup: Callable[[Program], Combinable]) -> tuple[Program, Any]:
     """(the LOCAL program, without nested ones, with its sums in as many steps as is cheapest; its
-    exchanges). joint: the exchanges of the program as it is. regroup: returns those of another.
+    exchanges). combinable: those of the program as it is. regroup: returns those of another one.
     """
-    small = [eqn for eqn in joint[0] if eqn.op is psum_invariant_p]
+    small = [eqn for eqn in combinable[0] if eqn.op is psum_invariant_p]
     known = {eqn.params["axes"]: None for eqn in small}
     tries = [(axes, part) for axes in known for part in known
              if len(part) < len(axes) and {*part} < {*axes}]
     if not tries:
-        return program, joint
-    best, least = (program, joint), _price(joint, prices)
+        return program, combinable
+    best, least = (program, combinable), _price(combinable, prices)
     for axes, part in tries[:_TRIES]:
         rest = tuple([a for a in axes if a not in part])
         for steps in ((rest, part), (part, rest)):
-            tried = _parted(program, axes, steps, {*small})
-            joint = regroup(tried)
-            cost = _price(joint, prices)
+            tried = _split(program, axes, steps, {*small})
+            combinable = regroup(tried)
+            cost = _price(combinable, prices)
             if cost < least:
-                best, least = (tried, joint), cost
+                best, least = (tried, combinable), cost
     return best
 
 
-def _price(joint: Joint, prices: Prices) -> int:
-    """The price of the exchanges that can be joined."""
-    every, grouped = joint
+def _price(combinable: Combinable, prices: Prices) -> int:
+    """The price of the exchanges that can be combined."""
+    every, grouped = combinable
     members: dict[object, list[Equation]] = {}
     for eqn in every:
         members.setdefault(grouped.get(eqn, eqn), []).append(eqn)
@@ -53,7 +53,7 @@ def _price(joint: Joint, prices: Prices) -> int:
                 for eqns in members.values()])
 
 
-def _parted(program: Program, axes: Axes, steps: tuple[Axes, Axes], some: set[Equation]) -> Program:
+def _split(program: Program, axes: Axes, steps: tuple[Axes, Axes], some: set[Equation]) -> Program:
     """The program with those of these sums that go over `axes` in two steps."""
     eqns: list[Equation] = []
     for eqn in program.eqns:
