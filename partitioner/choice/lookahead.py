@@ -68,7 +68,7 @@ def _parts(program: Program, members: Sequence[EquationDecision]) -> list[_Part]
 
 
 SumTrips = Callable[[], Mapping[int, int]]         # see `LookaheadSearch`
-Ways = dict[tuple[Decision, int], list[tuple[Entries | None, Hashable]]]
+LayoutPaths = dict[tuple[Decision, int], list[tuple[Entries | None, Hashable]]]
 
 
 class LookaheadSearch:
@@ -78,7 +78,7 @@ class LookaheadSearch:
     how often equations run for one reshard of it. sum_trips: returns, for each result that a loop
     may carry as a partial sum, how often the loop runs until the sum is finished. free: numbers of
     results that may be in any layout. types_stay: whether every value ends in the layout of its
-    type. ways: by decision and operand the layouts in which it is brought there, None for that in
+    type. paths: by decision and operand the layouts in which it is brought there, None for that in
     which it is taken, each with the groups of devices inside of which that happens.
     """
 
@@ -109,7 +109,7 @@ class LookaheadSearch:
         # values that are not, and the place of each in its cluster
         self.clusters: dict[Var, tuple[_Cluster, int]] = {}
         self.found: list[Strategy | Decision | None] = [None] * len(self.parts)
-        self.ways: Ways = {}
+        self.paths: LayoutPaths = {}
         self.repeats_work = False       # whether devices compute the same, as the planner chose
 
     def run(self) -> list[Strategy | StrategySpec | Decision | None]:

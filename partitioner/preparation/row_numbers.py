@@ -39,9 +39,9 @@ def _counted(m: Match, atom: Atom, left: int = _STEPS) -> int | None:
     if name == "broadcast_in_dim":
         d = eqn.params["broadcast_dimensions"][d]
         return d if shape[d] == before[eqn.params["broadcast_dimensions"].index(d)] else None
-    kept = [[k for k, n in enumerate(s) if n > 1] for s in (before, shape)]
-    same = [before[k] for k in kept[0]] == [shape[k] for k in kept[1]] and d in kept[0]
-    return kept[1][kept[0].index(d)] if same else None
+    larger = [[k for k, n in enumerate(s) if n > 1] for s in (before, shape)]
+    same = [before[k] for k in larger[0]] == [shape[k] for k in larger[1]] and d in larger[0]
+    return larger[1][larger[0].index(d)] if same else None
 
 
 def _by_number(m: Match) -> Atom | None:

@@ -25,7 +25,7 @@ STATES = 150            # states that a search visits, for few axes
 Pending = frozenset[str]
 _State = tuple[Entries, Pending]                # a layout, and the axes of pending sums
 _Cost = tuple[float, int, int]                  # (elements received, exchanges, steps)
-_Way = tuple[tuple[Move, Entries], ...]         # moves, each with the layout behind it
+_Path = tuple[tuple[Move, Entries], ...]         # moves, each with the layout behind it
 
 
 def finished(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries, finish: Pending,
@@ -53,7 +53,7 @@ class _Search:
     """A* over (layout, pending axes). Once nothing is left to finish, the rest is a change of
     tilings, whose cost is its bound.
 
-    Some ways are known from the start (`way`). The search looks for a better one, for a limited
+    Some paths are known from the start (`path`). The search looks for a better one, for a limited
     time. No block is larger than the larger of the two ends.
     """
 
@@ -66,12 +66,12 @@ class _Search:
         self.cap = max(math.prod(local_shape(mesh, shape, source)), self.final)
         self.ahead: dict[_State, _Cost] = {}
 
-    def run(self) -> _Way:
-        """The cheapest way found."""
-        known = [*map(self.way, ("nowhere", "home", "anywhere"))]
+    def run(self) -> _Path:
+        """The cheapest path found."""
+        known = [*map(self.path, ("nowhere", "home", "anywhere"))]
         costs = [*map(self.cost, known)]
         most = min(costs)
-        first, goal = (self.source, self.finish), (self.target, self.start)
+        first, target = (self.source, self.finish), (self.target, self.start)
         ticket = itertools.count()      # breaks ties by order of discovery
         queue: list[tuple] = [(self.left(first), next(ticket), (0, 0, 0), first, ())]
         best: dict[_State, _Cost] = {first: (0, 0, 0)}
@@ -79,18 +79,18 @@ class _Search:
         for _ in range(states(STATES, len(axes))):
             if not queue:
                 break
-            _, _, cost, state, way = heapq.heappop(queue)
+            _, _, cost, state, path = heapq.heappop(queue)
             if cost > best[state]:
                 continue
-            if state == goal:
-                return way
+            if state == target:
+                return path
             for move, reached, new in self.steps(state, cost):
                 if new < best.get(reached, most):
                     best[reached] = new
                     total = _plus(new, self.left(reached))
                     if total < most:
                         heapq.heappush(queue, (total, next(ticket), new, reached,
-                                               (*way, (move, reached[0]))))
+                                               (*path, (move, reached[0]))))
         return known[costs.index(most)]
 
     def steps(self, state: _State, cost: _Cost) -> Iterator[tuple[Move, _State, _Cost]]:
@@ -161,7 +161,7 @@ class _Search:
             yield Move("retile"), target, pending
 
     def left(self, state: _State) -> _Cost:
-        """A lower bound for the rest of the way: what a device lacks of its final block, or all of
+        """A lower bound for the rest of the path: what a device lacks of its final block, or all of
         that block if it is part of a sum.
         """
         if state not in self.ahead:
@@ -172,17 +172,17 @@ class _Search:
             self.ahead[state] = lacks, int(lacks > 0), int(state != (self.target, self.start))
         return self.ahead[state]
 
-    def cost(self, way: _Way) -> _Cost:
+    def cost(self, path: _Path) -> _Cost:
         found: _Cost = (0, 0, 0)
         at = self.source
-        for move, after in way:
+        for move, after in path:
             local = local_shape(self.mesh, self.shape, at)
             found = _plus(found, self.step(at, local, move, after) or (math.inf, 0, 0))
             at = after
         return found
 
-    def way(self, cuts: str) -> _Way:
-        """A way known from the start: sums are finished, then the tiling changes. Before that
+    def path(self, cuts: str) -> _Path:
+        """A path known from the start: sums are finished, then the tiling changes. Before that
         blocks are cut, and sums scattered, along the axes that the target has or sums wait for:
         "nowhere", on the dimension where the target has them ("home"), or on any that they divide
         ("anywhere").

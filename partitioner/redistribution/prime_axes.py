@@ -41,7 +41,7 @@ class PrimeAxes:
         """How many tiles axes make."""
         return tile_count(self.mesh, axes)
 
-    def parted(self, axes: Axes, *counts: int) -> list[Axes] | None:
+    def grouped(self, axes: Axes, *counts: int) -> list[Axes] | None:
         """The axes in groups of so many tiles, major first; None if an axis would be in two."""
         found, at = [], 0
         for n in counts:

@@ -1,7 +1,7 @@
 """The steps in which XLA brings a value from one layout to another.
 
 XLA knows tiles, not axes: into how many each dimension is cut, which devices hold them, and how
-many hold a copy of each. It takes the first of these ways that leads to the target:
+many hold a copy of each. It takes the first of these methods that leads to the target:
 
     permute         equal tiles on other devices change places
     all-to-all      dimensions give as many tiles as others lack
@@ -30,15 +30,15 @@ from .prime_axes import Axes, PrimeAxes
 
 # by dimension the axes of its tiles, then those of copies
 Tiles = tuple[Axes, ...]
-Way = list[Tiles]           # layouts on the way, with the target
+Path = list[Tiles]          # intermediate layouts, then the target
 
 
 @cached(4096, "steps of XLA between layouts")
 def steps(mesh: AbstractMesh, source: Entries, target: Entries) -> tuple[Entries, ...]:
-    """The layouts on the way, ending with the target; each takes one exchange, or a slice."""
+    """The intermediate layouts, ending with the target; each takes one exchange, or a slice."""
     own = Steps(mesh)
     found, now = [], source
-    for tiles in own.way(own.tiles(source), own.tiles(target)) or []:
+    for tiles in own.path(own.tiles(source), own.tiles(target)) or []:
         (entries,) = merged_axes([tiles[:-1]], mesh.shape)
         if entries != now:
             found.append(entries)
@@ -67,7 +67,7 @@ def with_copies_of_xla(mesh: AbstractMesh, source: Entries, target: Entries, mov
 
 
 class Steps(PrimeAxes):
-    """Ways between layouts of one mesh."""
+    """Paths between layouts of one mesh."""
 
     def tiles(self, entries: Entries) -> Tiles:
         """The tiles of a layout."""
@@ -78,7 +78,7 @@ class Steps(PrimeAxes):
         """The number of tiles of each dimension, and of copies."""
         return [*map(self.count, tiles)]
 
-    def way(self, now: Tiles, end: Tiles, whole: bool = True) -> Way | None:
+    def path(self, now: Tiles, end: Tiles, whole: bool = True) -> Path | None:
         """The layouts from one to another. whole: may everything be gathered? None if it has to be.
         """
         if now == end:
@@ -88,11 +88,11 @@ class Steps(PrimeAxes):
         if any(end[:-1]):
             if self.counts(now) == self.counts(end):
                 return [end]
-            ways: list[Callable[[Tiles, Tiles], Way | None]] = [self._exchanged]
-            ways += [self._sliced, self._sliced_last] if now[-1] else []
-            ways += [self._gathered, self._gathered_first] if end[-1] else []
-            for way in (*ways, self._in_parts, self._in_groups):
-                found = way(now, end)
+            attempts: list[Callable[[Tiles, Tiles], Path | None]] = [self._exchanged]
+            attempts += [self._sliced, self._sliced_last] if now[-1] else []
+            attempts += [self._gathered, self._gathered_first] if end[-1] else []
+            for attempt in (*attempts, self._in_parts, self._in_groups):
+                found = attempt(now, end)
                 if found is not None:
                     return found
             if not whole:
@@ -100,7 +100,7 @@ class Steps(PrimeAxes):
         found = self._one_by_one(now, [()] * (len(now) - 1))
         return [*found, end] if any(end[:-1]) else found
 
-    def _one_by_one(self, now: Tiles, end: Sequence[Axes]) -> Way:
+    def _one_by_one(self, now: Tiles, end: Sequence[Axes]) -> Path:
         """The layouts while one dimension after the other is gathered."""
         found = []
         for d, axes in reversed([*enumerate(end)]):
@@ -109,16 +109,16 @@ class Steps(PrimeAxes):
                 found.append(now)
         return found
 
-    def _exchanged(self, now: Tiles, end: Tiles) -> Way | None:
+    def _exchanged(self, now: Tiles, end: Tiles) -> Path | None:
         """All-to-alls, those of different dimensions together; then tiles change places."""
         have, want = self.counts(now), self.counts(end)
         pairs = _swaps(have, want) if have[-1] == want[-1] else None
-        found: Way = []
+        found: Path = []
         together, after = _independent(pairs or [])
         for some in [together, *[[pair] for pair in after]]:
             moved = [*now]
             for d, to in some:
-                parts = self.parted(moved[d], self.count(moved[to]),
+                parts = self.grouped(moved[d], self.count(moved[to]),
                                     self.count(moved[d]) // self.count(moved[to]))
                 if parts is None:
                     return None
@@ -134,17 +134,17 @@ class Steps(PrimeAxes):
             return None
         if all([b[:len(a)] == a for a, b in pairs]):
             return many
-        parts = self.parted(few[-1], *[self.count(b) // self.count(a) for a, b in pairs],
+        parts = self.grouped(few[-1], *[self.count(b) // self.count(a) for a, b in pairs],
                             self.count(many[-1]))
         return None if parts is None else (
             *[(*a, *part) for a, part in zip(few[:-1], parts, strict=False)], parts[-1])
 
-    def _sliced(self, now: Tiles, end: Tiles) -> Way | None:
+    def _sliced(self, now: Tiles, end: Tiles) -> Path | None:
         """Copies are cut; then tiles change places."""
         cut = self._compatible(now, end)
         return None if cut is None else [cut] if cut == end else [cut, end]
 
-    def _gathered(self, now: Tiles, end: Tiles) -> Way | None:
+    def _gathered(self, now: Tiles, end: Tiles) -> Path | None:
         """Tiles change places; then those are gathered that no longer differ."""
         moved = self._compatible(end, now)
         if moved is None:
@@ -152,14 +152,14 @@ class Steps(PrimeAxes):
         found = self._one_by_one(moved, end[:-1])
         return found if moved == now else [moved, *found]
 
-    def _sliced_last(self, now: Tiles, end: Tiles) -> Way | None:
+    def _sliced_last(self, now: Tiles, end: Tiles) -> Path | None:
         """All dimensions move on by one, and copies cut the last."""
-        return None if not self._moved_on(end, now) else self._joined(
+        return None if not self._moved_on(end, now) else self._via(
             now, (*end[:-2], (), end[-2]), end)
 
-    def _gathered_first(self, now: Tiles, end: Tiles) -> Way | None:
+    def _gathered_first(self, now: Tiles, end: Tiles) -> Path | None:
         """The last dimension is gathered; then all move on by one."""
-        return None if not self._moved_on(now, end) else self._joined(
+        return None if not self._moved_on(now, end) else self._via(
             now, (*now[:-2], (), now[-2]), end)
 
     def _moved_on(self, tiles: Tiles, copied: Tiles) -> bool:
@@ -167,13 +167,13 @@ class Steps(PrimeAxes):
         return (not tiles[-1] and not copied[0] and bool(tiles[-2])
                 and [*tiles[:-1]] == [*copied[1:]])
 
-    def _joined(self, now: Tiles, by: Tiles, end: Tiles) -> Way | None:
-        """The way by a layout that does without gathering everything."""
-        first = self.way(now, by)
-        rest = None if first is None else self.way(by, end, False)
+    def _via(self, now: Tiles, by: Tiles, end: Tiles) -> Path | None:
+        """The path through a layout, `by`, if it gets by without gathering everything."""
+        first = self.path(now, by)
+        rest = None if first is None else self.path(by, end, False)
         return None if rest is None else [*(first or []), *rest]
 
-    def _in_parts(self, now: Tiles, end: Tiles) -> Way | None:
+    def _in_parts(self, now: Tiles, end: Tiles) -> Path | None:
         """One dimension gives or takes a part of its tiles, or what is copied changes first."""
         have, want = self.counts(now), self.counts(end)
         cut = _part(have, want) if have[-1] == want[-1] else None
@@ -181,44 +181,45 @@ class Steps(PrimeAxes):
             return self._split(now, end, *cut)
         for d, axes in enumerate(now[:-1]):
             if axes and end[-1] and have[d] * have[-1] == want[-1]:
-                return self._joined(now, (*now[:d], (), *now[d + 1:-1], (*axes, *now[-1])), end)
+                return self._via(now, (*now[:d], (), *now[d + 1:-1], (*axes, *now[-1])), end)
         for d, axes in enumerate(now[:-1]):
             if not axes and end[d] and now[-1] and not end[-1] and want[d] % have[-1] == 0:
-                return self._joined(now, (*now[:d], now[-1], *now[d + 1:-1], ()), end)
+                return self._via(now, (*now[:d], now[-1], *now[d + 1:-1], ()), end)
         return None
 
-    def _split(self, now: Tiles, end: Tiles, d: int, n: int) -> Way | None:
-        """The way where the n major tiles of a dimension and the minor ones are two dimensions."""
-        first, last = (self.parted(tiles[d], n, self.count(tiles[d]) // n) for tiles in (now, end))
+    def _split(self, now: Tiles, end: Tiles, d: int, n: int) -> Path | None:
+        """The path where the n major tiles of a dimension and the minor ones are two dimensions."""
+        first, last = (self.grouped(tiles[d], n, self.count(tiles[d]) // n) for tiles in (now, end))
         if first is None or last is None:
             return None
-        found = self.way((*now[:d], *first, *now[d + 1:]), (*end[:d], *last, *end[d + 1:]), False)
+        found = self.path((*now[:d], *first, *now[d + 1:]), (*end[:d], *last, *end[d + 1:]), False)
         return None if found is None else [
             (*tiles[:d], (*tiles[d], *tiles[d + 1]), *tiles[d + 2:]) for tiles in found
             if self.count(tiles[d]) == n or not tiles[d + 1]]
 
-    def _in_groups(self, now: Tiles, end: Tiles) -> Way | None:
-        """The way of the other dimensions where some keep their number of tiles; devices that share
-        tiles of these exchange among themselves.
+    def _in_groups(self, now: Tiles, end: Tiles) -> Path | None:
+        """The path of the other dimensions where some keep their number of tiles; devices that
+        share tiles of these exchange among themselves.
         """
-        kept = [d for d, axes in enumerate(now[:-1])
+        unchanged = [d for d, axes in enumerate(now[:-1])
                 if axes and self.count(axes) == self.count(end[d])]
-        if not kept:
+        if not unchanged:
             return None
 
         def without(tiles: Tiles) -> Tiles:
-            return tuple([() if d in kept else axes for d, axes in enumerate(tiles)])
+            return tuple([() if d in unchanged else axes for d, axes in enumerate(tiles)])
 
-        inner, goal = without(now), without(end)
-        if any([now[d] != end[d] for d in kept]):      # the target counts devices by other groups
-            old, new = (sum(tiles, ()) for tiles in (goal, inner))
+        start, stop = without(now), without(end)
+        if any([now[d] != end[d] for d in unchanged]):
+            # the target counts devices by other groups
+            old, new = (sum(tiles, ()) for tiles in (stop, start))
             if [self.count((a,)) for a in old] != [self.count((a,)) for a in new]:
                 return None
             other = dict(zip(old, new, strict=True))
-            goal = tuple([tuple([other[a] for a in axes]) for axes in goal])
-        found = [tuple([now[d] if d in kept else axes for d, axes in enumerate(tiles)])
-                 for tiles in self.way(inner, goal) or []]
-        return [*found, *(self.way(found[-1] if found else now, end) or [])]
+            stop = tuple([tuple([other[a] for a in axes]) for axes in stop])
+        found = [tuple([now[d] if d in unchanged else axes for d, axes in enumerate(tiles)])
+                 for tiles in self.path(start, stop) or []]
+        return [*found, *(self.path(found[-1] if found else now, end) or [])]
 
 
 def _part(have: list[int], want: list[int]) -> tuple[int, int] | None:

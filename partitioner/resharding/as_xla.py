@@ -83,7 +83,7 @@ def _steps_of(eqn: Equation, maker: Equation | None) -> Iterator[Equation]:
         return
     if not eqn.location.known and maker is not None:
         eqn = eqn.replace(location=maker.location)
-    types = [*_on_the_way(now.aval, target, maker), target]
+    types = [*_intermediate_types(now.aval, target, maker), target]
     for aval in types:
         after = result if aval is target else Var(aval)
         yield eqn.replace(invars=(now,), outvars=(after,),
@@ -91,7 +91,7 @@ def _steps_of(eqn: Equation, maker: Equation | None) -> Iterator[Equation]:
         now = after
 
 
-def _on_the_way(source: ArrayType, target: ArrayType, maker: Equation | None
+def _intermediate_types(source: ArrayType, target: ArrayType, maker: Equation | None
                 ) -> Iterator[ArrayType]:
     """The types between the two ends."""
     mesh, layout = target.mesh, source.entries

@@ -236,9 +236,10 @@ class _Chooser:
         self.eqns.append(eqn if same else eqn.with_operands(operands, results))
         for var, result in after:
             now, why = result, self.reasons.why(result)
-            on_the_way = [Var(self.laid_out(var.aval, entries or (), _NONE)) for entries, _ in
-                          self.search.ways.get((members, info.operands), ())]   # type: ignore
-            for then in (*on_the_way, var):
+            intermediate = [
+                Var(self.laid_out(var.aval, entries or (), _NONE)) for entries, _ in
+                self.search.paths.get((members, info.operands), ())]            # type: ignore
+            for then in (*intermediate, var):
                 if now.aval is not then.aval or then is var:
                     self.eqns.append(Equation(reshard_p, (now,), (then,), {
                         "dst_sharding": then.aval.sharding}, *why))
@@ -252,14 +253,14 @@ class _Chooser:
 
     def taken(self, planned: PlannedEquation) -> list[Atom]:
         """The operands of an equation, each in the layout in which its strategy takes it."""
-        env, held, spec, ways = self.env, self.held, planned.spec, self.search.ways
+        env, held, spec, paths = self.env, self.held, planned.spec, self.search.paths
         operands: list[Atom] = [*planned.eqn.invars]
         for i, atom in enumerate(planned.eqn.invars):
             if atom.__class__ is not Literal:
                 layout, sums = spec.layouts[i], spec.sums[i]
                 now = env[atom] if atom in env else atom                        # type: ignore
                 aval = now.aval
-                if ways and (planned.members, i) in ways:                       # type: ignore
+                if paths and (planned.members, i) in paths:                       # type: ignore
                     now = self.along(planned, i, now, (layout, sums))           # type: ignore
                 elif (atom in held or aval.entries != layout
                         or aval.sharding.spec.unreduced != sums):
@@ -280,10 +281,10 @@ class _Chooser:
         return now
 
     def along(self, planned: PlannedEquation, i: int, now: Var, need: Form) -> Var:
-        """Operand i of an equation, brought along its way to the layout in which it is taken. What
+        """Operand i of an equation, brought along its path to the layout in which it is taken. What
         devices do inside of a group is shared with equations that take the same groups off.
         """
-        for entries, inside in self.search.ways[planned.members, i]:        # type: ignore
+        for entries, inside in self.search.paths[planned.members, i]:        # type: ignore
             then = need[0] if entries is None else entries, need[1]
             if not inside:
                 now = self.forms(planned.eqn.invars[i]).get(then, now)          # type: ignore

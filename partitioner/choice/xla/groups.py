@@ -15,7 +15,7 @@ from ...redistribution.prime_axes import PrimeAxes
 
 COPIES = -1
 Tensor = dict[int, Axes]        # by factor, in the order of dimensions; last the axes of copies
-Way = list[tuple[Tensor | None, Hashable]]      # None: as it is taken
+LayoutPath = list[tuple[Tensor | None, Hashable]]      # None: as it is taken
 Sizes = Mapping[int, float]     # of factors, as a group of devices has them
 
 
@@ -30,7 +30,7 @@ class DeviceGroups:
 
     batch: factors of all three; free: those of an operand and the result, by operand. groups: the
     axes of those that groups have been taken off along, so far; inside: the same, group by group.
-    ways: what each operand was in whenever one was, and inside of which groups it came there.
+    paths: what each operand was in whenever one was, and inside of which groups it came there.
     left: what the result has to be in when it leaves a group.
     """
 
@@ -41,19 +41,21 @@ class DeviceGroups:
         self.free = (sorted((left - right) & out), sorted((right - left) & out))
         self.groups: Tensor = {}
         self.inside: tuple[Axes, ...] = ()
-        self.ways: list[Way] = [[] for _ in range(info.operands)]
+        self.paths: list[LayoutPath] = [[] for _ in range(info.operands)]
         self.left: list[Tensor] = []
 
-    def run(self, parts: Sequence[Mapping[int, Axes]]) -> tuple[Tensor, list[Way]]:
-        """(The axes of each factor, and for each operand those that its factors have on the way,
-        with the groups inside of which it is). parts: those that operands and result have.
+    def run(self, parts: Sequence[Mapping[int, Axes]]) -> tuple[Tensor, list[LayoutPath]]:
+        """(The axes of each factor; for each operand, and the result, the layouts through which it
+        goes, each with the groups inside of which it is). parts: the axes that operands and result
+        have.
         """
         tensors = [self.tensor(t, part) for t, part in enumerate(parts[:3])]
         found = self.split(tensors, {f: float(x.size) for f, x in enumerate(self.info.factors)})
-        ways: list[Way] = [[*[(tensor and self.merged(tensor), inside) for tensor, inside in way],
-                            (None, self.inside)] for way in self.ways]
-        back: Way = [(self.merged(tensor), ()) for tensor in reversed(self.left)]
-        return self.merged(found), [*ways, back]
+        paths: list[LayoutPath] = [
+            [*[(tensor and self.merged(tensor), inside) for tensor, inside in path],
+             (None, self.inside)] for path in self.paths]
+        back: LayoutPath = [(self.merged(tensor), ()) for tensor in reversed(self.left)]
+        return self.merged(found), [*paths, back]
 
     def split(self, tensors: Sequence[Tensor], sizes: Sizes) -> Tensor:
         """The axes of each factor for the devices of a group."""
@@ -79,7 +81,7 @@ class DeviceGroups:
 
     def rest(self, tensors: Sequence[Tensor], sizes: Sizes, group: Tensor) -> Tensor:
         """The axes of each factor where devices share tiles along those of a group."""
-        for t in range(len(self.ways)):
+        for t in range(len(self.paths)):
             self.arrive(t, tensors[t])
         self.groups = {**self.groups, **group}
         self.inside = (*self.inside, sum(group.values(), ()))
@@ -93,7 +95,7 @@ class DeviceGroups:
 
     def arrive(self, t: int, tensor: Tensor) -> None:
         """Bring an operand there, inside of the groups that have been taken off."""
-        self.ways[t].append((self.over_groups(tensor), self.inside))
+        self.paths[t].append((self.over_groups(tensor), self.inside))
 
     def over_groups(self, tensor: Tensor) -> Tensor:
         """The layout over all devices of one inside of the groups that have been taken off."""
@@ -110,7 +112,7 @@ class DeviceGroups:
         """A tensor on the devices of the groups that these factors of another make, counted in the
         other's order.
         """
-        found = self.axes.parted(sum([like[f] for f in like if f not in group], ()),
+        found = self.axes.grouped(sum([like[f] for f in like if f not in group], ()),
                                  *map(self.axes.count, tensor.values()))
         return None if found is None else dict(zip(tensor, found, strict=True))
 
@@ -121,7 +123,7 @@ class DeviceGroups:
         """
         own = {f: self.axes.count(axes) for f, axes in tensor.items()}
         own.update(zip(own if len(counts) == len(own) else factors, counts, strict=False))
-        shaped = self.axes.parted(sum(tensor.values(), ()), *own.values())
+        shaped = self.axes.grouped(sum(tensor.values(), ()), *own.values())
         if shaped is None:
             return None
         tensor = dict(zip(tensor, shaped, strict=True))

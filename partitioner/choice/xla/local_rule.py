@@ -18,10 +18,10 @@ from ....ir.types import Entries
 from ...factors import Axes, RuleInfo, tensor_entries
 from ..costs import parts_of
 from ..decisions import Decision
-from ..lookahead import LookaheadSearch, Ways
+from ..lookahead import LayoutPaths, LookaheadSearch
 from ..strategies import Strategy
 from .common_axes import common_axes
-from .groups import DeviceGroups, Way
+from .groups import DeviceGroups, LayoutPath
 from .lookups import LookupGroups
 from .products import ProductGroups
 
@@ -38,11 +38,11 @@ class LocalRule(LookaheadSearch):
 
     def _search(self) -> None:
         for k, (decision, _, _) in enumerate(self.parts):
-            self.found[k] = None if decision.info is None else _strategy(decision, self.ways)
+            self.found[k] = None if decision.info is None else _strategy(decision, self.paths)
 
 
-def _strategy(decision: Decision, ways: Ways) -> Strategy | Decision:
-    """The strategy of an equation; its decision if nothing has to move. ways: get those of its
+def _strategy(decision: Decision, paths: LayoutPaths) -> Strategy | Decision:
+    """The strategy of an equation; its decision if nothing has to move. paths: gets those of its
     operands.
     """
     info = decision.info
@@ -57,9 +57,9 @@ def _strategy(decision: Decision, ways: Ways) -> Strategy | Decision:
     mesh = decision.layouts.mesh
     groups = _groups(info)
     if groups is not None:
-        axes_of, on_the_way = groups(info, mesh).run(parts)
-        for i, way in enumerate(on_the_way):
-            ways[decision, i] = _layouts(decision, i, way)
+        axes_of, intermediate = groups(info, mesh).run(parts)
+        for i, path in enumerate(intermediate):
+            paths[decision, i] = _layouts(decision, i, path)
     elif _is_joint(info) and any([part != parts[-1] for part in parts]):
         shapes = [decision.layouts.shapes[kind][0] for kind in decision.kinds]
         axes_of = common_axes(info, parts, [*map(math.prod, shapes)], whole, mesh)
@@ -94,11 +94,11 @@ def _groups(info: RuleInfo) -> type[DeviceGroups] | None:
     return LookupGroups if info.operands in (2, 3) and _indexed(info) and sums else None
 
 
-def _layouts(decision: Decision, i: int, way: Way) -> list[tuple[Entries | None, Hashable]]:
+def _layouts(decision: Decision, i: int, path: LayoutPath) -> list[tuple[Entries | None, Hashable]]:
     """The layouts of an operand, from the axes that its factors have."""
     info, layouts, found = decision.info, decision.layouts, []
     assert info is not None
-    for axes_of, inside in way:
+    for axes_of, inside in path:
         entries = axes_of if axes_of is None else tensor_entries(
             info.maps[i], layouts.shapes[decision.kinds[i]][0], info.factors, axes_of,
             layouts.mesh.axis_size)

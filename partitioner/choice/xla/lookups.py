@@ -65,7 +65,7 @@ class LookupGroups(DeviceGroups):
         """Elements of the blocks before and after each exchange between two layouts."""
         factors, now, found = [f for f in old if f >= 0], old, []
         before, after = [(*[t[f] for f in factors], t[COPIES]) for t in (old, new)]
-        for tiles in self.steps.way(before, after) or ():
+        for tiles in self.steps.path(before, after) or ():
             then = {**dict(zip(factors, tiles, strict=False)), COPIES: ()}
             if then != {**now, COPIES: ()}:
                 found.append((self.elements(now, sizes), self.elements(then, sizes)))
@@ -171,14 +171,14 @@ class LookupGroups(DeviceGroups):
                 left, counts[f] = left // lent, counts[f] // lent
         if left > 1 or not is_split(tensor):
             return self.replicated(tensor, like, ())
-        kept = {f: self.axes.parted(axes, counts[f], self.axes.count(axes) // counts[f])
+        split_counts = {f: self.axes.grouped(axes, counts[f], self.axes.count(axes) // counts[f])
                 for f, axes in tensor.items() if f >= 0}
-        if None not in kept.values():
-            inner = {f: parts[0] for f, parts in kept.items() if parts}
+        if None not in split_counts.values():
+            inner = {f: parts[0] for f, parts in split_counts.items() if parts}
             if not {a for axes in inner.values() for a in axes}.intersection(taken):
                 rest = self.rest_of(tensor, inner)
                 return {**inner, COPIES: rest}
-        found = self.axes.parted(sum([like[f] for f in like if f not in group], ()),
+        found = self.axes.grouped(sum([like[f] for f in like if f not in group], ()),
                                  *counts.values())
         if found is None:
             return self.replicated(tensor, like, ())

@@ -28,8 +28,8 @@ class ProductGroups(DeviceGroups):
     def split(self, tensors: Sequence[Tensor], sizes: Sizes) -> Tensor:
         """The axes of each factor for the devices of a group."""
         for strict in (True, False):
-            for case in (self.at_once, self.as_result, self.by_batch, self.by_free, self.by_summed,
-                         self.without_copies):
+            for case in (self.in_one_step, self.as_result, self.by_batch, self.by_free,
+                         self.by_summed, self.without_copies):
                 found = case(tensors, sizes, strict)
                 if found is not None:
                     return found
@@ -37,29 +37,30 @@ class ProductGroups(DeviceGroups):
 
     # -- the cases -------------------------------------------------------------------------------
 
-    def at_once(self, tensors: Sequence[Tensor], sizes: Sizes, strict: bool) -> Tensor | None:
+    def in_one_step(self, tensors: Sequence[Tensor], sizes: Sizes, strict: bool) -> Tensor | None:
         """All devices along factors of one kind."""
         left, right, out = tensors
         n = math.prod(map(self.axes.count, left.values()))
         if n > 1 and out[COPIES] and is_split(out):
             return None
 
-        def full(tensor: Tensor, factors: Sequence[int]) -> bool:
+        def takes_all(tensor: Tensor, factors: Sequence[int]) -> bool:
             return self.count(tensor, factors) == n
 
-        def those(tensor: Tensor, factors: Sequence[int]) -> Tensor:
+        def axes_of(tensor: Tensor, factors: Sequence[int]) -> Tensor:
             return {f: tensor[f] for f in factors}
 
         for one, other in ((left, right), (left, out), (right, out)):
-            if full(one, self.batch) and those(one, self.batch) == those(other, self.batch):
-                return those(one, self.batch)
-        if full(left, self.summed) and full(right, self.summed) and (
-                not is_split(out) or those(left, self.summed) == those(right, self.summed)):
+            if (takes_all(one, self.batch)
+                    and axes_of(one, self.batch) == axes_of(other, self.batch)):
+                return axes_of(one, self.batch)
+        if takes_all(left, self.summed) and takes_all(right, self.summed) and (
+                not is_split(out) or axes_of(left, self.summed) == axes_of(right, self.summed)):
             fewer = self.elements(left, sizes, False) < self.elements(right, sizes, False)
-            return those(right if fewer else left, self.summed)
+            return axes_of(right if fewer else left, self.summed)
         for one, factors in zip((left, right), self.free, strict=True):
-            if full(one, factors) and those(one, factors) == those(out, factors):
-                return those(one, factors)
+            if takes_all(one, factors) and axes_of(one, factors) == axes_of(out, factors):
+                return axes_of(one, factors)
         return None
 
     def as_result(self, tensors: Sequence[Tensor], sizes: Sizes, strict: bool) -> Tensor | None:
@@ -123,11 +124,11 @@ class ProductGroups(DeviceGroups):
         """
         out, counts = tensors[2], [self.count(tensors[t], self.free[t]) for t in (0, 1)]
         wanted = [self.count(out, self.free[t]) for t in (0, 1)]
-        alike = [counts[t] == wanted[t] > 1 for t in (0, 1)]
+        matching = [counts[t] == wanted[t] > 1 for t in (0, 1)]
         t, factors = 0, []
-        if any(alike):
+        if any(matching):
             moved = [counts[t] * self.elements(tensors[1 - t], sizes) for t in (0, 1)]
-            t = 0 if alike[0] and (not alike[1] or moved[0] < moved[1]) else 1
+            t = 0 if matching[0] and (not matching[1] or moved[0] < moved[1]) else 1
             factors = self.free[t]
         elif any([counts[t] > 1 < wanted[t] for t in (0, 1)]):
             t = 0 if counts[0] > 1 < wanted[0] else 1
@@ -172,7 +173,7 @@ class ProductGroups(DeviceGroups):
                     swapped = {**other, f: other[COPIES], COPIES: other[f]}
                     return {**swapped, COPIES: tuple(
                         [a for a in other[f] if a not in taken])}
-            parts = self.axes.parted(other[COPIES], n, counts[COPIES] // n)
+            parts = self.axes.grouped(other[COPIES], n, counts[COPIES] // n)
             return None if parts is None else self.renumbered(
                 {**other, COPIES: parts[1]}, out, [*group])
         inside = [f for f, axes in other.items() if axes and taken.issuperset(axes)]
@@ -189,7 +190,7 @@ class ProductGroups(DeviceGroups):
             return None
         found = self.renumbered({f: () if f in dropped else axes for f, axes in other.items()}, out,
                                 [*group])
-        parts = self.axes.parted(sum(group.values(), ()), *[counts[f] for f in dropped])
+        parts = self.axes.grouped(sum(group.values(), ()), *[counts[f] for f in dropped])
         if found is not None and parts is not None and is_split(found):
             self.arrive(t, {**found, **dict(zip(dropped, parts, strict=True))})
         return found
@@ -219,17 +220,17 @@ class ProductGroups(DeviceGroups):
         taken, n = {a for axes in group.values() for a in axes}, self.count(group, [*group])
         copies = self.axes.count(out[COPIES])
         if is_split(out) and (not out[COPIES] or copies % n):
-            alone = [t for t in (left, right) if any(
+            still_split = [t for t in (left, right) if any(
                 [axes for f, axes in t.items() if f >= 0 and f not in group])]
-            if len(alone) == 1:
-                kept = {f: alone[0].get(f, ()) for f in out if f >= 0}
-                if all([out[f][:len(axes)] == axes for f, axes in kept.items()]):
-                    out = {**kept, COPIES: self.axes.others(kept.values())}
+            if len(still_split) == 1:
+                axes_of = {f: still_split[0].get(f, ()) for f in out if f >= 0}
+                if all([out[f][:len(axes)] == axes for f, axes in axes_of.items()]):
+                    out = {**axes_of, COPIES: self.axes.others(axes_of.values())}
                     copies = self.axes.count(out[COPIES])
         if not is_split(out):
             return self.replicated(out, left, [*group])
         if out[COPIES] and copies % n == 0:
-            parts = self.axes.parted(out[COPIES], n, copies // n)
+            parts = self.axes.grouped(out[COPIES], n, copies // n)
             if parts is not None:
                 inner = {**out, COPIES: parts[1]}
                 return inner if taken == {*parts[0]} else self.renumbered(inner, left, [*group]
@@ -240,7 +241,7 @@ class ProductGroups(DeviceGroups):
         for factors in (*self.free, self.batch):
             if self.count(out, factors) == n:
                 inner = self.renumbered({**out, **dict.fromkeys(factors, ())}, left, [*group])
-                parts = self.axes.parted(sum(group.values(), ()),
+                parts = self.axes.grouped(sum(group.values(), ()),
                                          *[self.axes.count(out[f]) for f in factors])
                 if inner is None or parts is None:
                     return self.replicated(out, left, [*group])

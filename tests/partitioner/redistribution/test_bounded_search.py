@@ -83,16 +83,16 @@ def test_few_axes_are_searched_to_the_end(axes):
         found = planned(case)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(partial_sums, "STATES", 10 ** 6)
-            patch.setattr(partial_sums._Search, "way", _only_sum_first(partial_sums._Search.way))
+            patch.setattr(partial_sums._Search, "path", _only_sum_first(partial_sums._Search.path))
             wanted = planned(case)
         assert (found.received, found.exchanges) <= (wanted.received, wanted.exchanges)
     for known in (redistribute._plan, shortest.shortest):
         known.cache_clear()
 
 
-def _only_sum_first(way):
-    """Nothing is known of better ways: the search has to find them."""
-    return lambda self, cuts: way(self, "nowhere")
+def _only_sum_first(path):
+    """Nothing is known of better paths: the search has to find them."""
+    return lambda self, cuts: path(self, "nowhere")
 
 
 def test_what_a_device_lacks_is_the_bound_of_retilings():
