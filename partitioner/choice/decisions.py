@@ -272,8 +272,8 @@ class DecisionBuilder:
             places = tuple([p if p > -2 else -1 for p in places])
         if op is reshard_p or op.subprograms:
             # a reshard takes its operand as its result is
-            return self._task(None, types, places, (), (), (True,) * len(free),
-                              results if op is reshard_p else operands)
+            return self._decision(None, types, places, (), (), (True,) * len(free),
+                                  results if op is reshard_p else operands)
         rule = eqn.instance.rule(operands, results)
         sums, waiting = (_EMPTY,) * len(places), bool(op.effect)
         for t in types:
@@ -288,18 +288,19 @@ class DecisionBuilder:
             pinned, linear = tuple([not f for f in free]), partial_sum_sets(eqn)
         groups = groups_of(rule) if len(free) > 1 and not waiting else ()
         if len(groups) < 2:
-            return self._task(rule_info(rule), types, places, sums, linear, pinned,
-                              operands if op.effect else ())
-        return tuple([SubDecision(self._task(
+            return self._decision(rule_info(rule), types, places, sums, linear, pinned,
+                                  operands if op.effect else ())
+        return tuple([SubDecision(self._decision(
             rule_info(part_of(rule, some, made)),
             (*[operands[i] for i in some], *[results[k] for k in made]),
             _renumbered([places[i] for i in some]), tuple([sums[i] for i in some]),
             linear, tuple([pinned[k] for k in made]), ()), some, made) for some, made in groups])
 
-    def _task(self, info: RuleInfo | None, types: tuple[ArrayType, ...], places: tuple[int, ...],
-              sums: tuple[frozenset[str], ...], linear: tuple[tuple[int, ...], ...],
-              pinned: tuple[bool, ...], taken: tuple[ArrayType, ...]) -> Decision:
-        """taken: the types that operands are taken in in any case."""
+    def _decision(self, info: RuleInfo | None, types: tuple[ArrayType, ...],
+                  places: tuple[int, ...], sums: tuple[frozenset[str], ...],
+                  linear: tuple[tuple[int, ...], ...], pinned: tuple[bool, ...],
+                  taken: tuple[ArrayType, ...]) -> Decision:
+        """The decision of these properties. taken: the types in which operands are always taken."""
         memo, kinds_of, homes_of = self.layouts.memo, self.layouts.kinds_of, self.layouts.homes
         kinds, homes = tuple([kinds_of[t] for t in types]), tuple([homes_of[t] for t in types])
         needs: LayoutIds = ()

@@ -23,7 +23,7 @@ networkx = lazy_import("networkx")
 NETWORK = -1
 
 
-class Piece(NamedTuple):
+class Segment(NamedTuple):
     """A part of a mesh axis: `size` devices, `stride` apart, along physical dimension `dim`.
 
     dim is NETWORK for the part between slices or nodes.
@@ -57,7 +57,7 @@ class Topology:
     __slots__ = ("_spans", "axes", "hardware", "shape", "slices")
 
     def __init__(self, device: Hardware, shape: tuple[int, ...], slices: int,
-                 axes: Mapping[str, tuple[Piece, ...]]) -> None:
+                 axes: Mapping[str, tuple[Segment, ...]]) -> None:
         self.hardware, self.shape, self.slices, self.axes = device, shape, slices, dict(axes)
         self._spans: dict[tuple[str, ...], tuple[Span, ...]] = {}
 
@@ -104,7 +104,7 @@ class Topology:
         for name in mesh:
             n = outer.get(name, 1)
             stride //= n
-            head = (Piece(NETWORK, n, stride),) if n > 1 else ()
+            head = (Segment(NETWORK, n, stride),) if n > 1 else ()
             axes[name] = head + placed.get(name, ())
         return cls(device, found, math.prod(outer.values()), axes)
 
@@ -118,10 +118,10 @@ class Topology:
         return found
 
     def _spans_of(self, mesh_axes: tuple[str, ...]):
-        by_dim: dict[int, list[Piece]] = {}
+        by_dim: dict[int, list[Segment]] = {}
         for a in mesh_axes:
-            for piece in self._parts(a):
-                by_dim.setdefault(piece.dim, []).append(piece)
+            for segment in self._parts(a):
+                by_dim.setdefault(segment.dim, []).append(segment)
         for dim, parts in sorted(by_dim.items()):
             size = math.prod(p.size for p in parts)
             stride = min(p.stride for p in parts)
@@ -129,7 +129,7 @@ class Topology:
                     and self.hardware.wraps(size))
             yield Span(dim, size, stride, ring)
 
-    def _parts(self, axis: Any) -> Sequence[Piece]:
+    def _parts(self, axis: Any) -> Sequence[Segment]:
         """The pieces of an axis, or of a part of one."""
         whole = self.axes.get(str(axis))
         if whole is not None:
@@ -140,14 +140,14 @@ class Topology:
         if not parts:
             return ()
         _, _, size, skip = axis_factor(str(axis), sizes)
-        found: list[Piece] = []
+        found: list[Segment] = []
         for p in reversed(parts):             # from the minor end: what is skipped, then the part
             k = math.gcd(skip, p.size)
             skip //= k
             n = math.gcd(size, p.size // k)
             size //= n
             if n > 1:
-                found.insert(0, Piece(p.dim, n, p.stride * k))
+                found.insert(0, Segment(p.dim, n, p.stride * k))
         return found
 
     def graph(self) -> Any:
@@ -239,7 +239,7 @@ def _across(mesh: Mapping[str, int], slices: int) -> tuple[dict[str, int], dict[
 
 
 def _shaped(mesh: Mapping[str, int], device: Hardware
-            ) -> tuple[tuple[int, ...], dict[str, tuple[Piece, ...]]] | None:
+            ) -> tuple[tuple[int, ...], dict[str, tuple[Segment, ...]]] | None:
     """The torus on which the axes have the highest bandwidths (by their product)."""
     best: tuple | None = None
     for shape in _shapes(math.prod(mesh.values()), device.dims, device.longest):
@@ -270,19 +270,19 @@ def _shapes(n: int, dims: int, longest: int) -> Iterator[tuple[int, ...]]:
                 yield (k, *rest)
 
 
-def _on_shape(mesh: Mapping[str, int], shape: tuple[int, ...]) -> dict[str, tuple[Piece, ...]]:
+def _on_shape(mesh: Mapping[str, int], shape: tuple[int, ...]) -> dict[str, tuple[Segment, ...]]:
     """The axes on a given torus: whole dimensions for each where that works, else row by row."""
     names = [a for a, n in mesh.items() if n > 1]
     for order in itertools.permutations(range(len(shape))):
         left = list(order)
-        placed: dict[str, tuple[Piece, ...]] = {}
+        placed: dict[str, tuple[Segment, ...]] = {}
         for a in names:
             parts, size = [], 1
             while left and size < mesh[a]:
                 d = left.pop(0)
                 size *= shape[d]
                 if shape[d] > 1:
-                    parts.append(Piece(d, shape[d], 1))
+                    parts.append(Segment(d, shape[d], 1))
             if size != mesh[a]:
                 break
             placed[a] = tuple(parts)
@@ -291,9 +291,9 @@ def _on_shape(mesh: Mapping[str, int], shape: tuple[int, ...]) -> dict[str, tupl
     return _row_major(mesh, shape)
 
 
-def _row_major(mesh: Mapping[str, int], shape: Sequence[int]) -> dict[str, tuple[Piece, ...]]:
+def _row_major(mesh: Mapping[str, int], shape: Sequence[int]) -> dict[str, tuple[Segment, ...]]:
     """The axes with the devices in mesh order along the torus in row-major order."""
-    found: dict[str, list[Piece]] = {a: [] for a in mesh}
+    found: dict[str, list[Segment]] = {a: [] for a in mesh}
     d = len(shape) - 1
     left, stride = shape[d] if shape else 1, 1
     for a in reversed(list(mesh)):
@@ -306,6 +306,6 @@ def _row_major(mesh: Mapping[str, int], shape: Sequence[int]) -> dict[str, tuple
             if k == 1:
                 raise ValueError(f"mesh {dict(mesh)} does not lie on a torus {tuple(shape)}: axis "
                                  f"{a} of size {mesh[a]} has no whole part on dimension {d}")
-            found[a].insert(0, Piece(d, k, stride))
+            found[a].insert(0, Segment(d, k, stride))
             need, left, stride = need // k, left // k, stride * k
     return {a: tuple(p) for a, p in found.items()}

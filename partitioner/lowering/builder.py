@@ -59,14 +59,14 @@ def local_type(aval: ArrayType, mesh: AbstractMesh,
     return found
 
 
-class _Book:
+class _RecipeKey:
     """A key for tables of recipes, one for each mesh, hashed by identity."""
 
     def __init__(self, mesh: AbstractMesh) -> None:
         self.mesh = mesh
 
 
-_book = cached(256)(_Book)
+_recipe_key = cached(256)(_RecipeKey)
 
 
 class _Blocks(dict[Atom, Atom]):
@@ -113,7 +113,7 @@ class Lowering:
     def __init__(self, mesh: AbstractMesh, special: Special, manual: bool = False,
                  as_xla: bool = False) -> None:
         self.mesh, self.special, self.as_xla = mesh, special, as_xla
-        self.book = _book(mesh)
+        self.recipe_key = _recipe_key(mesh)
         self.manual = manual              # inside the body of a shard_map
         self.bodies: dict[tuple, Program] = {}            # lowered bodies of loops and branches
         self.eqns: list[Equation] = []
@@ -188,7 +188,7 @@ class Lowering:
     # -- equations ---------------------------------------------------------------------------
 
     def body(self, program: Program) -> None:
-        env, book, eqns = self.env, self.book, self.eqns
+        env, key, eqns = self.env, self.recipe_key, self.eqns
         is_special, manual = self.special.is_special, self.manual
         usual = {op for op in program.ops if not is_special(op, manual)}
         for eqn in program.eqns:
@@ -204,7 +204,7 @@ class Lowering:
                     operands = tuple([env[a] for a in eqn.invars])
                     types = tuple([a.aval for a in operands])
                 try:
-                    recipe = instance.tables[book][eqn.known_types]
+                    recipe = instance.tables[key][eqn.known_types]
                 except KeyError:
                     recipe = self.recipe(eqn)
                 if recipe.direct:         # most equations by far; `direct` written out
@@ -302,8 +302,8 @@ class Lowering:
         return found
 
     def recipe(self, eqn: Equation) -> Recipe:
-        types, instance, book = eqn.known_types or eqn.types, eqn.instance, self.book
-        known = instance.tables[book] if book in instance.tables else instance.table(book)
+        types, instance, key = eqn.known_types or eqn.types, eqn.instance, self.recipe_key
+        known = instance.tables[key] if key in instance.tables else instance.table(key)
         if types not in known:
             known[types] = recipe_of(instance, *types, eqn.params)
         return known[types]

@@ -40,7 +40,7 @@ class _Inliner:
     def __init__(self, seen: set[Var], around: Location | None = None) -> None:
         self.seen = seen
         self.around = around
-        self.joined: dict[Callers, Callers] = {}        # as `Location.reached_by` wants it
+        self.extended: dict[Callers, Callers] = {}        # as `Location.reached_by` wants it
         self.changed = False
         self.env: dict[Var, Atom] = {}
         self.eqns: list[Equation] = []
@@ -109,7 +109,7 @@ class _Inliner:
             new = eqn.with_operands(operands, outvars) if params is eqn.params else eqn.replace(
                 invars=operands, outvars=outvars, params=params)
             if self.around is not None:
-                new.location = eqn.location.reached_by(self.around, self.joined)
+                new.location = eqn.location.reached_by(self.around, self.extended)
             self.eqns.append(new)
 
     def nested(self, value: Any) -> Any:
@@ -134,12 +134,12 @@ class _Inliner:
         for var, operand in zip(called.invars, operands, strict=True):
             self.env[var] = operand
         self.constants(called, rename=True)
-        outer = self.around, self.joined
+        outer = self.around, self.extended
         self.around = eqn.location if self.around is None else (
-            eqn.location.reached_by(self.around, self.joined))
-        self.joined = {}
+            eqn.location.reached_by(self.around, self.extended))
+        self.extended = {}
         self.body(called, rename=True)
-        self.around, self.joined = outer
+        self.around, self.extended = outer
         results = self.atoms(called.outvars)
         given = {*operands, *[v for v, _ in self.consts]}
         for var, result in zip(eqn.outvars, results, strict=True):

@@ -16,7 +16,7 @@ from ..factors import Axes
 
 
 @cached(4096, "shapes that all axes divide")
-def roomy(shape: Shape, mesh: AbstractMesh) -> Shape:
+def rounded_up(shape: Shape, mesh: AbstractMesh) -> Shape:
     """The shape with dimensions rounded up so that every axis no larger than the dimension divides
     it; such are the layouts of padded blocks.
     """

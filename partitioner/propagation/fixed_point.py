@@ -143,7 +143,7 @@ def run(solution: Solution) -> None:
     _Propagation(solution).run()
 
 
-class _Turn:
+class _Group:
     """Nodes that are visited at the same levels and share known steps.
 
     steps, agreed: as in `Known`, of this level.
@@ -175,13 +175,13 @@ class _Propagation:
         self.state = [*[numbers[layout] for layout in graph.layouts], -1]
         self.nodes_of, self.settled = self.neighbours()
 
-    def turns(self) -> tuple[list[_Turn], Iterable[_Turn]]:
-        """(the turn of each node, all turns)."""
+    def groups(self) -> tuple[list[_Group], Iterable[_Group]]:
+        """(the group of each node, all groups)."""
         graph = self.graph
         uses = graph.uses
-        found: list[_Turn] = []
-        known: dict[tuple[Kind, bool], _Turn] = {}
-        never = _Turn(Kind(None), _NOWHERE)
+        found: list[_Group] = []
+        known: dict[tuple[Kind, bool], _Group] = {}
+        never = _Group(Kind(None), _NOWHERE)
         first = frozenset(self.solution.first)
         for i, (kind, tensors) in enumerate(zip(graph.kinds, graph.tensors)):  # noqa: B905 (speed)
             shared = False
@@ -198,11 +198,11 @@ class _Propagation:
             else:                           # it is of one tensor
                 found.append(never)
                 continue
-            turn = known.get((kind, shared))
-            if turn is None:
-                turn = known[kind, shared] = _Turn(kind, _schedule(kind, shared))
-            turn.nodes.append(i)
-            found.append(turn)
+            group = known.get((kind, shared))
+            if group is None:
+                group = known[kind, shared] = _Group(kind, _schedule(kind, shared))
+            group.nodes.append(i)
+            found.append(group)
         return found, known.values()
 
     def neighbours(self) -> tuple[list[list[int]], bytearray]:
@@ -225,17 +225,17 @@ class _Propagation:
         """Bring the layouts of a graph to their fixed point."""
         graph, state, tables = self.graph, self.state, self.tables
         count = len(graph.kinds)
-        turns, kinds = self.turns()
+        group_of, groups = self.groups()
         settled = self.settled
         numbers_of = [itemgetter(*tensors) for tensors in graph.tensors]    # from the state
         waiting = bytearray(count)      # 1 for nodes to visit
         visits = 0
         for level in range(LEVELS):
-            for turn in kinds:
-                how = turn.schedule[level]
-                if how is not (turn.schedule[level - 1] if level else _OFF):
-                    turn.steps, turn.agreed = tables.known(turn.info, how)
-                    for i in turn.nodes:
+            for group in groups:
+                how = group.schedule[level]
+                if how is not (group.schedule[level - 1] if level else _OFF):
+                    group.steps, group.agreed = tables.known(group.info, how)
+                    for i in group.nodes:
                         waiting[i] = 1
             # nodes to visit before going on
             stack = [] if level else [*reversed(self.solution.first)]
@@ -248,21 +248,21 @@ class _Propagation:
                     if i < 0:
                         break
                 waiting[i] = 0
-                turn = turns[i]
-                if settled[i] or turn.schedule[level] is _OFF:
+                group = group_of[i]
+                if settled[i] or group.schedule[level] is _OFF:
                     continue
                 visits += 1
                 key = numbers_of[i](state)
-                if key in turn.agreed:
+                if key in group.agreed:
                     settled[i] = 1
                     continue
-                growing = turn.steps.get(key)
+                growing = group.steps.get(key)
                 if growing is None:
-                    if turn.info is None:
+                    if group.info is None:
                         growing = self.cross(i)
                     else:
-                        growing = turn.steps[key] = self.step(
-                            turn.info, key, turn.schedule[level], turn.agreed)
+                        growing = group.steps[key] = self.step(
+                            group.info, key, group.schedule[level], group.agreed)
                 if growing:
                     stack += self.grow(i, key, growing, waiting, at)
         self.solution.steps += visits

@@ -25,7 +25,7 @@ from ..regions import has_region, region_of, with_programs
 from .graph import boundary_entries
 from .origins import WHEN_ASKED, Origins
 from .propagate import check_ends, solve
-from .resolve import CAPTURED, asked_reason, defined_at, grows, layout_reason, slices_reason
+from .resolve import CAPTURED, asked_reason, defined_at, enlarges, layout_reason, slices_reason
 from .resolved_types import (
     bare_literal,
     brought,
@@ -336,7 +336,7 @@ class _Writer:
             outer = ((), *entries) if slot.stacked else entries
             if old.entries == outer:
                 continue
-            if slot.stacked and grows(old, outer):
+            if slot.stacked and enlarges(old, outer):
                 have = typed(leader.aval, mesh, old.entries[1:])
                 arrivals[leader] = have, eqn.location, slices_reason(eqn)
                 outer = ((), *old.entries[1:])

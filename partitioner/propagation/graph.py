@@ -25,7 +25,7 @@ from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, Entries
 from ..factors import RuleInfo, rule_info
 from ..regions import has_region, region_of
-from .divisibility import dividing, roomy, warn_indivisible
+from .divisibility import dividing, rounded_up, warn_indivisible
 from .step import Layout
 
 _EMPTY: frozenset[str] = frozenset()
@@ -81,7 +81,7 @@ class Graph:
     index: variable -> tensor; tensors of rank 0 have no entry. pending: axes over which a tensor is
     an unfinished sum. roots: where the axes come from that a tensor starts with. asked: tensors
     closed by a constraint. uses: how many equations read a tensor. priority: tensors whose axes
-    spread later than others'. uneven: sizes do not matter, see `roomy`. carried_rows: as for
+    spread later than others'. uneven: sizes do not matter, see `rounded_up`. carried_rows: as for
     `solve`. as_xla: what loops carry and stack is as in Shardy. repeats: from the tensor of a
     broadcast operand to that of the operand.
     """
@@ -136,7 +136,7 @@ class Graph:
             self.blocked[key] = manual.union(self.mesh.explicit_axes if own.empty else [
                 n for n, t in zip(own.axis_names, own.axis_types, strict=True)
                 if t is not AxisType.Auto])
-        shape = roomy(aval.shape, self.mesh) if self.uneven else aval.shape
+        shape = rounded_up(aval.shape, self.mesh) if self.uneven else aval.shape
         return (Layout(shape, entries, (True,) * len(entries), self.blocked[key]),
                 aval.sharding.spec.unreduced,
                 tuple([(d, a) for d, axes in enumerate(entries) for a in axes]))
@@ -396,7 +396,7 @@ class Graph:
             if outer.aval.shape:
                 prefix = boundary_entries(spec, outer.aval.ndim)
                 t = self.tensor(outer.aval, manual | inside, eqn.location)
-                self.lead(t, prefix, Root("the in_specs of this `shard_map`", eqn.location))
+                self.prepend(t, prefix, Root("the in_specs of this `shard_map`", eqn.location))
                 self.edge((self.of(outer), t), eqn)
                 self.cross(t, self.of(inner), prefix, eqn)
         for outer, inner, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
@@ -404,12 +404,12 @@ class Graph:
             t = self.of(outer)
             if t >= 0:
                 prefix = boundary_entries(spec, outer.aval.ndim)
-                self.lead(t, prefix, Root("the out_specs of this `shard_map`", eqn.location))
+                self.prepend(t, prefix, Root("the out_specs of this `shard_map`", eqn.location))
                 old = self.layouts[t]
                 self.layouts[t] = Layout(old.shape, old.entries, old.open, old.blocked | inside)
                 self.cross(t, self.of(inner), prefix, eqn)
 
-    def lead(self, t: int, prefix: Entries, root: Root) -> None:
+    def prepend(self, t: int, prefix: Entries, root: Root) -> None:
         old = self.layouts[t]
         entries = tuple(p + tuple(a for a in axes if a not in p)
                         for p, axes in zip(prefix, old.entries, strict=True))

@@ -59,7 +59,7 @@ def slices_reason(eqn: Equation) -> str:
     return f"`{eqn.op.name}` takes its slices so"
 
 
-def grows(have: ArrayType, entries: Entries) -> bool:
+def enlarges(have: ArrayType, entries: Entries) -> bool:
     """Would the blocks of a stack be larger in this layout, without the stack itself being split?
     """
     return (not have.entries[0] and not have.sharding.spec.unreduced
@@ -329,11 +329,11 @@ class _Resolver:
                 self.set_entries(eqn.outvars[slot.result], outer)
             if slot.operand >= 0:
                 old = operands[slot.operand]
-                if slot.stacked and grows(old.aval, outer):
+                if slot.stacked and enlarges(old.aval, outer):
                     # one slice after another is brought to where it is wanted, never all at once
                     assert isinstance(leader, Var)
                     have = typed(leader.aval, mesh, old.aval.entries[1:])
-                    arrivals[leader] = (have, *self.wish(leader, eqn))
+                    arrivals[leader] = (have, *self.requester(leader, eqn))
                     outer = ((), *old.aval.entries[1:])
                 aval = typed(old.aval, mesh, outer, old.aval.sharding.spec.unreduced)
                 operands[slot.operand] = brought(old, aval, eqn.location, reason, eqns)
@@ -346,7 +346,7 @@ class _Resolver:
         eqns.append(Equation(eqn.op, operands, outvars, with_programs(eqn.params, programs),
                              eqn.location, eqn.reason))
 
-    def wish(self, atom: Atom, eqn: Equation) -> tuple[Location, str]:
+    def requester(self, atom: Atom, eqn: Equation) -> tuple[Location, str]:
         """Who wants a slice in the layout that it has in the body of a loop."""
         root = self.graph.asked.get(self.graph.of(atom))
         if root is not None and root.location is not UNKNOWN:
