@@ -253,14 +253,8 @@ def sum_cost(price: PriceOf, mesh: AbstractMesh, shape: Shape, itemsize: int, so
     moved: the cost of a change between layouts that are sums over the same axes.
     """
     finish, have = source[1] - target[1], source[0]
-    start = target[1] - source[1]
-    if start:                               # a value becomes a sum: free along minor axes
-        whole = tuple([_without_tail(axes, start) for axes in have])
-        if finish or not start.isdisjoint({a for axes in whole for a in axes}):
-            moves = plan(mesh, shape, have, target[0], source[1], target[1]).moves
-            return sum([price(kind, axes).of(n * itemsize)
-                        for kind, axes, n in exchanges_of(mesh, shape, moves, have)])
-        return moved((whole, target[1]), target)
+    if target[1] - source[1]:
+        return _cost_of_starting(price, mesh, shape, itemsize, source, target, moved)
     wanted = target[0]
     cut, placed = [*have], {a for axes in have for a in axes}
     if have != wanted:
@@ -299,6 +293,20 @@ def sum_cost(price: PriceOf, mesh: AbstractMesh, shape: Shape, itemsize: int, so
         return min(cost, price("all-reduce", mesh.sort_axes(finish)).of(
             block_elements(mesh, shape, have) * itemsize))
     return cost
+
+
+def _cost_of_starting(price: PriceOf, mesh: AbstractMesh, shape: Shape, itemsize: int,
+                      source: Layout, target: Layout, moved: Callable[[Layout, Layout], int]
+                      ) -> int:
+    """The cost of making a value a partial sum, which is free along minor axes; as for `sum_cost`.
+    """
+    finish, start, have = source[1] - target[1], target[1] - source[1], source[0]
+    whole = tuple([_without_tail(axes, start) for axes in have])
+    if finish or not start.isdisjoint({a for axes in whole for a in axes}):
+        moves = plan(mesh, shape, have, target[0], source[1], target[1]).moves
+        return sum([price(kind, axes).of(n * itemsize)
+                    for kind, axes, n in exchanges_of(mesh, shape, moves, have)])
+    return moved((whole, target[1]), target)
 
 
 def _without_tail(axes: Axes, gone: Pending) -> Axes:

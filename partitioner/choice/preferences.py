@@ -65,8 +65,17 @@ def _operand_preferences(layouts: LayoutTable, decision: Decision, after: tuple[
                 cost += ahead[made,]
         ranked_needs.append((cost, needs))
     ranked_needs.sort(key=itemgetter(0))
-    least = ranked_needs[0][0]
-    out = _deferral_shares(layouts, decision, after)
+    return _with_gains(layouts, decision, _deferral_shares(layouts, decision, after), ranked_needs,
+                       all_of_them)
+
+
+def _with_gains(layouts: LayoutTable, decision: Decision, out: list[Preference],
+                ranked_needs: list[tuple[int, dict[int, int]]], all_of_them: bool
+                ) -> tuple[Preference, ...]:
+    """The preferences `out` with the gains from the layouts that the cheapest strategies need.
+    ranked_needs: (cost of a strategy, the layout of each variable in it), the cheapest first.
+    """
+    costs, least = layouts.costs, ranked_needs[0][0]
     var_kinds, var_homes = decision.var_kinds, decision.var_homes
     full = [0] * len(out)                       # how many layouts of each are noted
     preferred: tuple[tuple[int, int], ...] = ()     # (variable, layout)

@@ -95,12 +95,7 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
                  *self.hints]
         sum_sets = [sums]
         if decision.linear and layouts.waiting:
-            waiting, some = layouts.waiting, False
-            for have in held:
-                for n in have:
-                    some = some or n in waiting
-            if some:
-                sum_sets = _sums(layouts, decision, held)
+            sum_sets = _sum_sets(layouts, decision, held)
         out: dict[_Row, _Found] = {}
         moves = [moved[key] for key in zip(decision.var_kinds, held, strict=True)]
         positions, margin = decision.positions, layouts.prices.margin
@@ -210,12 +205,17 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
         return out
 
 
-def _sums(layouts: LayoutTable, decision: Decision, held: tuple[LayoutIds, ...]
-          ) -> list[tuple[frozenset[str], ...]]:
+def _sum_sets(layouts: LayoutTable, decision: Decision, held: tuple[LayoutIds, ...]
+              ) -> list[tuple[frozenset[str], ...]]:
     """The combinations of partial sums as which operands may be taken: those of their types, and
     those that are available.
     """
-    sum_sets, table = [decision.sums], layouts.table
+    sum_sets, table, waiting, some = [decision.sums], layouts.table, layouts.waiting, False
+    for have in held:
+        for n in have:
+            some = some or n in waiting
+    if not some:
+        return sum_sets
     for members in decision.linear:
         places = [decision.places[i] for i in members]
         if min(places) < 0:

@@ -165,15 +165,21 @@ class Delay:
                 if v in earlier:
                     own = cost if v in used else _NEVER
                     served[v] = served[v] + own if v in served else own
+        self._finish_with_others(served)
+        for v in self.entering:
+            if served.get(v, 0.0) < self.prices.between(earlier[v], v.aval):
+                self.later.add(v)
+
+    def _finish_with_others(self, served: Mapping[Atom, float]) -> None:
+        """Finish a value at once where an equation reads it beside others that are finished anyway,
+        and finishing it later saves nothing. served: the price that readers of a value pay.
+        """
         for _, eqn, sinking in self.touched:
             if sinking is not None and eqn.outvars[0] not in self.later:
                 waiting = [v for v in {*eqn.invars} if v in self.later]
                 if len(waiting) == 1 < len(sinking.used) and served[waiting[0]] + _LITTLE >= (
-                        self.prices.between(earlier[waiting[0]], waiting[0].aval)):
-                    self.later.discard(waiting[0])      # the others are finished anyway
-        for v in self.entering:
-            if served.get(v, 0.0) < self.prices.between(earlier[v], v.aval):
-                self.later.add(v)
+                        self.prices.between(self.earlier[waiting[0]], waiting[0].aval)):
+                    self.later.discard(waiting[0])
 
     # -- what is written -------------------------------------------------------------------------
 
