@@ -63,13 +63,7 @@ def whatif(fun: Callable[..., Any], change: Any = None, *,
     specs: dict[int | str, PartitionSpec] = dict(in_shardings or {})
     sizes, others = dict(mesh or {}), dict(shapes or {})
     if isinstance(change, Mapping):
-        for key, value in change.items():
-            if isinstance(value, PartitionSpec):
-                specs[key] = value
-            elif isinstance(value, int):
-                sizes[key] = value
-            else:
-                others[key] = tuple(value)
+        _sort_changes(change, specs, sizes, others)
 
     def compared(*args: Any, **kwargs: Any) -> Difference:
         args, kwargs = jitted.spelled(args, kwargs)
@@ -100,6 +94,18 @@ def whatif(fun: Callable[..., Any], change: Any = None, *,
         return Difference(before, after, text or "another program")
 
     return compared
+
+
+def _sort_changes(change: Mapping[Any, Any], specs: dict[int | str, PartitionSpec],
+                  sizes: dict[str, int], shapes: dict[str, tuple[int, ...]]) -> None:
+    """Enter each item of a change, by its type, as a spec, the size of a mesh axis, or a shape."""
+    for key, value in change.items():
+        if isinstance(value, PartitionSpec):
+            specs[key] = value
+        elif isinstance(value, int):
+            sizes[key] = value
+        else:
+            shapes[key] = tuple(value)
 
 
 def _argument(names: Sequence[str], where: int | str) -> int:

@@ -41,6 +41,16 @@ class Values:
         self.made: dict[Var, Equation] = {}
         self.readers: dict[Var, list[Equation]] = {}
         self.arguments = {v: i for i, v in enumerate(self.resharded.invars)}
+        # parameter of a body -> (what it is outside, whether it is a slice of that)
+        self.enters: dict[Var, tuple[Atom, bool]] = {}
+        self.named_at: dict[tuple, list[Equation]] = {}
+        self.first_made: dict[tuple, list[Equation]] = {}
+        self.then_made: dict[tuple, dict[Equation, int]] = {}      # with its number among them
+        self._index_values()
+        self._index_places()
+
+    def _index_values(self) -> None:
+        """Which equation makes a value, which read it, and where it is resharded."""
         for eqn in equations(self.resharded):
             for v in eqn.outvars:
                 self.made[v] = eqn
@@ -52,11 +62,9 @@ class Values:
                 if isinstance(operand, Var) and not operand.name and result.name:
                     self.finished.setdefault(operand, result.name)
                 self.moves.setdefault(reached(eqn.location), []).append(eqn)
-        # parameter of a body -> (what it is outside, whether it is a slice of that)
-        self.enters: dict[Var, tuple[Atom, bool]] = {}
-        self.named_at: dict[tuple, list[Equation]] = {}
-        self.first_made: dict[tuple, list[Equation]] = {}
-        self.then_made: dict[tuple, dict[Equation, int]] = {}      # with its number among them
+
+    def _index_places(self) -> None:
+        """Which equations stand at a place of the user's code, and what enters their bodies."""
         for eqn in equations(self.resharded):
             same = self.then_made.setdefault((reached(eqn.location), eqn.op.name), {})
             same[eqn] = len(same)

@@ -347,47 +347,60 @@ def with_rules(call: Callable[..., Any]) -> Callable[..., Any]:
         if not places or self.fwd is None:
             return call(self, *args, **kwargs)
         note_rule()
-        fixed = {i: args[i] for i in places}
+        closed = _ClosedRule(self, args, places)
         named_references(self.fun, "custom_vjp", args, kwargs)
-        kept: list[Any] = []
-
-        def merged(rest: Sequence[Any]) -> list[Any]:
-            left = iter(rest)
-            return [fixed[i] if i in fixed else next(left) for i in range(len(args))]
-
-        def fwd(*rest: Any) -> Any:
-            before = Box.made
-            out, residuals = self.fwd(*merged(rest))
-            leaves, treedef = tree.flatten(residuals)
-            for x in tree.leaves((out, leaves)):
-                if isinstance(x, AnyRef) and x._box.number > before:
-                    refuse_result(f"{function_name(self.fwd)}, the custom_vjp fwd function of "
-                                  f"{function_name(self.fun)},", x, "custom_vjp")
-            kept[:] = [treedef, {i: leaves[i] for i in references(leaves)}]
-            return out, [x for x in leaves if not isinstance(x, AnyRef)]
-
-        def bwd(*given: Any) -> Any:
-            *nondiff, arrays, ct = given
-            treedef, refs = kept
-            left = iter(arrays)
-            residuals = tree.unflatten(treedef, [refs[i] if i in refs else next(left)
-                                                 for i in range(treedef.num_leaves)])
-            cts = self.bwd(*nondiff, residuals, ct)
-            moving = [i for i in range(len(args)) if i not in self.nondiff_argnums]
-            return tuple(x for i, x in zip(moving, cts, strict=True) if i not in fixed)
-
-        nondiff = [i - sum(j < i for j in places) for i in self.nondiff_argnums]
 
         def fun(*rest: Any) -> Any:
-            result = self.fun(*merged(rest))
-            for x in tree.leaves(result):
-                if isinstance(x, AnyRef):
-                    refuse_result(function_name(self.fun), x, "custom_vjp")
-            return result
+            return closed.fun(rest)
 
         fun.__name__ = getattr(self.fun, "__name__", "fun")
-        pure = type(self)(fun, nondiff)
-        pure.fwd, pure.bwd, pure.symbolic_zeros = fwd, bwd, self.symbolic_zeros
-        return call(pure, *[x for i, x in enumerate(args) if i not in fixed], **kwargs)
+        pure = type(self)(fun, [i - sum(j < i for j in places) for i in self.nondiff_argnums])
+        pure.fwd, pure.bwd, pure.symbolic_zeros = closed.fwd, closed.bwd, self.symbolic_zeros
+        return call(pure, *[x for i, x in enumerate(args) if i not in closed.fixed], **kwargs)
 
     return wrapped
+
+
+class _ClosedRule:
+    """A `custom_vjp` function and its rules, with the references among the arguments closed over.
+
+    fixed: these, by position. treedef, refs: of the residuals, the tree and the references.
+    """
+
+    def __init__(self, rule: Any, args: tuple[Any, ...], places: Sequence[int]) -> None:
+        self.rule, self.count = rule, len(args)
+        self.fixed = {i: args[i] for i in places}
+        self.treedef: Any = None
+        self.refs: dict[int, Any] = {}
+
+    def merged(self, rest: Sequence[Any]) -> list[Any]:
+        """All arguments, from those that are no references."""
+        left = iter(rest)
+        return [self.fixed[i] if i in self.fixed else next(left) for i in range(self.count)]
+
+    def fun(self, rest: Sequence[Any]) -> Any:
+        result = self.rule.fun(*self.merged(rest))
+        for x in tree.leaves(result):
+            if isinstance(x, AnyRef):
+                refuse_result(function_name(self.rule.fun), x, "custom_vjp")
+        return result
+
+    def fwd(self, *rest: Any) -> Any:
+        before = Box.made
+        out, residuals = self.rule.fwd(*self.merged(rest))
+        leaves, self.treedef = tree.flatten(residuals)
+        for x in tree.leaves((out, leaves)):
+            if isinstance(x, AnyRef) and x._box.number > before:
+                refuse_result(f"{function_name(self.rule.fwd)}, the custom_vjp fwd function of "
+                              f"{function_name(self.rule.fun)},", x, "custom_vjp")
+        self.refs = {i: leaves[i] for i in references(leaves)}
+        return out, [x for x in leaves if not isinstance(x, AnyRef)]
+
+    def bwd(self, *given: Any) -> Any:
+        *nondiff, arrays, ct = given
+        left = iter(arrays)
+        residuals = tree.unflatten(self.treedef, [self.refs[i] if i in self.refs else next(left)
+                                                  for i in range(self.treedef.num_leaves)])
+        cts = self.rule.bwd(*nondiff, residuals, ct)
+        moving = [i for i in range(self.count) if i not in self.rule.nondiff_argnums]
+        return tuple(x for i, x in zip(moving, cts, strict=True) if i not in self.fixed)

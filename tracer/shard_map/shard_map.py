@@ -196,6 +196,26 @@ class _Region:
     def _axes(self, mesh: AbstractMesh) -> frozenset[str]:
         return _manual_axes(mesh, self.axis_names, STATE.mapped_mesh_axes)
 
+    def _flattened(self, args: tuple[Any, ...], mesh: AbstractMesh, axes: frozenset[str]
+                   ) -> tuple[list[Any], Any, Specs, tuple[bool, ...]]:
+        """(The leaves of the arguments, their tree, the spec of each leaf, which of them are
+        static); no tree if each argument is a leaf, and () if no leaf is static.
+        """
+        leaves: list[Any] = list(args)
+        static: tuple[bool, ...] = ()
+        treedef: Any = None
+        specs = None
+        if PLAIN_LEAVES.issuperset(map(type, args)):
+            specs = plain_specs(self.in_specs, len(args), axes)
+        if specs is None:
+            leaves, treedef = tree.flatten(args)
+        if current_builder() is None and isinstance(self.given_mesh, AbstractMesh) and (
+                STATE.mesh.empty):
+            check_concrete(leaves, self.given_mesh)
+        if specs is None:
+            specs, static = in_specs_of(self.in_specs, args, leaves, treedef, mesh, axes)
+        return leaves, treedef, specs, static
+
     @of_blocks
     def __call__(self, args: tuple[Any, ...]) -> Any:
         mesh = self.mesh()
@@ -203,18 +223,8 @@ class _Region:
         for spec in tree.leaves(self.out_specs):
             if isinstance(spec, PartitionSpec):
                 check_pending("out_specs", spec, mesh, axes)
-        leaves, static, builder = list(args), (), current_builder()
-        treedef: Any = None
-        specs = None
-        if PLAIN_LEAVES.issuperset(map(type, args)):
-            specs = plain_specs(self.in_specs, len(args), axes)
-        if specs is None:
-            leaves, treedef = tree.flatten(args)
-        if builder is None and isinstance(self.given_mesh, AbstractMesh) and (
-                STATE.mesh.empty):
-            check_concrete(leaves, self.given_mesh)
-        if specs is None:
-            specs, static = in_specs_of(self.in_specs, args, leaves, treedef, mesh, axes)
+        leaves, treedef, specs, static = self._flattened(args, mesh, axes)
+        builder = current_builder()
         names, dynamic = leaf_names(self.f, len(args), treedef), leaves
         if any(static):
             dynamic = [x for x, s in zip(leaves, static, strict=True) if not s]

@@ -72,6 +72,12 @@ def _infer(operand: ArrayType, indices: ArrayType, *, dimension_numbers: GatherD
     check.unique(n.start_index_map, "start_index_map")
     check.operand_dims(n, operand, indices, "collapsed_slice_dims", "start_index_map",
                        "start_indices_batching_dims")
+    _check_slice_sizes(check, operand, indices, n, slice_sizes)
+    return gather_shape(indices.shape, n, slice_sizes), operand.dtype, operand.weak_type
+
+
+def _check_slice_sizes(check: Checks, operand: ArrayType, indices: ArrayType,
+                       n: GatherDimensionNumbers, slice_sizes: Shape) -> None:
     if operand.ndim != len(slice_sizes):
         check.fail("Gather op must have one slice size for every input dimension; got: "
                    f"len(slice_sizes)={len(slice_sizes)}, input_shape.rank={operand.ndim}")
@@ -94,7 +100,6 @@ def _infer(operand: ArrayType, indices: ArrayType, *, dimension_numbers: GatherD
         if slice_sizes[d] > 1:
             check.fail("Gather op can only have operand batching dims with bound 0/1, but bound is "
                        f"{slice_sizes[d]} for index {d} at position {i}.")
-    return gather_shape(indices.shape, n, slice_sizes), operand.dtype, operand.weak_type
 
 
 def gather_shape(indices: Shape, n: GatherDimensionNumbers, slice_sizes: Shape) -> Shape:

@@ -160,6 +160,11 @@ def _place_among(results: list[Atom], atom: Atom, first: int) -> int:
     return len(results) - 1
 
 
+def _by_slot(slots: Sequence[int]) -> list[list[int]]:
+    """The positions of operands that are constants (0), carried (1) and iterated over (2)."""
+    return [[place for place, slot in enumerate(slots) if slot == kind] for kind in range(3)]
+
+
 def _cut_scan(params: Params, unknown: Mask) -> Cut:
     body: Program = params["jaxpr"]
     nc, nk = params["num_consts"], params["num_carry"]
@@ -194,16 +199,10 @@ def _cut_scan(params: Params, unknown: Mask) -> Cut:
     head = known.replace(name=f"{body.name}_before", invars=known.invars[:consts], eqns=eqns,
                          outvars=before, arg_names=(), result_names=())
 
-    count = len(sources)
     waiting = [i for i, u in enumerate(unknown) if u]
     operands = [*sources, *(("operand", i) for i in waiting)]
-    groups: list[list[int]] = [[], [], []]
-    for place in range(len(operands)):
-        if place < count:
-            groups[2 if iterated[place] else 0].append(place)
-        else:
-            i = waiting[place - count]
-            groups[0 if i < nc else 1 if i < nc + nk else 2].append(place)
+    groups = _by_slot([*(2 if changes else 0 for changes in iterated),
+                       *(0 if i < nc else 1 if i < nc + nk else 2 for i in waiting)])
     order = [place for group in groups for place in group]
     second = linear.replace(invars=[linear.invars[p] for p in order], arg_names=())
     return Cut(unknown, {**params, "jaxpr": first, "num_consts": consts, "num_carry": carried},
