@@ -32,14 +32,9 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-import partition_control  # noqa: F401 - adds its programs
-import partition_layers  # noqa: F401
-import partition_methods  # noqa: F401
-import partition_models  # noqa: F401
-import partition_uneven  # noqa: F401
 from hlo import DEVICES, Exchange, xla_program
-from partition_programs import CASES, Case
-from partition_random import drawn
+from partition import CASES, Case
+from partition.drawn import drawn
 
 RECORDED = pathlib.Path(__file__).parent.parent / "tests" / "golden" / "partition_programs.json"
 RECORDED_ON_GPU = RECORDED.with_name("partition_programs_gpu.json")

@@ -26,7 +26,7 @@ from typing import Any
 import collectives
 import hlo
 from collectives import CASES, DEVICES
-from partition_random import drawn
+from partition.drawn import drawn
 
 ROOT = pathlib.Path(__file__).parent.parent
 RECORDED = ROOT / "tests" / "golden" / "xla_plans.json"

@@ -18,17 +18,17 @@ from .program_values import arguments
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 collectives = importlib.import_module("collectives")
-partition_random = importlib.import_module("partition_random")
+drawn = importlib.import_module("partition.drawn").drawn
 
 MOST = 4_000_000                # elements of all arguments of a program that is run
-DRAWN = partition_random.drawn(1, 40)
+DRAWN = drawn(1, 40)
 # without recurrences over many steps, in which what is rounded otherwise grows
 SMALL = [case for case in DRAWN if sum(math.prod(a[0]) for a in case.args) <= MOST
          and "step =" not in case.text]
 
 
 def test_a_seed_gives_the_same_programs() -> None:
-    again = partition_random.drawn(1, 5)
+    again = drawn(1, 5)
     assert [(c.text, c.args, c.out) for c in again] == [(c.text, c.args, c.out) for c in DRAWN[:5]]
     assert len({c.text for c in DRAWN}) > 30
 

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 xla_plans = importlib.import_module("xla_plans")
 RECORDED = json.loads((GOLDEN / "xla_plans.json").read_text())
 
-UNEVEN = importlib.import_module("partition_uneven").NAMES
+UNEVEN = importlib.import_module("partition.uneven").NAMES
 
 # Rows 1 to 63 of 64, split over 8 devices unevenly; the order in which Shardy meets equations.
 OTHERWISE = {

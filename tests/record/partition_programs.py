@@ -2,7 +2,7 @@
 
     ORACLE -m tests.record.partition_programs [PART]        ORACLE: a Python with jax 0.10.2
 
-Per program of benchmarks/partition_*.py (with PART: whose name has it): the exchanges of XLA's
+Per program of benchmarks/partition/ (with PART: whose name has it): the exchanges of XLA's
 per-device program, its products, operations and memory, the specs of results that are left open,
 and what small programs give on one device.
 """

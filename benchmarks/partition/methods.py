@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from partition_programs import GRID, LINE, case, simple
+from .programs import GRID, LINE, case, simple
 
 simple("four rows at an index, of eight over both axes", GRID,
        "lax.dynamic_slice_in_dim(a, b, 4, 1)", ((64, 8, 512), (None, ("y", "x"))),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from partition_programs import CUBE, GRID, LINE, case
+from .programs import CUBE, GRID, LINE, case
 
 
 def norm(jnp: Any, lax: Any, x: Any, scale: Any) -> Any:

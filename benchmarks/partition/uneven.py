@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from partition_programs import CASES, GRID, LINE, case, simple
+from .programs import CASES, GRID, LINE, case, simple
 
 _BEFORE = len(CASES)
 NHWC = ("NHWC", "HWIO", "NHWC")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from partition_models import block, weights
-from partition_programs import GRID, LINE, case, simple
+from .models import block, weights
+from .programs import GRID, LINE, case, simple
 
 # rows, inner and outer size of a product
 SIZES = {"tiny": (16, 64, 128), "small": (128, 256, 512), "medium": (1024, 1024, 4096),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from partition_programs import GRID, LINE, case
+from .programs import GRID, LINE, case
 
 COLUMN, ROW = (None, "y"), ("y",)
 

@@ -1,4 +1,4 @@
-"""Programs drawn at random, in the form of partition_programs.py.
+"""Programs drawn at random, in the form of programs.py.
 
 A program is a chain of what models are made of (products, norms, attention, lookups, loops, shifts,
 experts, reductions), at times its gradient. Layouts of arguments and results are drawn over one to
@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from partition_programs import CUBE, GRID, LINE, Argument, Case, Spec
+from .programs import CUBE, GRID, LINE, Argument, Case, Spec
 
 MESHES = (LINE, GRID, GRID, CUBE)
 LONGEST = 5                     # links of a chain

@@ -1,0 +1,9 @@
+"""The programs whose plans are measured (collectives.py): what each moves, and the least known."""
+from __future__ import annotations
+
+from . import control, layers, methods, models, uneven
+from .programs import CASES, Case
+
+__all__ = ["CASES", "Case"]
+
+assert control and layers and methods and models and uneven     # importing them adds their programs
