@@ -23,12 +23,12 @@ from .optimization.hoist import hoist_invariants
 from .optimization.multiplications import MULTIPLICATIONS
 from .optimization.optimize import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS, dedupe, merge_equal
 from .optimization.shared_rows import share_rows
-from .preparation.broadcasts import broadcast_operands
 from .preparation.checks import drop_checks
 from .preparation.constants import split_constants
 from .preparation.dead_code import drop_unread
 from .preparation.identities import IDENTITIES, drop_identities
 from .preparation.inline import inline
+from .preparation.jax_lowering import broadcast_operands
 from .preparation.to_place import arrange, arrange_as_xla
 from .preparation.uneven import pad_uneven
 from .preparation.window_updates import REDUCE_SLICES

@@ -13,7 +13,7 @@ from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom
 from ...ir.rewriting.rewrite import Match, Rewrite
 from ...ir.types import ArrayType
-from .splitting import may_be_split
+from ..propagation.divisibility import may_be_split
 
 _MOST_OPERANDS = 3
 

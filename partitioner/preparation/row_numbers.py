@@ -10,7 +10,7 @@ from ...ir.ops.indexing.common import GatherDimensionNumbers
 from ...ir.ops.movement.joining import concatenate_p
 from ...ir.program import Atom, Literal
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
-from .splitting import may_be_split
+from ..propagation.divisibility import may_be_split
 
 _STEPS = 8              # equations from an index back to what counts
 

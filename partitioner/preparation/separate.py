@@ -9,7 +9,7 @@ from ...ir.ops.contractions.fft import FftType, fft_p
 from ...ir.ops.movement.shape import transpose_p
 from ...ir.program import Atom
 from ...ir.rewriting.rewrite import Match, Rewrite
-from .splitting import may_be_split
+from ..propagation.divisibility import may_be_split
 
 
 def _separated(m: Match) -> Atom:

@@ -21,11 +21,11 @@ from ...ir.program import Atom, Literal, Program
 from ...ir.rewriting.inside import inside
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ...ir.types import array_type
+from ..propagation.divisibility import splitting_sizes
 from .compose import COMPOSE, OF_PIECE
-from .fills import FILL_APART
+from .jax_lowering import FILL_APART
 from .row_numbers import ROWS_BY_NUMBER
 from .separate import SEPARATE
-from .splitting import splitting_sizes
 from .window_updates import CHOOSE_BOXES, reduce_in_place
 
 

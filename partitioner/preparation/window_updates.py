@@ -44,7 +44,7 @@ from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ...ir.rewriting.unread import drop_dead
 from ...ir.rules.rule import ELEMENTWISE
 from ...ir.types import Shape, array_type
-from .splitting import may_be_split, splitting_sizes
+from ..propagation.divisibility import may_be_split, splitting_sizes
 
 INT32 = np.dtype(np.int32)
 # How an update meets old elements: the op that combines both, or None to replace them.

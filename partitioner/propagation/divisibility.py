@@ -1,5 +1,6 @@
-"""Divisibility of dimensions by mesh axes: a constraint that does not divide is cut, with a
-warning.
+"""Divisibility of dimensions by mesh axes: which axes could split a dimension, by size alone.
+
+A constraint that does not divide is cut, with a warning.
 """
 from __future__ import annotations
 
@@ -9,10 +10,21 @@ from typing import Any
 from ...ir.diagnostics.diagnostic import Diagnostic
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.program import Equation
+from ...ir.rewriting.rewrite import Match
 from ...ir.source.wording import warn
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType, Shape
 from ..factors import Axes
+
+
+def splitting_sizes(mesh: AbstractMesh) -> list[int]:
+    """The sizes of the mesh axes that may split dimensions."""
+    return [n for a, n in mesh.shape.items() if n > 1 and a not in mesh.manual_axes]
+
+
+def may_be_split(m: Match) -> bool:
+    """Is there a mesh axis that may split dimensions of a matched program?"""
+    return bool(splitting_sizes(m.mesh))
 
 
 @cached(4096, "shapes that all axes divide")

@@ -1,6 +1,10 @@
-"""Lookups that fill what lies outside, as JAX lowers them: a mask, a lookup inside, and a choice.
+"""Equations as JAX lowers them, where that affects the plan that XLA makes.
 
-XLA lays the mask out by itself, so that its indices may move twice.
+`x[:, None] - x[None]` repeats both operands along a dimension of size one. JAX lowers it to two
+broadcasts and a subtraction of whole arrays. Each of these has a layout and may be moved.
+
+A lookup that fills what lies outside is lowered to a mask, a lookup inside, and a choice. XLA lays
+the mask out by itself, so that its indices may move twice.
 """
 from __future__ import annotations
 
@@ -13,9 +17,35 @@ from ...ir.ops.indexing.common import GatherScatterMode
 from ...ir.ops.indexing.gather import fill_constant
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.ops.reductions.reduction import reduce_and_p
-from ...ir.program import Atom, Literal
+from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.rewriting.inside import inside
 from ...ir.rewriting.rewrite import Match, Rewrite
+from ...ir.rules.rule import ELEMENTWISE
 from ...ir.types import array_type
+
+
+def broadcast_operands(program: Program) -> Program:
+    """The program, nested ones included, with the operands of elementwise equations broadcast to
+    the shape of the result beforehand.
+    """
+    program = inside(program, broadcast_operands)
+    eqns: list[Equation] = []
+    for eqn in program.eqns:
+        if eqn.op.rule == ELEMENTWISE:
+            shape = eqn.outvars[0].aval.shape
+            operands: list[Atom] = []
+            for x in eqn.invars:
+                if len(x.aval.shape) == len(shape) and x.aval.shape != shape:
+                    whole = Var(x.aval.update(shape=shape))
+                    params = {"shape": shape, "broadcast_dimensions": tuple(range(len(shape))),
+                              "sharding": None}
+                    eqns.append(Equation(broadcast_in_dim_p, (x,), (whole,), params, eqn.location))
+                    x = whole
+                operands.append(x)
+            if any([x is not y for x, y in zip(operands, eqn.invars, strict=True)]):
+                eqn = eqn.replace(invars=operands)
+        eqns.append(eqn)
+    return program if len(eqns) == len(program.eqns) else program.replace(eqns=eqns)
 
 
 def _fills(m: Match) -> bool:
@@ -28,7 +58,7 @@ def _fills(m: Match) -> bool:
             and not any([t.varying or t.unreduced or any(t.entries) for t in types]))
 
 
-def _apart(m: Match) -> Atom:
+def _with_mask(m: Match) -> Atom:
     given, out = m.indices.aval, m.eqn.outvars[0].aval
     (d,) = m.numbers.start_index_map
 
@@ -51,4 +81,4 @@ def _apart(m: Match) -> Atom:
 FILL_APART = Rewrite(
     "fill", """
     out = gather x indices {dimension_numbers=numbers, slice_sizes=sizes, mode, fill_value=fill}
-    """, _apart, where=_fills, why="the mask is laid out by itself")
+    """, _with_mask, where=_fills, why="the mask is laid out by itself")
