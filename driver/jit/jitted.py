@@ -54,13 +54,13 @@ from .argument_checks import (
     abstract,
     argument_type,
     check_values,
+    donated,
     qualified_name,
     refuse_large,
     refuse_metadata,
     run_in_python,
 )
 from .boundary import Boundary
-from .donation import donated
 from .fast_calls import MISS, CallCache
 from .flat_function import FlatFunction
 from .on_references import on_arguments, on_closed
