@@ -14,8 +14,8 @@ from ...ir.meshes.mesh import AbstractMesh
 from ...ir.passes import DONATED
 from ...ir.program import Program
 from ...ir.settings.context import config
+from ...ir.support.caches import ProgramCache
 from ...ir.support.collector import collector_paused
-from ...ir.support.program_cache import ProgramCache
 from ...partitioner.dumps import Dump
 from ...partitioner.pipeline import Options, Partitioned, partition
 from ...partitioner.propagation.divisibility import warnings_given

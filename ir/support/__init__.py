@@ -1,10 +1,10 @@
 """Utilities that know no programs.
 
 `lazy.py` imports heavy modules on first use; `immutable.py`, `named_tuple.py` and `interning.py`
-make records; `caches.py` bounds and lists all caches, `program_cache.py` is one bounded by the
-equations that it holds; `scopes.py` overrides attributes within a block; `environment.py` reads
-environment variables; `collector.py` pauses the garbage collector; `buffer_pool.py` reuses large
-arrays; `progress.py`, `html.py` and `spelling.py` are for what users see.
+make records; `caches.py` bounds and lists all caches; `scopes.py` overrides attributes within a
+block; `environment.py` reads environment variables; `collector.py` pauses the garbage collector;
+`buffer_pool.py` reuses large arrays; `progress.py`, `html.py` and `spelling.py` are for what users
+see.
 
 Records are not made with attrs: importing it costs 20 ms of user time beside numpy (132.5 and
 152.6 ms, minima of 12 alternating runs).

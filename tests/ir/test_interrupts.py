@@ -5,9 +5,8 @@ import shardtrace as st
 from shardtrace.ir.settings import config as configuration
 from shardtrace.ir.settings import context
 from shardtrace.ir.settings.context import STATE, config
-from shardtrace.ir.support import program_cache
-from shardtrace.ir.support.caches import CACHES
-from shardtrace.ir.support.program_cache import ProgramCache
+from shardtrace.ir.support import caches
+from shardtrace.ir.support.caches import CACHES, ProgramCache
 
 from ..interrupts import interrupted
 
@@ -52,7 +51,7 @@ def test_an_interrupt_leaves_no_lock_taken():
         cache.get("a")
 
     n = 1
-    while interrupted(block, n, lambda code: code.co_filename == program_cache.__file__)[0]:
+    while interrupted(block, n, lambda code: code.co_filename == caches.__file__)[0]:
         other = threading.Thread(target=take_and_give_back)
         other.start()
         other.join()

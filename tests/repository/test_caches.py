@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 
 import shardtrace as st
-from shardtrace.ir.support.caches import CACHES, Bounded, tables
-from shardtrace.ir.support.program_cache import ProgramCache
+from shardtrace.ir.support.caches import CACHES, Bounded, ProgramCache, tables
 from shardtrace.tracer.staging.memoized import Known
 
 from ..paths import ROOT

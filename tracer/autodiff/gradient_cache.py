@@ -17,7 +17,7 @@ from ...ir.fingerprint import Abstracted, fingerprint, literal_key
 from ...ir.program import Equation, Literal, Program, Var
 from ...ir.settings.context import STATE
 from ...ir.source.location import is_ours
-from ...ir.support.program_cache import ProgramCache
+from ...ir.support.caches import ProgramCache
 from ..staging.bound_names import DEEP
 from ..staging.staging import Builder
 from ..staging.steps import marks, owner_of, picker, reads
