@@ -30,7 +30,7 @@ from .op import OPS
 from .program import WRITERS
 from .support.lazy import lazy_import
 
-_dialect = lazy_import(".dialect", __name__)
+_dialect = lazy_import(".ops.dialect", __name__)
 _print = lazy_import(".text.print", __name__)
 _lambda_text = lazy_import(".text.lambda_text", __name__)
 _rows = lazy_import(".text.rows", __name__)

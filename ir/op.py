@@ -22,7 +22,7 @@ every file of ops; every stage reads the fields it needs, and no stage has a tab
     evaluate          meaning in numpy, with leading device dims      executors, reference
     arithmetic        False for data movement                         executors
     facts             what it is (ir/facts.py)                        passes, executors, cost
-    cost              what else it costs (ir/device_cost.py)          cost
+    cost              what else it costs (ir/facts.py)          cost
     collective        exchange between the devices of a group         lowering, executors, cost
     resize            params for other (local) shapes                 lowering, executors
     padded            the op on padded operands, where the factor     uneven dimensions
@@ -57,8 +57,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .device_cost import DeviceCost
-from .facts import facts_of
+from .facts import DeviceCost, facts_of
 from .rules.rule import FactorRule, Pattern, rule_of_text
 from .settings.context import STATE, Interpreter
 from .support.caches import tables

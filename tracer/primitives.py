@@ -9,7 +9,7 @@ from collections.abc import Callable
 from ..ir.op import Op
 from ..ir.support.lazy import lazy_import
 
-_dialect = lazy_import("..ir.dialect", __package__)
+_dialect = lazy_import("..ir.ops.dialect", __package__)
 
 _OTHER_NAMES = {"linear_solve_p": "custom_linear_solve"}
 

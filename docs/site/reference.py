@@ -116,7 +116,7 @@ def _methods(cls: type) -> Iterator[str]:
 def _ops() -> str:
     from shardtrace.ir.op import OPS
 
-    importlib.import_module("shardtrace.ir.dialect")        # declares all
+    importlib.import_module("shardtrace.ir.ops.dialect")        # declares all
     lines = ["# Ops", "", "What equations of programs may be, from the declarations that all "
              "stages read (`ir/ops/`). The factor rule, shown for the op's first sample where it "
              "depends on shapes, says which dimensions are one: propagation gives its factors mesh "

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.dialect import OPS
 from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.op import Op
+from ...ir.ops.dialect import OPS
 from ...ir.source.location import Location
 from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.dialect import OPS
+from ...ir.ops.dialect import OPS
 from ...ir.support.lazy import lazy_import
 from ...ir.values.shape_struct import ShapeDtypeStruct
 from ...tracer.host.callbacks import debug_callback, debug_print, io_callback, pure_callback

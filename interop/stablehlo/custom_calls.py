@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.dialect import OPS
+from ...ir.ops.dialect import OPS
 from ...tracer import lax
 from ...tracer.lax import linalg
 from .attributes import python_of, shape_and_dtype

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.dialect import OPS
+from ...ir.ops.dialect import OPS
 from ...ir.ops.indexing.common import GatherScatterMode, ScatterDimensionNumbers
 from ...ir.support.lazy import lazy_import
 from ...tracer import lax

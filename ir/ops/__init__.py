@@ -1,4 +1,4 @@
-"""Op declarations: a room for each kind, one subject a file; `ir/dialect.py` imports them all.
+"""Op declarations: a room for each kind, one subject a file; `dialect.py` imports them all.
 
 Read `rules.py` (rule text, typing, batch dimensions), then one room, `elementwise/declaration.py`
 first; `derivatives.py` is what derivatives and batching are written with, `emitting.py` what

@@ -16,9 +16,9 @@ from typing import Any
 from lark import Lark, Token
 from lark.exceptions import UnexpectedInput
 
-from .. import dialect  # noqa: F401 - a text may use any op
 from ..diagnostics.errors import ShardtraceError
 from ..meshes.mesh import AbstractMesh, Mesh, empty_abstract_mesh
+from ..ops import dialect  # noqa: F401 - a text may use any op
 from ..program import Program
 from ..support.collector import collector_paused
 from ..types import ArrayType

@@ -2,7 +2,7 @@
 
 The count follows from the factors of the equation: a contraction does two operations for each index
 of all its factors; any other op does one per element. Ops of which that is not true declare their
-own count (ir/device_cost.py).
+own count (ir/facts.py).
 """
 from __future__ import annotations
 

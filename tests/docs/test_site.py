@@ -9,7 +9,7 @@ import xml.etree.ElementTree
 import pytest
 
 import shardtrace as st
-from shardtrace.ir.dialect import OPS
+from shardtrace.ir.ops.dialect import OPS
 from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding, reshard
 from shardtrace.sharding import PartitionSpec as P
 

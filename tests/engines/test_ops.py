@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import shardtrace.ir.dialect  # noqa: F401
+import shardtrace.ir.ops.dialect  # noqa: F401
 from shardtrace.ir.builder import ProgramBuilder
 from shardtrace.ir.meshes.mesh import AbstractMesh
 from shardtrace.ir.op import OPS, Sample

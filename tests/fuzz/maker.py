@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardtrace.ir.dialect import OPS
 from shardtrace.ir.inference.infer import infer
+from shardtrace.ir.ops.dialect import OPS
 from shardtrace.ir.types import array_type
 
 from ..paths import GOLDEN

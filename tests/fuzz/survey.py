@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import shardtrace as st
-from shardtrace.ir.dialect import OPS
+from shardtrace.ir.ops.dialect import OPS
 
 from .beside import Oracle, judge_beside, runs_in
 from .judge import (

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from shardtrace.ir.dialect import OPS
 from shardtrace.ir.op import Sample
+from shardtrace.ir.ops.dialect import OPS
 
 PRELUDE = '''\
 def whole(x):

@@ -4,10 +4,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardtrace.ir import dialect  # noqa: F401
 from shardtrace.ir.diagnostics.errors import VerificationError
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
+from shardtrace.ir.ops import dialect  # noqa: F401
 from shardtrace.ir.program import Equation, Level, Literal, Program, Var
 from shardtrace.ir.rules.factor_axes import canonical_axes, covered, factor_axes
 from shardtrace.ir.source.location import Location

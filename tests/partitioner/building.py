@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-import shardtrace.ir.dialect  # noqa: F401
+import shardtrace.ir.ops.dialect  # noqa: F401
 from shardtrace.ir.builder import ProgramBuilder
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS

@@ -43,7 +43,7 @@ BELOW = {
 }
 HEAVY = ("jax", "lark", "mpi4py", "networkx", "opt_einsum", "rich", "safetensors", "scipy")
 SELDOM = (
-    "hashlib", "html", "json", "logging", "zipfile", "shardtrace.ir.dialect",
+    "hashlib", "html", "json", "logging", "zipfile", "shardtrace.ir.ops.dialect",
     "shardtrace.ir.shardings.hlo_sharding", "shardtrace.ir.ops.linalg.decompositions",
     "shardtrace.ir.ops.random.primitives",
     "shardtrace.ir.text.print", "shardtrace.runtime.callbacks",

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from shardtrace.engines.engine import ENGINES
-from shardtrace.ir import dialect
 from shardtrace.ir.builder import ProgramBuilder
 from shardtrace.ir.dtypes import is_extended
 from shardtrace.ir.meshes.manual_state import ManualState
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
+from shardtrace.ir.ops import dialect
 from shardtrace.ir.program import Level, Literal, Program, Var
 from shardtrace.ir.settings.context import config
 from shardtrace.ir.shardings.normalized import unsharded

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ...device_cost import DeviceCost
 from ...diagnostics.diagnostic import fail
-from ...facts import CHEAP, GENERATED, IDENTITY, POSITION, REARRANGED, TAKEN, VIEW
+from ...facts import CHEAP, GENERATED, IDENTITY, POSITION, REARRANGED, TAKEN, VIEW, DeviceCost
 from ...meshes.manual_state import NOT_MANUAL, ManualState
 from ...op import OPS, Collective, Op, defop
 from ...rules.factor_axes import axes_without, axis_set, canonical_axes, covered

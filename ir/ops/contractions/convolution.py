@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ...device_cost import DeviceCost, Types
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
-from ...facts import UNEVEN
+from ...facts import UNEVEN, DeviceCost, Types
 from ...inference.unreduced import is_pending, refuse_pending
 from ...kernels.device_dimensions import lead_sizes, without_common
 from ...kernels.matrices.conv_products import by_products

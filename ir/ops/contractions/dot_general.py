@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ...device_cost import DeviceCost
 from ...dtypes import is_narrow_float
+from ...facts import DeviceCost
 from ...kernels.device_dimensions import lead_sizes, without_common
 from ...kernels.matrices.gemm import contract, prepared
 from ...op import Evaluator, LinearOperand, Sample, defop

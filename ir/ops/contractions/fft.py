@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ...device_cost import DeviceCost, Types
 from ...dtypes import issubdtype
+from ...facts import DeviceCost, Types
 from ...op import Op, Sample, defop
 from ...param_types import register_param_type
 from ...types import ArrayType, Entries, Shape

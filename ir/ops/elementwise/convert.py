@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ...device_cost import DeviceCost, Types
 from ...diagnostics.diagnostic import fail
 from ...dtypes import (
     compute_dtype,
@@ -20,7 +19,7 @@ from ...dtypes import (
     itemsize_bits,
     long_name,
 )
-from ...facts import CHEAP, EXACT
+from ...facts import CHEAP, EXACT, DeviceCost, Types
 from ...inference import pending
 from ...op import Sample, defop
 from ...shardings.sharding import named_sharding_abstract

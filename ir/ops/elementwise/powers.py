@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...device_cost import DeviceCost, Types
 from ...diagnostics.diagnostic import fail
 from ...dtypes import issubdtype
-from ...facts import CHEAP, EXACT, TRANSCENDENTAL
+from ...facts import CHEAP, EXACT, TRANSCENDENTAL, DeviceCost, Types
 from ...inference import pending
 from ...op import Sample, defop
 from ...types import ArrayType

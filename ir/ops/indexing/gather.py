@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ...device_cost import DeviceCost, window_traffic
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import iinfo, issubdtype
-from ...facts import READS_FUSED, TAKEN
+from ...facts import READS_FUSED, TAKEN, DeviceCost, window_traffic
 from ...kernels.device_dimensions import is_common, lead_indices, lead_sizes, mergeable
 from ...op import OPS, Evaluator, LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext

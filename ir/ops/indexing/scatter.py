@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...device_cost import DeviceCost, Sizes, Types
-from ...facts import IN_PLACE
+from ...facts import IN_PLACE, DeviceCost, Sizes, Types
 from ...kernels.device_dimensions import empty_like, lead_indices, lead_sizes, with_lead
 from ...kernels.row_updates import accumulate_rows, combine_few, write_rows
 from ...op import OPS, Evaluator, LocalizeContext, Op, Sample, defop

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...device_cost import of_matrices
+from ...facts import of_matrices
 from ...kernels.matrices.linalg import _each
 from ...op import Sample
 from ...support.lazy import lazy_import

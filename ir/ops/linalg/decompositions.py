@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ...device_cost import of_matrices
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
+from ...facts import of_matrices
 from ...kernels.matrices.blas_threads import by_lapack
 from ...kernels.matrices.linalg import (
     apply_pivots,

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ...device_cost import DeviceCost, Types
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
+from ...facts import DeviceCost, Types
 from ...kernels.matrices.blas_threads import by_lapack
 from ...kernels.matrices.linalg import triangular_solve
 from ...op import LinearOperand, Op, Sample, defop

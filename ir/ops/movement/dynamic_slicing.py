@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ...device_cost import DeviceCost, window_traffic
 from ...diagnostics.diagnostic import fail
-from ...facts import READS_FUSED, TAKEN
+from ...facts import READS_FUSED, TAKEN, DeviceCost, window_traffic
 from ...kernels.device_dimensions import empty_like, lead_sizes
 from ...kernels.dynamic_slices import SLAB, part_taken
 from ...op import Evaluator, LocalizeContext, Op, Sample, defop

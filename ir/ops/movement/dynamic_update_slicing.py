@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ...device_cost import DeviceCost, Sizes, Types
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
-from ...facts import IN_PLACE
+from ...facts import IN_PLACE, DeviceCost, Sizes, Types
 from ...kernels.device_dimensions import empty_like, lead_sizes
 from ...kernels.dynamic_slices import SLAB, part_updated
 from ...op import Evaluator, LinearOperand, LocalizeContext, Op, Sample, defop

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...device_cost import DeviceCost, window_traffic
-from ...facts import REARRANGED, TAKEN, UNEVEN, VIEW
+from ...facts import REARRANGED, TAKEN, UNEVEN, VIEW, DeviceCost, window_traffic
 from ...op import LocalizeContext, Sample, defop
 from ...padded import Padded, PaddedContext
 from ...rules.factor import INDEXED

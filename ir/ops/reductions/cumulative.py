@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ...device_cost import DeviceCost, Sizes, Types
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import iinfo, issubdtype, long_name
-from ...facts import READS_FUSED
+from ...facts import READS_FUSED, DeviceCost, Sizes, Types
 from ...op import OPS, Evaluator, LocalizeContext, Op, Sample, defop
 from ...types import ArrayType, Entries, Shape, short_list
 from ..derivatives import (

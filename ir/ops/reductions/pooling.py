@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ...device_cost import DeviceCost, Types
 from ...dtypes import issubdtype
-from ...facts import UNEVEN
+from ...facts import UNEVEN, DeviceCost, Types
 from ...inference.pending import refuse
 from ...kernels.windows import (
     Padding,

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ...device_cost import DeviceCost, Sizes, Types
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
+from ...facts import DeviceCost, Sizes, Types
 from ...kernels.device_dimensions import lead_sizes, with_lead
 from ...kernels.elementwise.selection import selected
 from ...kernels.windows import (

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...device_cost import DeviceCost, Types
 from ...diagnostics.diagnostic import fail
 from ...dtypes import issubdtype, long_name
-from ...facts import READS_FUSED
+from ...facts import READS_FUSED, DeviceCost, Types
 from ...kernels.reductions import WIDE, first_position
 from ...op import OPS, LocalizeContext, Op, Sample
 from ...types import ArrayType, Shape

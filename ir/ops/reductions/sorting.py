@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from ...device_cost import DeviceCost, Sizes, Types
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
-from ...facts import IN_PLACE
+from ...facts import IN_PLACE, DeviceCost, Sizes, Types
 from ...kernels.sorting import largest, largest_values, stable_order, taken
 from ...meshes.mesh import empty_abstract_mesh
 from ...op import OPS, Evaluator, LinearOperand, LocalizeContext, Op, Sample, defop, only

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from shardtrace.ir.dialect import OPS, Op
 from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.meshes.mesh import AbstractMesh
+from shardtrace.ir.ops.dialect import OPS, Op
 from shardtrace.ir.settings.context import interpreter_context
 from shardtrace.ir.text.parse import parse_type
 from shardtrace.ir.types import ArrayType

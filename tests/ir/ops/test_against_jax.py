@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import shardtrace as st
-from shardtrace.ir.dialect import OPS
 from shardtrace.ir.dtypes import compute_dtype
 from shardtrace.ir.inference.infer import infer
+from shardtrace.ir.ops.dialect import OPS
 from shardtrace.ir.types import array_type
 
 jax = pytest.importorskip("jax")

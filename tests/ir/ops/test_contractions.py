@@ -10,13 +10,13 @@ import pytest
 
 import shardtrace as st
 from shardtrace.ir.diagnostics.errors import ShardingTypeError
-from shardtrace.ir.dialect import OPS
 from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.kernels.matrices import conv_products, gemm
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.ops.contractions import convolution
 from shardtrace.ir.ops.contractions.convolution import ConvDimensionNumbers
 from shardtrace.ir.ops.contractions.dot_general import dot
+from shardtrace.ir.ops.dialect import OPS
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.text.parse import parse_type

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.diagnostics.errors import ShardingTypeError
-from shardtrace.ir.dialect import OPS
 from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import LinearOperand
 from shardtrace.ir.ops.derivatives import push_forward, unbroadcast
+from shardtrace.ir.ops.dialect import OPS
 from shardtrace.ir.settings.context import interpreter_context
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import P

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from shardtrace.ir.diagnostics.errors import ShardingTypeError
-from shardtrace.ir.dialect import OPS
 from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.meshes.manual_state import ManualState
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
+from shardtrace.ir.ops.dialect import OPS
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import P
 from shardtrace.ir.types import array_type

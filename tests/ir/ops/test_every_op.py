@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.diagnostics.errors import IndivisibleError, ShardingTypeError
-from shardtrace.ir.dialect import OPS, Op
 from shardtrace.ir.dtypes import compute_dtype
 from shardtrace.ir.facts import UNEVEN
 from shardtrace.ir.inference.infer import infer
@@ -29,6 +28,7 @@ from shardtrace.ir.meshes.manual_state import ManualState
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import LinearOperand, Sample
 from shardtrace.ir.ops.derivatives import push_forward
+from shardtrace.ir.ops.dialect import OPS, Op
 from shardtrace.ir.rules.factor import PASS, Factor
 from shardtrace.ir.rules.rule import FactorRule
 from shardtrace.ir.settings.context import abstract_mesh_context, interpreter_context

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.diagnostics.errors import ShardingTypeError
-from shardtrace.ir.dialect import OPS
 from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.kernels.matrices.linalg import apply_pivots
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.ops.contractions.fft import FftType
 from shardtrace.ir.ops.derivatives import push_forward
+from shardtrace.ir.ops.dialect import OPS
 from shardtrace.ir.text.parse import parse_type
 
 from .by_name import evaluating, inferred

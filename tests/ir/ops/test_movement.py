@@ -12,10 +12,10 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.ir.diagnostics.errors import IndivisibleError, ShardingTypeError
-from shardtrace.ir.dialect import OPS
 from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.kernels.merged_repeats import may_repeat, merged
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
+from shardtrace.ir.ops.dialect import OPS
 from shardtrace.ir.ops.movement.reshape import common_factors
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P

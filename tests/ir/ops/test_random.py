@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardtrace.ir.dialect import OPS
 from shardtrace.ir.dtypes import KEY_FRY
 from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.kernels.elementwise import float32_functions as single
@@ -15,6 +14,7 @@ from shardtrace.ir.kernels.generators import threefry
 from shardtrace.ir.kernels.generators.gamma import gamma_numbers, normal_numbers, uniform_numbers
 from shardtrace.ir.kernels.key_data import KEY_STORAGE, key_words, pack_keys, storage_dtype
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
+from shardtrace.ir.ops.dialect import OPS
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.types import ArrayType, array_type

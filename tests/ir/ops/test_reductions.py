@@ -9,11 +9,11 @@ import pytest
 
 from shardtrace.ir.builder import ProgramBuilder
 from shardtrace.ir.diagnostics.errors import ShardingTypeError
-from shardtrace.ir.dialect import OPS
 from shardtrace.ir.dtypes import KEY_FRY
 from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from shardtrace.ir.ops.derivatives import push_forward
+from shardtrace.ir.ops.dialect import OPS
 from shardtrace.ir.ops.reductions.cumulative import associative_scan, product_of_others
 from shardtrace.ir.program import Level, Literal, Program, Var
 from shardtrace.ir.shardings.sharding import NamedSharding

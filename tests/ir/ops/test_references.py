@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import shardtrace as st
-from shardtrace.ir.dialect import OPS
 from shardtrace.ir.inference.infer import infer
+from shardtrace.ir.ops.dialect import OPS
 from shardtrace.ir.types import array_type
 
 from ...comparisons import same_bits

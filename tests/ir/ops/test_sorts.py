@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.diagnostics.errors import ShardingTypeError
-from shardtrace.ir.dialect import OPS
 from shardtrace.ir.op import LinearOperand
 from shardtrace.ir.ops.derivatives import push_forward
+from shardtrace.ir.ops.dialect import OPS
 from shardtrace.ir.spec import P
 from shardtrace.ir.types import array_type
 

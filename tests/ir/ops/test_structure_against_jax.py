@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardtrace.ir.dialect import OPS
 from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.kernels.windows import output_size
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.ops.contractions.convolution import ConvDimensionNumbers
+from shardtrace.ir.ops.dialect import OPS
 from shardtrace.ir.ops.indexing.common import (
     GatherDimensionNumbers,
     GatherScatterMode,

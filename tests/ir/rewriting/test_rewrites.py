@@ -6,7 +6,7 @@ import pkgutil
 
 import pytest
 
-import shardtrace.ir.dialect
+import shardtrace.ir.ops.dialect
 import shardtrace.partitioner
 import shardtrace.runtime.rewrites
 from shardtrace.ir.fingerprint import programs_equal

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from shardtrace.ir import dialect
 from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.meshes.mesh import AbstractMesh, empty_abstract_mesh
 from shardtrace.ir.op import OPS
+from shardtrace.ir.ops import dialect
 from shardtrace.ir.program import Literal, Program, Var
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.source.location import UNKNOWN, Location

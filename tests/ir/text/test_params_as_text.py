@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.builder import ProgramBuilder
-from shardtrace.ir.dialect import OPS, Op
 from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.meshes.mesh import empty_abstract_mesh
+from shardtrace.ir.ops.dialect import OPS, Op
 from shardtrace.ir.program import Level, Program, Var
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.types import array_type

@@ -4,10 +4,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shardtrace.ir import dialect  # noqa: F401
 from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
+from shardtrace.ir.ops import dialect  # noqa: F401
 from shardtrace.ir.program import Program
 from shardtrace.ir.settings.context import abstract_mesh_context
 from shardtrace.ir.shardings.sharding import NamedSharding

@@ -4,7 +4,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import shardtrace.ir.dialect  # noqa: F401
+import shardtrace.ir.ops.dialect  # noqa: F401
 from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.text.parse import parse_program as parse
 from shardtrace.ir.verify import verify

@@ -14,7 +14,7 @@ import pytest
 import shardtrace as st
 from shardtrace import config, lax
 from shardtrace import numpy as jnp
-from shardtrace.ir.dialect import OPS
+from shardtrace.ir.ops.dialect import OPS
 from shardtrace.ir.ops.identities import last_in_order
 from shardtrace.partitioner.preparation import padded_equations
 from shardtrace.sharding import NamedSharding

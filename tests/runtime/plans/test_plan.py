@@ -8,7 +8,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.ir import dialect
+from shardtrace.ir.ops import dialect
 from shardtrace.ir.program import Equation
 from shardtrace.ir.source.location import Location
 from shardtrace.runtime.plans import plan

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.diagnostics.errors import ShardingTypeError
-from shardtrace.ir.dialect import OPS
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import LinearOperand
+from shardtrace.ir.ops.dialect import OPS
 from shardtrace.ir.ops.indexing.common import (
     GatherDimensionNumbers,
     GatherScatterMode,

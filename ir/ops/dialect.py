@@ -2,8 +2,8 @@
 # ruff: noqa: F401
 from __future__ import annotations
 
-from .op import OPS, Op
-from .ops.communication import (
+from ..op import OPS, Op
+from .communication import (
     collective,
     exchange_rows,
     group_exchange,
@@ -11,8 +11,8 @@ from .ops.communication import (
     sharding,
     variadic,
 )
-from .ops.contractions import convolution, dot_general, fft, precision, ragged
-from .ops.control import (
+from .contractions import convolution, dot_general, fft, precision, ragged
+from .control import (
     call,
     callback,
     check,
@@ -21,7 +21,7 @@ from .ops.control import (
     manual,
     user_partitioned,
 )
-from .ops.elementwise import (
+from .elementwise import (
     arithmetic,
     bitwise,
     comparison,
@@ -34,9 +34,9 @@ from .ops.elementwise import (
     transcendental,
     whole_numbers,
 )
-from .ops.indexing import gather, scatter
-from .ops.linalg import condensed, decompositions, triangular, tridiagonal
-from .ops.movement import (
+from .indexing import gather, scatter
+from .linalg import condensed, decompositions, triangular, tridiagonal
+from .movement import (
     creation,
     dynamic_slicing,
     dynamic_update_slicing,
@@ -47,8 +47,8 @@ from .ops.movement import (
     shape,
     slicing,
 )
-from .ops.random import bit_generator, gamma, primitives
-from .ops.reductions import (
+from .random import bit_generator, gamma, primitives
+from .reductions import (
     cumulative,
     pooling,
     pooling_derivatives,
