@@ -147,13 +147,7 @@ def scale_and_translate(image: Any, shape: Sequence[int], spatial_dims: Sequence
     in pixels. What would come from outside of the image is 0. Raises ValueError for the method
     "nearest", and where the shape does not fit.
     """
-    image = jnp.asarray(image)
-    shape = static_shape(shape)
-    if len(shape) != image.ndim:
-        raise ValueError("shape must have length equal to the number of dimensions of x; "
-                         f" {shape} vs {image.shape}")
-    if isinstance(method, str):
-        method = ResizeMethod.from_string(method)
+    image, shape, method = _checked(image, shape, method)
     if method is ResizeMethod.NEAREST:
         raise ValueError("Nearest neighbor resampling is not currently supported for "
                          "scale_and_translate.")
@@ -161,6 +155,16 @@ def scale_and_translate(image: Any, shape: Sequence[int], spatial_dims: Sequence
     scale, translation = jnp.asarray(scale), jnp.asarray(translation)
     return _resampled(image, shape, dims, [scale[i] for i in range(len(dims))],
                       [translation[i] for i in range(len(dims))], method, antialias, precision)
+
+
+def _checked(image: Any, shape: Sequence[int], method: str | ResizeMethod
+             ) -> tuple[Array, tuple[int, ...], ResizeMethod]:
+    """The arguments of both, converted. Raises ValueError for a shape of another length."""
+    image, shape = jnp.asarray(image), static_shape(shape)
+    if len(shape) != image.ndim:
+        raise ValueError("shape must have length equal to the number of dimensions of x; "
+                         f" {shape} vs {image.shape}")
+    return image, shape, ResizeMethod.from_string(method) if isinstance(method, str) else method
 
 
 def resize(image: Any, shape: Sequence[int], method: str | ResizeMethod, antialias: bool = True,
@@ -176,13 +180,7 @@ def resize(image: Any, shape: Sequence[int], method: str | ResizeMethod, antiali
     >>> print(st.image.resize(jnp.array([0.0, 1.0]), (4,), "linear"))
     [0.   0.25 0.75 1.  ]
     """
-    image = jnp.asarray(image)
-    shape = static_shape(shape)
-    if len(shape) != image.ndim:
-        raise ValueError("shape must have length equal to the number of dimensions of x; "
-                         f" {shape} vs {image.shape}")
-    if isinstance(method, str):
-        method = ResizeMethod.from_string(method)
+    image, shape, method = _checked(image, shape, method)
     dims = [d for d in range(image.ndim) if shape[d] != image.shape[d]]
     if method is ResizeMethod.NEAREST:
         return _nearest(image, shape, dims)
