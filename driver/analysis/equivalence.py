@@ -140,7 +140,7 @@ class _Check:
                 env.update(zip(eqn.outvars, outer, strict=True))
                 continue
             else:
-                env.update(zip(eqn.outvars, self.plainly(eqn, env), strict=True))
+                env.update(zip(eqn.outvars, self.on_whole_values(eqn, env), strict=True))
             found = self.equation(program, eqn, made, env)
             if found is not None:
                 return found, []
@@ -186,10 +186,10 @@ class _Check:
 
     # -- one equation ----------------------------------------------------------------------------
 
-    def plainly(self, eqn: Equation, env: dict[Var, np.ndarray]) -> Results:
+    def on_whole_values(self, eqn: Equation, env: dict[Var, np.ndarray]) -> Results:
         """The results of an equation on whole values, with no mesh."""
         given = [a for a in dict.fromkeys(eqn.invars) if isinstance(a, Var)]
-        local = _Plain().program(Program("plain", given, [eqn], eqn.outvars, mesh=self.mesh,
+        local = _Unsharded().program(Program("plain", given, [eqn], eqn.outvars, mesh=self.mesh,
                                          level=Level.RESHARDED))
         return _run(local.replace(global_in=local.in_avals, global_out=local.out_avals),
                     empty_abstract_mesh, [env[v] for v in given])
@@ -225,9 +225,9 @@ class _Check:
                 eqns.append(done)
                 v = done.outvars[0]
             results.append(v)
-        alone = Program("alone", given, eqns, results, mesh=program.mesh,
+        separate = Program("alone", given, eqns, results, mesh=program.mesh,
                         level=Level.RESHARDED, arg_names=[""] * len(given))
-        stages = further(alone)
+        stages = further(separate)
         local = stages[next(reversed(stages))]
         return _run(local, self.mesh, [env[v] for v in given])
 
@@ -258,7 +258,7 @@ def _comparable(eqn: Equation) -> bool:
     return all(_comparable(e) for _, p in eqn.subprograms() for e in p.eqns)
 
 
-class _Plain(Retyped):
+class _Unsharded(Retyped):
     """Programs without layouts, of one device."""
 
     def type(self, aval: ArrayType) -> ArrayType:

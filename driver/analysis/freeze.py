@@ -80,8 +80,8 @@ class Thawed(Jitted):
         self._traces = {}           # its own: the function itself has no constraints
         self._unfit: dict[int, dict[Key, str]] = {}
 
-    def _like(self, f: Callable[..., Any], boundary: Boundary) -> Thawed:
-        return Thawed(super()._like(f, boundary), self.plan)
+    def _rejit(self, f: Callable[..., Any], boundary: Boundary) -> Thawed:
+        return Thawed(super()._rejit(f, boundary), self.plan)
 
     def _trace(self, leaves: Sequence[Any], in_tree: Any, static: tuple[Any, ...]
                ) -> tuple[Program, Any, list[Any]]:

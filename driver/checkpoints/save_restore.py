@@ -90,8 +90,8 @@ def save(path: str | os.PathLike[str], tree: Any, *, overwrite: bool = True) -> 
     except OSError as problem:
         if generation is None:
             raise
-        alone = current_coordinator() is None
-        raise folder.not_saved(path, generation, alone, made, problem) from problem
+        one_process = current_coordinator() is None
+        raise folder.not_saved(path, generation, one_process, made, problem) from problem
     _together("the end of checkpoints.save", path, None)
 
 

@@ -71,15 +71,15 @@ def run_together(executable: BoundProgram, coordinator: Coordinator, leaves: Seq
     if me.index not in agreement.processes:
         return [NOT_MINE] * len(executable.avals)
     arguments = []
-    alone = not (executable.asked or agreement.moves)
+    is_local = not (executable.asked or agreement.moves)
     for x, storage, slot in zip(leaves, stored, agreement.slots, strict=True):
         if isinstance(x, ArrayImpl) and x.committed:
             # What every process holds whole; that this one can read it would not do for the others.
-            alone = alone and (x.is_fully_addressable or (
+            is_local = is_local and (x.is_fully_addressable or (
                 executable.is_operation and x.is_fully_replicated))
             slot = Slot(x.sharding, x.aval.shape, x.aval.dtype)
         arguments.append(GlobalValue(storage, slot))
-    if alone:
+    if is_local:
         return executable.run_stored([
             Stored(x.value) if isinstance(x, ArrayImpl) and not x.is_fully_addressable else storage
             for x, storage in zip(leaves, stored, strict=True)])

@@ -23,7 +23,7 @@ from ...runtime.plans.draft import recording_plans
 from ...runtime.rewrites.pipeline import EXECUTION, dump_bodies, run_execution_passes
 
 # An equation is some 2 kB.
-_kept = ProgramCache("driver.execution.partition_cache", "programs that were partitioned lately",
+_CACHE = ProgramCache("driver.execution.partition_cache", "programs that were partitioned lately",
                      most=50_000, smallest=100)
 
 
@@ -50,7 +50,8 @@ def partition_cached(program: Program, *, mesh: AbstractMesh, in_shardings: tupl
         made = partition(program, mesh=mesh, in_shardings=in_shardings,
                          out_shardings=out_shardings, options=options)
         if key is not None and warnings_given() == warned:      # a warning is due each time
-            _kept.keep(key, _First(program, made) if key is outline else made, len(made.local.eqns))
+            _CACHE.keep(key, _First(program, made) if key is outline else made,
+                        len(made.local.eqns))
         return made
 
     if config.read("shardtrace_dump"):
@@ -61,7 +62,7 @@ def partition_cached(program: Program, *, mesh: AbstractMesh, in_shardings: tupl
     outline = program.name, program.mesh, len(program.eqns), program.in_avals, asked
     first = None
     if not _captures(program):              # what is captured may have changed when it is asked for
-        first = _kept.look(outline)
+        first = _CACHE.look(outline)
         if first is None:
             return make(outline)
     with collector_paused():
@@ -69,10 +70,10 @@ def partition_cached(program: Program, *, mesh: AbstractMesh, in_shardings: tupl
         if own is None:
             return make()
         if first is not None and first.fingerprint() == own:
-            _kept.get(outline)                # it is used
+            _CACHE.get(outline)                # it is used
             return first.made
         key = own, asked
-        return _kept.get(key) or make(key)
+        return _CACHE.get(key) or make(key)
 
 
 def _captures(program: Program) -> bool:

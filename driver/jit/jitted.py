@@ -102,7 +102,7 @@ class Jitted:
         """The arguments of `jit` besides the boundary."""
         return self.inline, self.keep_unused, self._device, self._options, self._partition_options
 
-    def _like(self, f: Callable[..., Any], boundary: Boundary) -> Jitted:
+    def _rejit(self, f: Callable[..., Any], boundary: Boundary) -> Jitted:
         """Another function, jitted as this one is."""
         return Jitted(f, boundary, *self._settings)
 

@@ -148,5 +148,5 @@ def _jitted(jitted: Any, key: Any, f: Callable[..., Any], asked: Any) -> Any:
         out = jitted._boundary.out_shardings
         boundary = Boundary(asked, None if out is None else (out, None),
                             Arguments(f, None, None, None, None))
-        found = jitted.on_values[key] = jitted._like(f, boundary)
+        found = jitted.on_values[key] = jitted._rejit(f, boundary)
     return found

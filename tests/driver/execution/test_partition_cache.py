@@ -127,7 +127,7 @@ def test_a_warning_comes_each_time() -> None:
 
 
 def test_few_equations_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_cache._kept, "most", 250)
+    monkeypatch.setattr(partition_cache._CACHE, "most", 250)
     for by in range(4):
         shifted(by)(X)
     assert partitions(lambda: shifted(3)(X)) == 0
