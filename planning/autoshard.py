@@ -35,7 +35,7 @@ from ..tracer.trees import tree
 from .meshes import given_mesh, meshes_of, searched_mesh
 from .proposal import Proposal
 from .proposed import Row
-from .search import Outcome, Search
+from .search import Search, SearchResult
 from .trials import Trials
 
 LARGE = 150                # equations from which on a chosen mesh has two axes at most
@@ -117,7 +117,7 @@ def _proposed(jitted: Jitted, args: Sequence[Any], kwargs: dict[str, Any], mesh:
 
     found = searched(lambda one: on(one)[0], asked, objective, fixed or {}, topology)
     subject, traced = on(found.mesh)
-    plan = found.outcome.best.plan
+    plan = found.result.best.plan
     trees = (tree.unflatten(traced.in_tree, [found.mesh_sharding(s) for s in plan.arguments]),
              tree.unflatten(traced.out_tree, [None if s is None else found.mesh_sharding(s)
                                               for s in plan.results]))
@@ -127,7 +127,7 @@ def _proposed(jitted: Jitted, args: Sequence[Any], kwargs: dict[str, Any], mesh:
 
     made = _Planned if types is _over else Changed
     base = jitted.judged_by(hardware=objective.hardware, **(
-        {"memory_limit": objective.memory_limit} if found.outcome.best.limited else {}))
+        {"memory_limit": objective.memory_limit} if found.result.best.limited else {}))
 
     def with_plan() -> Changed:
         return made(base, changes, found.mesh, padded=False)
@@ -170,12 +170,12 @@ def autoshard_program(program: Program, *, hardware: str | Hardware | None = Non
     bare.memo.update({k: v for k, v in program.memo.items() if k != Requests.KEY})
     found = searched(lambda one: Subject(bare, mesh, tuple(donated)), mesh, objective, fixed or {},
                      topology)
-    plan = found.outcome.best.plan
+    plan = found.result.best.plan
     arguments = tuple([found.mesh_sharding(s) for s in plan.arguments])
     results = tuple([None if s is None else found.mesh_sharding(s) for s in plan.results])
     inside = [c for c in found.changes() if not isinstance(c, Argument | Result)]
     whole = edited(found.program, inside, mesh) if inside else found.program
-    if found.outcome.best.limited:
+    if found.result.best.limited:
         whole = with_attribute(whole, OBJECTIVE, objective.said)
     return found.proposal(((arguments, {}), results), ()).made_by(None, lambda: explain_program(
         whole, objective.hardware, in_shardings=plan.arguments, topology=found.topology))
@@ -196,7 +196,7 @@ class Searched(NamedTuple):
     mesh: Mesh | AbstractMesh
     topology: Topology
     trials: Trials
-    outcome: Outcome
+    result: SearchResult
     names: tuple[Sequence[str], Sequence[str]]
     tried: int
     meshes: tuple[tuple[AbstractMesh, float], ...]
@@ -206,7 +206,7 @@ class Searched(NamedTuple):
 
     def changes(self) -> list[Change]:
         """The plan, as changes of the function."""
-        plan, (arguments, results) = self.outcome.best.plan, self.names
+        plan, (arguments, results) = self.result.best.plan, self.names
         found: list[Change] = [Argument(i, name, spec or PartitionSpec()) for i, (name, spec)
                                in enumerate(zip(arguments, plan.arguments, strict=True))]
         found += [Result(i, name, spec) for i, (name, spec)
@@ -214,7 +214,7 @@ class Searched(NamedTuple):
         return [*found, *self.trials.changes(plan)]
 
     def proposal(self, trees: tuple[Any, Any], donated: Sequence[int]) -> Proposal:
-        plan, (arguments, results) = self.outcome.best.plan, self.names
+        plan, (arguments, results) = self.result.best.plan, self.names
         program = self.program
         rows = ([_row(n, v.aval, s or PartitionSpec(), self.mesh) for n, v, s in zip(
                     arguments, program.invars, plan.arguments, strict=True)],
@@ -222,7 +222,7 @@ class Searched(NamedTuple):
                     results, program.outvars, plan.results, strict=True)])
         inside = self.trials.changes(plan)
         meshes = self.meshes if len(self.meshes) > 1 else ()
-        return Proposal(program, self.mesh, self.topology, self.outcome, rows, inside, trees,
+        return Proposal(program, self.mesh, self.topology, self.result, rows, inside, trees,
                         self.tried, self.trials.limit, donated, meshes)
 
 
@@ -266,8 +266,8 @@ def searched(subject_on: Callable[[Any], Subject], asked: Mesh | AbstractMesh | 
     for c in candidates[:OF_LARGE if large else SEARCHED]:
         done = c.finished((), tried)
         tried = done.tried
-        meshes.append((c.search.trials.mesh, done.outcome.best.figures.time))
-        if best is None or done.outcome.best.rank < best.outcome.best.rank:
+        meshes.append((c.search.trials.mesh, done.result.best.figures.time))
+        if best is None or done.result.best.rank < best.result.best.rank:
             best = done
     assert best is not None
     best = best._replace(tried=tried, meshes=tuple(sorted(meshes, key=lambda m: m[1])))
@@ -284,9 +284,9 @@ class _Prepared(NamedTuple):
     equations: int
 
     def finished(self, meshes: tuple[tuple[AbstractMesh, float], ...], tried: int) -> Searched:
-        outcome = self.search.run()
-        return Searched(self.search.program, self.mesh, self.topology, self.search.trials, outcome,
-                        self.names, tried + outcome.tried, meshes)
+        result = self.search.run()
+        return Searched(self.search.program, self.mesh, self.topology, self.search.trials, result,
+                        self.names, tried + result.tried, meshes)
 
 
 def _search(subject: Subject, objective: Objective, fixed: Mapping[str, PartitionSpec],
@@ -331,7 +331,7 @@ def _pinned(fixed: Mapping[str, PartitionSpec], arguments: Sequence[str], result
 
 
 def _check_memory(done: Searched, objective: Objective) -> None:
-    best = done.outcome.best
+    best = done.result.best
     if best.fits:
         return
     memory, limit = best.figures.memory, objective.memory_limit

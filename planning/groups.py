@@ -23,7 +23,7 @@ from ..partitioner.regions import has_region, region_of, trips_of
 from ..report.reasons.value_paths import Path, inner_programs
 
 
-class Use(NamedTuple):
+class Occurrence(NamedTuple):
     """An equation where it stands. program: that holds it; path, number: its place there; runs: how
     often it runs; outside: how often the innermost loop around it does; invariant: the values that
     are the same in every run of that loop.
@@ -45,16 +45,16 @@ class Use(NamedTuple):
         return rule_info(eqn.instance.rule(*eqn.types))
 
 
-def uses(program: Program, path: Path = (), runs: int = 1, outside: int = 1,
-         invariant: frozenset[Var] = frozenset()) -> Iterator[Use]:
+def occurrences(program: Program, path: Path = (), runs: int = 1, outside: int = 1,
+         invariant: frozenset[Var] = frozenset()) -> Iterator[Occurrence]:
     """Every equation of a program and of those inside it, each before what it holds."""
     for n, eqn in enumerate(program.eqns):
-        yield Use(eqn, program, path, n, runs, outside, invariant)
+        yield Occurrence(eqn, program, path, n, runs, outside, invariant)
         if not has_region(eqn):
             continue
         region = region_of(eqn)
         for step, inner in inner_programs(eqn, n):
-            yield from uses(inner, (*path, step), runs * trips_of(region), runs,
+            yield from occurrences(inner, (*path, step), runs * trips_of(region), runs,
                             region.invariants(inner))
 
 
@@ -81,12 +81,12 @@ class Groups:
         self.program = program
         self.of: dict[Var, Group] = {}
         self.dims: dict[Var, tuple[int, ...]] = {}
-        self.between: list[Use] = []
-        self.within: list[Use] = []
+        self.between: list[Occurrence] = []
+        self.within: list[Occurrence] = []
         for v in (*program.invars, *program.outvars):
             if isinstance(v, Var):
                 self.add(v).holds_argument = True
-        every = list(uses(program))
+        every = list(occurrences(program))
         for use in every:
             for a in (*use.equation.invars, *use.equation.outvars):
                 if isinstance(a, Var):
@@ -100,7 +100,7 @@ class Groups:
             if info is None:
                 if not has_region(use.equation):
                     self.between.append(use)
-            elif info.simple and not info.has_other_kinds and self._joined(use, info):
+            elif info.simple and not info.has_other_kinds and self._unite(use, info):
                 self.within.append(use)
             else:
                 waiting.append(use)
@@ -165,7 +165,7 @@ class Groups:
                 start = -min(shift, 0)
                 self.join(first, v, [(d, d + shift) for d in range(start, first.aval.ndim)])
 
-    def _joined(self, use: Use, info: RuleInfo) -> bool:
+    def _unite(self, use: Occurrence, info: RuleInfo) -> bool:
         """Whether the operands and results of an elementwise equation are one group, or one of
         each of its parts that have nothing to do with each other.
         """
@@ -180,7 +180,7 @@ class Groups:
                 joined &= self.join(values[members[0]], values[t], _pairs(info, members[0], t))
         return joined
 
-    def _follows(self, use: Use, info: RuleInfo) -> bool:
+    def _follows(self, use: Occurrence, info: RuleInfo) -> bool:
         """Whether the tensors of a reduction or a broadcast follow the largest of them."""
         values = _values(use.equation, info)
         spanning = next(((v, t) for t, v in values if len(info.carried[t]) == len(info.factors)),
@@ -211,18 +211,18 @@ def _pairs(info: RuleInfo, one: int, other: int) -> list[tuple[int, int]]:
     return [(at[f], d) for f, d, _ in info.places[other] if f in at]
 
 
-# -- groups that are alike, such as those of equal layers written one after the other --------------
-# Alike are groups of equal sizes that stand alike in equal equations, whose other groups stand
-# alike in turn, for a few rounds (colour refinement, after Weisfeiler and Lehman). They are laid
-# out alike: a block that repeats is solved once, and where one block hands values to the next, it
-# takes them as it was handed its own. Rounds are few, so that a layer does not differ by how far
-# it is from the ends of the program.
+# -- equivalent groups, such as those of equal layers written one after the other ------------------
+# Equivalent are groups of equal sizes in the same role in equal equations, whose other groups are
+# equivalent in turn, for a few rounds (colour refinement, after Weisfeiler and Lehman). They get
+# equal layouts: a repeated block is solved once, and passes values to the next one as it was passed
+# its own. Rounds are few, so that a layer does not differ by how far it is from the ends of the
+# program.
 
 ROUNDS = 2
 
 
-def alike(groups: Groups, mark: Callable[[Group], Hashable]) -> dict[Group, int]:
-    """Per group a number, the same for those that are alike; in the order of first appearance.
+def equivalence_classes(groups: Groups, mark: Callable[[Group], Hashable]) -> dict[Group, int]:
+    """Per group the number of its equivalence class, in the order of first appearance.
 
     mark: what tells groups apart besides.
     """

@@ -59,19 +59,19 @@ class Memory:
             if v.aval.shape and v in self.model.values.of:
                 self.held.append((s, max(s, last.get(v, s)), v))
 
-    def peak(self, chosen: Sequence[int]) -> float:
+    def peak(self, choice: Sequence[int]) -> float:
         """Bytes of a device at most, for a choice of layouts."""
         model = self.model
         change = np.zeros(self.count + 1)
         for s, e, g, own in self.bytes:
-            size = own[chosen[g]]
+            size = own[choice[g]]
             change[s] += size
             change[e + 1] -= size
         copies: dict[tuple[Var, int], list[int]] = {}
         sizes: dict[tuple[Var, int], float] = {}
         for n, node in enumerate(model.nodes):
-            taken = model.strategy(n, chosen)
-            for use in node.uses:
+            taken = model.strategy(n, choice)
+            for use in node.occurrences:
                 here = self.at[use.path, use.number]
                 eqn = use.equation
                 for t, number in enumerate((*taken.needs, *taken.results)):
@@ -80,7 +80,7 @@ class Memory:
                         continue
                     blocks = model.blocks(model.table.table[number][0])
                     g = model.number[model.values.of[a]]
-                    own = model.blocks(model.entries(a, model.layouts[g][chosen[g]]))
+                    own = model.blocks(model.entries(a, model.layouts[g][choice[g]]))
                     if blocks < own:
                         key = a, number
                         sizes[key] = a.aval.nbytes / blocks

@@ -33,7 +33,7 @@ from ..partitioner.cost.kernels import moved_bytes
 from ..partitioner.cost.prices import Objective, exchanges_of
 from ..partitioner.factors import RuleInfo
 from ..partitioner.redistribution.redistribute import plan
-from .groups import Group, Groups, Use, alike
+from .groups import Group, Groups, Occurrence, equivalence_classes
 
 MOST = 64                  # layouts of a group
 EVEN = 1e-4                # of the price of reading it counts what is stored of an argument
@@ -51,17 +51,17 @@ class Edge(NamedTuple):
 
 
 class Node(NamedTuple):
-    """Equations between groups that are alike. strategies, costs: of all of them together, by
+    """Equivalent equations between groups. strategies, costs: of all of them together, by
     themselves.
     """
-    uses: tuple[Use, ...]
+    occurrences: tuple[Occurrence, ...]
     strategies: list[Strategy]
     costs: np.ndarray
     edges: tuple[Edge, ...]
 
 
 class Model:
-    """The tables. groups: one of each that are alike (`alike`), `number` has the place of any;
+    """The tables. groups: one of each of the `equivalence_classes`, `number` has the place of any;
     below, "group" is one of these. layouts: per group those that it may take; costs: per
     group, of each. allowed: says of a group and a layout whether it may be taken.
     """
@@ -75,7 +75,7 @@ class Model:
         possible = {g: tuple(group_layouts(g, mesh)) for g in dict.fromkeys(groups.of.values())}
         kept = {g: tuple([x for x in every if allow(g, x)]) or every[-1:]
                 for g, every in possible.items()}
-        self.number = alike(groups, kept.__getitem__)
+        self.number = equivalence_classes(groups, kept.__getitem__)
         first: dict[int, Group] = {}
         for g, n in self.number.items():
             first.setdefault(n, g)
@@ -154,7 +154,7 @@ class Model:
             if not np.isfinite(costs).any():
                 self.costs[g] = np.zeros(len(costs))
 
-    def _finished(self, use: Use, info: RuleInfo, axes_of: dict[int, tuple[str, ...]]
+    def _finished(self, use: Occurrence, info: RuleInfo, axes_of: dict[int, tuple[str, ...]]
                   ) -> float | None:
         """The price of finishing a reduction whose factors are split so; None where it cannot be.
         """
@@ -169,7 +169,7 @@ class Model:
                 total += self._reshard(kind, made, self.table.numbers[entries, _NONE])
         return total
 
-    def _strategy(self, use: Use, info: RuleInfo, axes_of: dict[int, tuple[str, ...]]
+    def _strategy(self, use: Occurrence, info: RuleInfo, axes_of: dict[int, tuple[str, ...]]
                   ) -> tuple[StrategyTable, Strategy | None]:
         kinds = tuple([self.table.kinds_of[t] for some in use.equation.types for t in some])
         memo = self.table.memo
@@ -195,8 +195,8 @@ class Model:
         return local_cost(self.prices, 0, 1, sizes)
 
     def _nodes(self) -> list[Node]:
-        """The tables of all equations between groups, of those that are alike once."""
-        found: dict[tuple, list[Use]] = {}
+        """The tables of all equations between groups, one for equivalent equations."""
+        found: dict[tuple, list[Occurrence]] = {}
         for use in self.values.between:
             eqn = use.equation
             if eqn.op is sharding_constraint_p or use.info is None:
@@ -207,11 +207,11 @@ class Model:
                  self.readers.get((a, eqn.op.name, t))) if isinstance(a, Var) else None
                 for t, a in enumerate(atoms)]))
             found.setdefault(key, []).append(use)
-        return [node for uses in found.values() if (node := self._node(uses)) is not None]
+        return [node for same in found.values() if (node := self._node(same)) is not None]
 
-    def _node(self, uses: Sequence[Use]) -> Node | None:
-        """The tables of equations between groups that are alike."""
-        use, count = uses[0], len(uses)
+    def _node(self, occurrences: Sequence[Occurrence]) -> Node | None:
+        """The table of equivalent equations between groups."""
+        use, count = occurrences[0], len(occurrences)
         info, eqn = use.info, use.equation
         assert info is not None
         atoms = (*eqn.invars, *eqn.outvars)
@@ -241,9 +241,9 @@ class Model:
                 weight /= self.readers[var, eqn.op.name, t]
             edges.append(self._edge(var, [(*s.needs, *s.results)[t] for s in found],
                                     t < info.operands, weight))
-        return Node(tuple(uses), found, np.array(costs), tuple(edges))
+        return Node(tuple(occurrences), found, np.array(costs), tuple(edges))
 
-    def _strategies(self, instance: OpInstance, use: Use, info: RuleInfo) -> list[Strategy]:
+    def _strategies(self, instance: OpInstance, use: Occurrence, info: RuleInfo) -> list[Strategy]:
         key = instance, use.equation.types
         known = self._known.get(key)
         if known is None:
@@ -298,36 +298,36 @@ class Model:
 
     # -- what a choice costs -----------------------------------------------------------------------
 
-    def strategy(self, n: int, chosen: Sequence[int]) -> Strategy:
+    def strategy(self, n: int, choice: Sequence[int]) -> Strategy:
         """The strategy that is best for equation n, for a choice of layouts."""
         node = self.nodes[n]
         total = node.costs
         for e in node.edges:
-            total = total + e.costs[e.row, chosen[e.group]]
+            total = total + e.costs[e.row, choice[e.group]]
         return node.strategies[int(total.argmin())]
 
-    def node_costs(self, n: int, chosen: Sequence[int], free: int = -1) -> np.ndarray:
+    def node_costs(self, n: int, choice: Sequence[int], free: int = -1) -> np.ndarray:
         """What equation n costs by its best strategy: for each layout of group `free` (-1: once),
         the other groups being laid out as chosen.
         """
         node = self.nodes[n]
         total = node.costs[:, None]
         for e in node.edges:
-            part = e.costs[e.row] if e.group == free else e.costs[e.row, chosen[e.group]][:, None]
+            part = e.costs[e.row] if e.group == free else e.costs[e.row, choice[e.group]][:, None]
             total = total + part
         return total.min(0)
 
-    def group_costs(self, g: int, chosen: Sequence[int]) -> np.ndarray:
+    def group_costs(self, g: int, choice: Sequence[int]) -> np.ndarray:
         """What each layout of a group costs, where others are laid out as chosen."""
         total = self.costs[g]
         for n in self.touching[g]:
-            total = total + self.node_costs(n, chosen, g)
+            total = total + self.node_costs(n, choice, g)
         return total
 
-    def cost(self, chosen: Sequence[int]) -> float:
+    def cost(self, choice: Sequence[int]) -> float:
         """The cost of a choice of layouts, a number for each group."""
-        return float(sum(c[i] for c, i in zip(self.costs, chosen, strict=True))
-                     + sum(self.node_costs(n, chosen)[0] for n in range(len(self.nodes))))
+        return float(sum(c[i] for c, i in zip(self.costs, choice, strict=True))
+                     + sum(self.node_costs(n, choice)[0] for n in range(len(self.nodes))))
 
 
 def _moving(have: Entries, want: Entries) -> set[str]:

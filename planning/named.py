@@ -35,9 +35,9 @@ _INNER = ("tensor", "tensor+sequence")
 
 
 class Named(NamedTuple):
-    """chosen: the number of a layout for each group."""
+    """choice: the number of a layout for each group."""
     name: str
-    chosen: tuple[int, ...]
+    choice: tuple[int, ...]
 
 
 def named_plans(model: Model, roles: Roles) -> list[Named]:
@@ -51,10 +51,10 @@ def named_plans(model: Model, roles: Roles) -> list[Named]:
     for jobs in _mixtures(axes):
         if any(word in job for job in jobs.values() for word in lacks):
             continue
-        chosen = tuple([_number(model, g, _layout(model, roles, g, jobs))
+        choice = tuple([_number(model, g, _layout(model, roles, g, jobs))
                         for g in range(len(model.groups))])
-        found.setdefault(_small_whole(model, roles, chosen), _name(jobs))
-    return [Named(name, chosen) for chosen, name in found.items()]
+        found.setdefault(_small_whole(model, roles, choice), _name(jobs))
+    return [Named(name, choice) for choice, name in found.items()]
 
 
 def _mixtures(axes: Sequence[str]) -> Iterator[dict[str, str]]:
@@ -121,9 +121,9 @@ def _layout(model: Model, roles: Roles, g: int, jobs: dict[str, str]) -> GroupLa
     return tuple(layout)
 
 
-def _small_whole(model: Model, roles: Roles, chosen: Sequence[int]) -> tuple[int, ...]:
+def _small_whole(model: Model, roles: Roles, choice: Sequence[int]) -> tuple[int, ...]:
     """A choice with small parameters whole where that costs no more."""
-    found = list(chosen)
+    found = list(choice)
     sizes = {g: math.prod(group.sizes) for g, group in enumerate(model.groups)
              if group.holds_argument and not roles.is_data(group)}
     most = max(sizes.values(), default=0) / SMALL

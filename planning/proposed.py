@@ -11,7 +11,7 @@ from ..ir.support.named_tuple import NamedTuple
 from ..partitioner.cost.figures import Figures
 from ..partitioner.cost.topology import Topology
 from ..report.advice.changes import Constrain
-from .search import Outcome
+from .search import SearchResult
 
 
 class Row(NamedTuple):
@@ -49,20 +49,20 @@ class Proposed:
     """
 
     def __init__(self, program: Program, mesh: Mesh | AbstractMesh, topology: Topology,
-                 outcome: Outcome, rows: tuple[Sequence[Row], Sequence[Row]],
+                 result: SearchResult, rows: tuple[Sequence[Row], Sequence[Row]],
                  constraints: Sequence[Constrain], trees: tuple[Any, Any],
                  tried: int, limit: int, donated: Sequence[int] = (),
                  meshes: Sequence[tuple[AbstractMesh, float]] = ()) -> None:
-        best = outcome.best
+        best = result.best
         self.name, self.program = program.name, program
-        self.mesh, self.topology, self.outcome = mesh, topology, outcome
+        self.mesh, self.topology, self.result = mesh, topology, result
         self.figures: Figures = best.figures
         self.arguments, self.results = tuple(rows[0]), tuple(rows[1])
         self.constraints = tuple(constraints)
         self.in_shardings, self.out_shardings = trees
         self.tried, self.meshes = tried, tuple(meshes)
         self.named = tuple([NamedPlan(r.name, r.trial.figures if r.trial else None, r.cost)
-                            for r in outcome.rivals])
+                            for r in result.rivals])
         self.limit, self.donated, self.limited = limit, tuple(donated), best.limited
 
     @property
@@ -80,7 +80,7 @@ class Proposed:
 
     @property
     def bound(self) -> float | None:
-        return self.outcome.bound
+        return self.result.bound
 
     @property
     def gap(self) -> float | None:

@@ -15,7 +15,7 @@ from ..ir.program import Var
 from ..ir.support.disjoint_sets import DisjointSets
 from ..partitioner.cost.work import equation_flops
 from ..partitioner.factors import RuleInfo
-from .groups import Group, Groups, Use
+from .groups import Group, Groups, Occurrence
 
 COVERED = 0.5              # share of all operations that a batch takes part in
 
@@ -35,7 +35,7 @@ class Roles:
         self.start: dict[Group, int] = dict(zip(every, ends, strict=False))
         factors = [(use, self._dims(use, use.info)) for use in groups.between
                    if use.info is not None]
-        leaders = _joined(ends[-1], [own for use, dims in factors for own, flows in zip(
+        leaders = _merged(ends[-1], [own for use, dims in factors for own, flows in zip(
             dims, use.info.flows, strict=True) if flows and own])       # type: ignore[union-attr]
         self.of: dict[Group, tuple[int, ...]] = {
             g: tuple(leaders[self.start[g]:self.start[g] + len(g.sizes)]) for g in every}
@@ -51,7 +51,7 @@ class Roles:
                       and len(g.sizes) - len(g.closed) > 1]
         self.inner_classes = {self.of[g][d] for g in parameters for d in self.inner(g, [least])[:1]}
 
-    def _dims(self, use: Use, info: RuleInfo) -> list[set[int]]:
+    def _dims(self, use: Occurrence, info: RuleInfo) -> list[set[int]]:
         """For each factor of an equation the dimensions of groups that it splits, numbered."""
         groups, atoms = self.groups, (*use.equation.invars, *use.equation.outvars)
         dims: list[set[int]] = [set() for _ in info.factors]
@@ -106,7 +106,7 @@ class Roles:
             round(self.covered.get(self.of[group][d], 0.0), 6), d))
 
 
-def _joined(count: int, sets: Iterable[set[int]]) -> list[int]:
+def _merged(count: int, sets: Iterable[set[int]]) -> list[int]:
     """For each number below `count` the leader of its class, where each set is in one class."""
     classes = DisjointSets[int]()
     for own in sets:
@@ -114,11 +114,11 @@ def _joined(count: int, sets: Iterable[set[int]]) -> list[int]:
     return list(map(classes.of, range(count)))
 
 
-def _covered(uses: Iterable[tuple[Use, set[int]]]) -> dict[int, float]:
+def _covered(occurrences: Iterable[tuple[Occurrence, set[int]]]) -> dict[int, float]:
     """Per class the share of the operations of products that it takes part in."""
     found: dict[int, float] = {}
     total = 0.0
-    for use, classes in uses:
+    for use, classes in occurrences:
         if use.info is not None and use.info.is_product:
             flops = equation_flops(use.equation) * use.runs
             total += flops

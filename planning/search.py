@@ -24,7 +24,7 @@ from ..ir.program import Program, Var
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.support.named_tuple import NamedTuple
 from ..ir.support.progress import counted
-from .groups import Group, Groups, uses
+from .groups import Group, Groups, occurrences
 from .memory import Memory
 from .model import GroupLayout, Model, group_layouts
 from .named import named_plans
@@ -60,7 +60,7 @@ class Rival(NamedTuple):
     cost: float
 
 
-class Outcome(NamedTuple):
+class SearchResult(NamedTuple):
     """best: the answer. bound: seconds that the model says any plan takes at least, one thing after
     the other; None where no bound is known. rivals: the best first. tried: how many plans were.
     every: were all layouts of arguments tried?
@@ -85,7 +85,7 @@ class Search:
         self.roles = Roles(self.groups, min(
             [n for n in trials.mesh.shape.values() if n > 1], default=1))
         self.realised = Realised(self.model, pinned, pinned_results)
-        self.equations = max(1, sum(1 for _ in uses(self.program)))
+        self.equations = max(1, sum(1 for _ in occurrences(self.program)))
         self.budget = max(min(MOST, EFFORT // (self.equations + EACH)),
                           max(LEAST, min(FEWEST, LONGEST // self.equations)))
         self.names = named_plans(self.model, self.roles)
@@ -113,24 +113,24 @@ class Search:
         """The choices that descent finds from the plans that have names, and from the layouts that
         split most; the cheapest first.
         """
-        begin = [n.chosen for n in self.names] + [(0,) * len(self.model.groups)]
-        found = dict.fromkeys(tuple(descend(self.model, chosen)) for chosen in begin)
-        return sorted(found, key=lambda chosen: (self.model.cost(chosen), chosen))
+        begin = [n.choice for n in self.names] + [(0,) * len(self.model.groups)]
+        found = dict.fromkeys(tuple(descend(self.model, choice)) for choice in begin)
+        return sorted(found, key=lambda choice: (self.model.cost(choice), choice))
 
     def outlook(self) -> float:
         """The cost in the model of the best choice of these."""
         return self.model.cost(self.starts[0])
 
-    def run(self) -> Outcome:
+    def run(self) -> SearchResult:
         """The answer. Its trial may not fit into memory, where none was found that does."""
         starts = self.starts
         answer = solve(self.model, starts[0])
-        self.try_choice(answer.chosen if answer else starts[0])
+        self.try_choice(answer.choice if answer else starts[0])
         rivals = self.rivals()
         every = self.every_argument()
-        for chosen in starts[:4]:
+        for choice in starts[:4]:
             if self.left > 0:
-                self.try_choice(chosen, (0, 2))
+                self.try_choice(choice, (0, 2))
         if self.binds:
             self.bring_within()
             self.better(self.merit, self.left // 4)
@@ -143,7 +143,7 @@ class Search:
         if not best.fits:
             best = min([self.trials.lightest(t) for t in self.lightest], key=lambda t: t.rank)
         bound = None if answer is None else answer.bound / 10 ** 18
-        return Outcome(best, bound, rivals, len(self.trials.found), every)
+        return SearchResult(best, bound, rivals, len(self.trials.found), every)
 
     @property
     def best(self) -> Trial:
@@ -174,11 +174,11 @@ class Search:
 
     # -- candidates --------------------------------------------------------------------------------
 
-    def try_choice(self, chosen: Sequence[int], forms: Iterable[int] = range(6)) -> Trial | None:
+    def try_choice(self, choice: Sequence[int], forms: Iterable[int] = range(6)) -> Trial | None:
         """The best plan that stands for a choice of layouts, of these forms."""
-        plans, forms = self.realised.plans(chosen), list(forms)
+        plans, forms = self.realised.plans(choice), list(forms)
         for form in forms:
-            self.choices.setdefault(plans[form], (tuple(chosen), form))
+            self.choices.setdefault(plans[form], (tuple(choice), form))
         return self.try_plans([plans[form] for form in forms])
 
     def try_plans(self, plans: Sequence[Plan]) -> Trial | None:
@@ -204,10 +204,10 @@ class Search:
         """The plans that have names."""
         if not self.names:
             return ()
-        cost = {n.name: self.model.cost(n.chosen) for n in self.names}
+        cost = {n.name: self.model.cost(n.choice) for n in self.names}
         # one job for all axes first; of mixtures the most promising, or those that hold least
         heavy = bool(self.found) and not self.best.fits
-        weigh = {n.name: self.memory.peak(n.chosen) if heavy else cost[n.name] for n in self.names}
+        weigh = {n.name: self.memory.peak(n.choice) if heavy else cost[n.name] for n in self.names}
         ranked = sorted(self.names, key=lambda n: (not heavy and " x " in n.name, weigh[n.name]))
         least, large = min(cost.values()), self.budget <= FEWEST
         enough, found = self.left // 2, []
@@ -216,7 +216,7 @@ class Search:
             if ((not large or heavy or cost[n.name] <= FAR * least)
                     and self.left > enough):
                 far = large and cost[n.name] > NEAR * least
-                trial = self.try_choice(n.chosen, (0, 2) if heavy else range(
+                trial = self.try_choice(n.choice, (0, 2) if heavy else range(
                     2 if far else int(large), 3))
             found.append(Rival(n.name, trial, cost[n.name] / 10 ** 18))
         return tuple(sorted(found, key=lambda r: (

@@ -27,29 +27,29 @@ SWEEPS = 12                # over all groups, of a descent
 
 
 class Answer(NamedTuple):
-    """chosen: the number of a layout for each group. cost: what they cost in the model; bound: what
+    """choice: the number of a layout for each group. cost: what they cost in the model; bound: what
     any choice costs at least.
     """
-    chosen: tuple[int, ...]
+    choice: tuple[int, ...]
     cost: float
     bound: float
 
 
 def descend(model: Model, start: Sequence[int], fixed: frozenset[int] = frozenset()) -> list[int]:
     """A choice that no other layout of a single group makes cheaper. fixed: groups that stay."""
-    chosen = list(start)
+    choice = list(start)
     for _ in range(SWEEPS):
         moved = False
         for g, own in enumerate(model.costs):
             if g in fixed or len(own) < 2:
                 continue
-            total = model.group_costs(g, chosen)
+            total = model.group_costs(g, choice)
             best = int(total.argmin())
-            if total[best] < total[chosen[g]] * (1 - 1e-9):
-                chosen[g], moved = best, True
+            if total[best] < total[choice[g]] * (1 - 1e-9):
+                choice[g], moved = best, True
         if not moved:
             break
-    return chosen
+    return choice
 
 
 def solve(model: Model, start: Sequence[int]) -> Answer | None:
@@ -59,11 +59,11 @@ def solve(model: Model, start: Sequence[int]) -> Answer | None:
     found = _Program(model, most).solved()
     if found is None:
         return None
-    chosen, bound = descend(model, found[0]), found[1]
-    cost = model.cost(chosen)
+    choice, bound = descend(model, found[0]), found[1]
+    cost = model.cost(choice)
     if most < cost:
-        chosen, cost = first, most
-    return Answer(tuple(chosen), cost, min(bound, cost))
+        choice, cost = first, most
+    return Answer(tuple(choice), cost, min(bound, cost))
 
 
 class _Program:
@@ -134,10 +134,10 @@ class _Program:
             options={"mip_rel_gap": GAP, "node_limit": NODES})
         if found.x is None:
             return None
-        chosen = [int(np.argmax(found.x[f:f + len(c)]))
+        choice = [int(np.argmax(found.x[f:f + len(c)]))
                   for f, c in zip(self.first, self.model.costs, strict=True)]
         bound = found.fun if found.mip_dual_bound is None else found.mip_dual_bound
-        return chosen, bound / self.scale
+        return choice, bound / self.scale
 
 
 def _least(node: Node) -> np.ndarray:

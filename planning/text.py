@@ -56,7 +56,7 @@ def report(p: Proposed, width: int = 100) -> str:
 def bound_text(p: Proposed) -> str:
     """How far the plan is from what the model says is least, without promising more."""
     count = f"{p.tried} plan{'' if p.tried == 1 else 's'} tried"
-    if p.outcome.every:
+    if p.result.every:
         count += ", every layout of the arguments among them"
     if p.bound is None or p.gap is None:
         return count

@@ -76,7 +76,8 @@ class Trials:
         self.made = {place: (v, eqn) for place, v, eqn in places(program)}
         self.found: dict[Plan, Trial | None] = {}
         self.made_so_far = 0                 # partitions
-        self.alike: dict[tuple[float, ...], Figures] = {}      # by those of the first partition
+        # final figures, by those of the first partition
+        self.by_draft: dict[tuple[float, ...], Figures] = {}
         self.brought: set[Plan] = set()
         self._best = math.inf                # seconds of the best that fits
 
@@ -90,7 +91,7 @@ class Trials:
 
     def again(self, plan: Plan) -> Trial | None:
         """The same by figures of its own, and not those of a plan like it."""
-        self.alike.clear()
+        self.by_draft.clear()
         self.found.pop(plan, None)
         return self.trial(plan)
 
@@ -125,10 +126,10 @@ class Trials:
             return None
         if found.time <= BEHIND * self._best:
             key = what_runs(found)
-            if key not in self.alike:
+            if key not in self.by_draft:
                 self.made_so_far += COMPARED
-                self.alike[key] = self._partitioned(plan, 0) or found
-            found = self.alike[key]
+                self.by_draft[key] = self._partitioned(plan, 0) or found
+            found = self.by_draft[key]
         return Trial(plan, found, not self.limit or found.peak_bytes <= self.limit)
 
     def within(self, trial: Trial) -> Trial:
@@ -182,30 +183,30 @@ class Realised:
         self.pinned, self.pinned_results = pinned, pinned_results
         self.carries, self.made = _places(self.groups)
 
-    def spec(self, v: Var, chosen: Sequence[int]) -> PartitionSpec:
+    def spec(self, v: Var, choice: Sequence[int]) -> PartitionSpec:
         g = self.model.number[self.groups.of[v]]
-        return spec_from_entries(self.model.entries(v, self.model.layouts[g][chosen[g]]))
+        return spec_from_entries(self.model.entries(v, self.model.layouts[g][choice[g]]))
 
-    def plans(self, chosen: Sequence[int]) -> list[Plan]:
+    def plans(self, choice: Sequence[int]) -> list[Plan]:
         """With nothing inside; with what loops carry; and with what every product gives."""
         program = self.groups.program
-        arguments = tuple([self.spec(v, chosen) if pin is None else pin
+        arguments = tuple([self.spec(v, choice) if pin is None else pin
                            for v, pin in zip(program.invars, self.pinned, strict=True)])
-        results = tuple([pin if pin is not None else self.spec(v, chosen)
+        results = tuple([pin if pin is not None else self.spec(v, choice)
                          if isinstance(v, Var) and v.aval.shape else None
                          for v, pin in zip(program.outvars, self.pinned_results, strict=True)])
         states = {self.groups.of[v] for v in program.invars}
         kept = tuple([spec if pin is not None or isinstance(v, Var)
                       and self.groups.of.get(v) in states else None for v, spec, pin in zip(
                           program.outvars, results, self.pinned_results, strict=True)])
-        carried = self._inside(self.carries, chosen)
-        every = (*carried, *self._inside(self.made, chosen))
+        carried = self._inside(self.carries, choice)
+        every = (*carried, *self._inside(self.made, choice))
         return [Plan(arguments, own, inside) for own in (kept, results)
                 for inside in ((), carried, every)]
 
-    def _inside(self, found: Sequence[tuple[Place, Var]], chosen: Sequence[int]
+    def _inside(self, found: Sequence[tuple[Place, Var]], choice: Sequence[int]
                 ) -> tuple[Inside, ...]:
-        return tuple([Inside(place, self.spec(v, chosen), self.model.number[self.groups.of[v]])
+        return tuple([Inside(place, self.spec(v, choice), self.model.number[self.groups.of[v]])
                       for place, v in found])
 
 
