@@ -48,7 +48,7 @@ class Topology:
     """Devices of one kind, wired, with the axes of a mesh on them.
 
     shape: of the torus of one slice, or (devices of a node,). slices: slices or nodes.
-    axes: mesh axis -> its pieces, major first.
+    axes: mesh axis -> its segments, major first.
 
     >>> Topology.of("v5p", {"data": 16, "model": 16}).shape
     (16, 16, 1)
@@ -130,7 +130,7 @@ class Topology:
             yield Span(dim, size, stride, ring)
 
     def _parts(self, axis: Any) -> Sequence[Segment]:
-        """The pieces of an axis, or of a part of one."""
+        """The segments of an axis, or of a part of one."""
         whole = self.axes.get(str(axis))
         if whole is not None:
             return whole

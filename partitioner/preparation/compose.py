@@ -83,8 +83,8 @@ def _in_two_steps(m: Match) -> Atom | None:
                   limit_indices=tuple([b for _, b in then]), strides=None)
 
 
-def _of_piece(m: Match) -> Atom | None:
-    """A slice of which all is of one piece."""
+def _of_one_operand(m: Match) -> Atom | None:
+    """A slice that lies within one operand of a concatenation."""
     low = 0
     for atom in m.operands:
         start, limit = m.starts[m.d] - low, m.limits[m.d] - low
@@ -97,10 +97,10 @@ def _of_piece(m: Match) -> Atom | None:
     return None
 
 
-OF_PIECE = Rewrite("slice-of-piece", """
+OF_ONE_OPERAND = Rewrite("slice-of-piece", """
     whole = concatenate *operands {dimension=d}
     out = slice whole {start_indices=starts, limit_indices=limits, strides}
-    """, _of_piece, where=_takes_all_between, why="JAX's compiler does so before XLA sees it")
+    """, _of_one_operand, where=_takes_all_between, why="JAX's compiler does so before XLA sees it")
 
 COMPOSE = (
     Rewrite("slice-of-padding", """

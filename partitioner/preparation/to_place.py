@@ -22,7 +22,7 @@ from ...ir.rewriting.inside import inside
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ...ir.types import array_type
 from ..propagation.divisibility import splitting_sizes
-from .compose import COMPOSE, OF_PIECE
+from .compose import COMPOSE, OF_ONE_OPERAND
 from .jax_lowering import FILL_APART
 from .row_numbers import ROWS_BY_NUMBER
 from .separate import SEPARATE
@@ -52,7 +52,7 @@ def _slices(m: Match) -> list[Atom]:
 
 
 def _source(m: Match, atom: Atom) -> tuple[Atom, int, int]:
-    """(source, start, limit): a piece as rows of the value that it slices, or of itself."""
+    """(source, start, limit): an operand as rows of the value that it slices, or of itself."""
     eqn = m.maker(atom)
     if eqn is not None and eqn.op is slice_p:
         params, (x,) = eqn.params, eqn.invars
@@ -64,7 +64,7 @@ def _source(m: Match, atom: Atom) -> tuple[Atom, int, int]:
 
 
 def _shifts(m: Match) -> bool:
-    """Is a piece a slice of a value as long as the whole?"""
+    """Is an operand a slice of a value as long as the result?"""
     aval = m.eqn.outvars[0].aval
     total = aval.shape[m.dimension]
     if (len(m.operands) < 2 or not total or aval.sharding.spec.unreduced
@@ -86,7 +86,7 @@ def _rolled(m: Match) -> Atom | None:
 
 
 def _constant(m: Match, atom: Atom) -> Literal | None:
-    """The value of a piece, if all its elements are the same constant."""
+    """The value of an operand, if all its elements are the same constant."""
     eqn = m.maker(atom)
     if eqn is not None and eqn.op is broadcast_in_dim_p and isinstance(eqn.invars[0], Literal):
         return eqn.invars[0]
@@ -94,8 +94,8 @@ def _constant(m: Match, atom: Atom) -> Literal | None:
 
 
 def _largest(m: Match) -> int:
-    """The piece that makes up more than half of a whole, where the size of the whole divides and
-    those of pieces do not; -1 if there is none.
+    """The operand that makes up more than half of the result, where the result's size divides and
+    those of operands do not; -1 if there is none.
     """
     d, aval = m.dimension, m.eqn.outvars[0].aval
     counts, total = [a.aval.shape[d] for a in m.operands], aval.shape[d]
@@ -114,7 +114,7 @@ def _over_largest(m: Match) -> Atom | None:
 
 
 def _placed(m: Match, largest: int = -1) -> Atom:
-    """The pieces written one after the other over a constant, or over the largest piece with
+    """The operands written one after the other over a constant, or over the largest one with
     padding.
     """
     dimension, aval = m.dimension, m.eqn.outvars[0].aval
@@ -123,9 +123,9 @@ def _placed(m: Match, largest: int = -1) -> Atom:
     if fill is None:
         zero = np.zeros((), aval.dtype)[()] if isinstance(aval.dtype, np.dtype) else None
         fill = Literal(zero, array_type((), aval.dtype))
-    # Weak only if the result is: a strong base makes it strong, as a strong piece does.
+    # Weak only if the result is: a strong base makes it strong, as a strong operand does.
     fill = Literal(fill.val, array_type((), aval.dtype, aval.weak_type))
-    whole = False                                  # is there fill around the largest piece?
+    whole = False                                  # is there fill around the largest operand?
     if largest >= 0:
         x, start, limit = _source(m, m.operands[largest])
         whole = (start, limit) == (0, x.aval.shape[dimension])
@@ -149,7 +149,7 @@ def _placed(m: Match, largest: int = -1) -> Atom:
 
 
 def _edged(m: Match, largest: int, fill: Literal) -> Atom:
-    """The padding that puts a piece in its position, with arbitrary values around it."""
+    """The padding that puts an operand in its position, with arbitrary values around it."""
     d = m.dimension
     x, start, limit = _source(m, m.operands[largest])
 
@@ -177,12 +177,12 @@ _MOVED = (
             why="rows further on over a value are split as they were"),
 )
 
-ARRANGE_AS_XLA = Rewrites(OF_PIECE, *_MOVED, FILL_APART,
+ARRANGE_AS_XLA = Rewrites(OF_ONE_OPERAND, *_MOVED, FILL_APART,
                           also_drops=(slice_p, broadcast_in_dim_p, concatenate_p))
 
 ARRANGE = Rewrites(
     *COMPOSE, *SEPARATE, *_MOVED,
     Rewrite("edges", _CONCATENATION, _over_largest,
-            why="pieces that no mesh divides are edges of one that is split as the whole is"),
+            why="operands that no mesh divides are edges of one that is split as the result is"),
     also_drops=(slice_p, broadcast_in_dim_p, pad_p, concatenate_p),
 )

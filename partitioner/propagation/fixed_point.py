@@ -274,8 +274,7 @@ class _Propagation:
         """Extend layouts as node i asks for; what is to be visited at once, the next one last.
 
         As in Shardy, that is what a change touches, unless it is still ahead in the walk, which is
-        at position `at`. key: the layouts that were read. mine, other: the nodes that wait for a
-        visit, of this strategy and of the other.
+        at position `at`. key: the layouts that were read. waiting: 1 for nodes to visit.
         """
         state, tensors = self.state, self.graph.tensors[i]
         touched: list[int] = []

@@ -119,7 +119,7 @@ class Steps(PrimeAxes):
             moved = [*now]
             for d, to in some:
                 parts = self.grouped(moved[d], self.count(moved[to]),
-                                    self.count(moved[d]) // self.count(moved[to]))
+                                     self.count(moved[d]) // self.count(moved[to]))
                 if parts is None:
                     return None
                 moved[d], moved[to] = parts[0], (*moved[to], *parts[1])
@@ -135,7 +135,7 @@ class Steps(PrimeAxes):
         if all([b[:len(a)] == a for a, b in pairs]):
             return many
         parts = self.grouped(few[-1], *[self.count(b) // self.count(a) for a, b in pairs],
-                            self.count(many[-1]))
+                             self.count(many[-1]))
         return None if parts is None else (
             *[(*a, *part) for a, part in zip(few[:-1], parts, strict=False)], parts[-1])
 

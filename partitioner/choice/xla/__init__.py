@@ -4,5 +4,5 @@
     groups       groups of devices that share tiles, taken off one after the other
     products     the groups of a product
     lookups      the groups of a lookup at indices
-    common_axes  the layout in which pieces are joined
+    common_axes  the layout in which a concatenation runs
 """

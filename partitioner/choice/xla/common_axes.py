@@ -1,4 +1,4 @@
-"""The layout in which pieces are joined: Shardy's, which brings them all to one beforehand.
+"""The layout in which a concatenation runs: Shardy's, which brings all operands to one beforehand.
 
 Each factor gets the axes that the largest tensors have along it. The axes of factors that cannot be
 split go to those that all tensors have, as far as they divide them.

@@ -28,10 +28,10 @@ class DeviceGroups:
     """The groups that are taken off for an equation with two operands and a result, or for one with
     three operands, of which the last is written into the first and takes the place of a result.
 
-    batch: factors of all three; free: those of an operand and the result, by operand. groups: the
-    axes of those that groups have been taken off along, so far; inside: the same, group by group.
-    paths: what each operand was in whenever one was, and inside of which groups it came there.
-    left: what the result has to be in when it leaves a group.
+    batch: factors of all three; free: those of an operand and the result, by operand. groups: by
+    factor, the axes along which groups have been taken off so far; inside: the axes, group by
+    group. paths: for each operand the layouts through which it goes, each with the groups inside of
+    which it is brought there. left: those through which the result goes as it leaves the groups.
     """
 
     def __init__(self, info: RuleInfo, mesh: AbstractMesh) -> None:
@@ -94,11 +94,11 @@ class DeviceGroups:
         return {**found, **group}
 
     def arrive(self, t: int, tensor: Tensor) -> None:
-        """Bring an operand there, inside of the groups that have been taken off."""
+        """Note that an operand is brought to a layout inside of the groups taken off so far."""
         self.paths[t].append((self.over_groups(tensor), self.inside))
 
     def over_groups(self, tensor: Tensor) -> Tensor:
-        """The layout over all devices of one inside of the groups that have been taken off."""
+        """A layout inside of the groups taken off so far, as a layout over all devices."""
         return {f: self.groups.get(f, axes) for f, axes in tensor.items()}
 
     # -- devices ---------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class DeviceGroups:
         other's order.
         """
         found = self.axes.grouped(sum([like[f] for f in like if f not in group], ()),
-                                 *map(self.axes.count, tensor.values()))
+                                  *map(self.axes.count, tensor.values()))
         return None if found is None else dict(zip(tensor, found, strict=True))
 
     def aligned(self, tensor: Tensor, like: Tensor, factors: Sequence[int],

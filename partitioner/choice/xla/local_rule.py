@@ -60,7 +60,7 @@ def _strategy(decision: Decision, paths: LayoutPaths) -> Strategy | Decision:
         axes_of, intermediate = groups(info, mesh).run(parts)
         for i, path in enumerate(intermediate):
             paths[decision, i] = _layouts(decision, i, path)
-    elif _is_joint(info) and any([part != parts[-1] for part in parts]):
+    elif _is_concatenation(info) and any([part != parts[-1] for part in parts]):
         shapes = [decision.layouts.shapes[kind][0] for kind in decision.kinds]
         axes_of = common_axes(info, parts, [*map(math.prod, shapes)], whole, mesh)
     else:
@@ -130,14 +130,14 @@ def _indexed(info: RuleInfo) -> bool:
             and any(f.kind == INDEXED for f in info.factors))
 
 
-def _is_joint(info: RuleInfo) -> bool:
-    """Does it join pieces?"""
+def _is_concatenation(info: RuleInfo) -> bool:
+    """Is it a concatenation?"""
     return info.operands > 1 and any([f.operator == "joined" for f in info.factors])
 
 
 def _whole_factors(info: RuleInfo) -> frozenset[int]:
-    """The factors that XLA never splits: a sorted dimension, the dimension along which pieces are
-    joined or shifted, and windows of several rows that are read or written at indices.
+    """The factors that XLA never splits: a sorted dimension, the dimension along which operands are
+    concatenated or shifted, and windows of several rows that are read or written at indices.
     """
     windows = _indexed(info) and any(
         f.kind == REPLICATE and f.size > 1 and any(
@@ -146,7 +146,7 @@ def _whole_factors(info: RuleInfo) -> frozenset[int]:
     return frozenset([
         k for k, f in enumerate(info.factors) if not info.split_ok[k]
         or f.operator == "columns" or (windows and f.kind == INDEXED)
-        or f.operator == "joined" and _is_joint(info)
+        or f.operator == "joined" and _is_concatenation(info)
         or (f.kind == HALO and (f.offset or not f.reach) and sum(k in c for c in operands) > 1)])
 
 

@@ -172,14 +172,14 @@ class LookupGroups(DeviceGroups):
         if left > 1 or not is_split(tensor):
             return self.replicated(tensor, like, ())
         split_counts = {f: self.axes.grouped(axes, counts[f], self.axes.count(axes) // counts[f])
-                for f, axes in tensor.items() if f >= 0}
+                        for f, axes in tensor.items() if f >= 0}
         if None not in split_counts.values():
             inner = {f: parts[0] for f, parts in split_counts.items() if parts}
             if not {a for axes in inner.values() for a in axes}.intersection(taken):
                 rest = self.rest_of(tensor, inner)
                 return {**inner, COPIES: rest}
         found = self.axes.grouped(sum([like[f] for f in like if f not in group], ()),
-                                 *counts.values())
+                                  *counts.values())
         if found is None:
             return self.replicated(tensor, like, ())
         inner = dict(zip(counts, found, strict=True))

@@ -242,7 +242,7 @@ class ProductGroups(DeviceGroups):
             if self.count(out, factors) == n:
                 inner = self.renumbered({**out, **dict.fromkeys(factors, ())}, left, [*group])
                 parts = self.axes.grouped(sum(group.values(), ()),
-                                         *[self.axes.count(out[f]) for f in factors])
+                                          *[self.axes.count(out[f]) for f in factors])
                 if inner is None or parts is None:
                     return self.replicated(out, left, [*group])
                 self.left.append(self.over_groups(
