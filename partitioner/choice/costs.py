@@ -212,13 +212,8 @@ def transfer(price: PriceOf, mesh: AbstractMesh, source: Entries, target: Entrie
         return _planned(price, mesh, source, target, units)
     old = {a for axes in source for a in axes}
     new = {a for axes in target for a in axes}
-    fixed, slope, gathered = 0, 0.0, None
-    if not moving.isdisjoint(new):
-        gathered, left = (0, 0.0), tiles
-        for gone in gathers:
-            one = price("all-gather", gone)
-            gathered = gathered[0] + one.fixed, gathered[1] + one.slope / left
-            left //= parts_of(mesh, gone)
+    fixed, slope = 0, 0.0
+    gathered = None if moving.isdisjoint(new) else _gathered(price, mesh, gathers, tiles)
     for a in new - old:
         tiles *= parts_of(mesh, (a,))
     for kind, some in (("all-to-all", moving & new), ("all-gather", moving - new)):
@@ -228,6 +223,19 @@ def transfer(price: PriceOf, mesh: AbstractMesh, source: Entries, target: Entrie
             fixed += one.fixed
             slope += one.slope / tiles
     return Transfer(units, fixed, slope, gathered)
+
+
+def _gathered(price: PriceOf, mesh: AbstractMesh, gathers: list[Axes], tiles: int
+              ) -> tuple[int, float]:
+    """(fixed price, price for each byte of the whole) of gathering these axes one after the other.
+    tiles: into how many the value is split before.
+    """
+    fixed, slope = 0, 0.0
+    for axes in gathers:
+        one = price("all-gather", axes)
+        fixed, slope = fixed + one.fixed, slope + one.slope / tiles
+        tiles //= parts_of(mesh, axes)
+    return fixed, slope
 
 
 def _planned(price: PriceOf, mesh: AbstractMesh, source: Entries, target: Entries,

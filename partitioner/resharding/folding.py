@@ -16,6 +16,16 @@ def takes(before: ArrayType, after: ArrayType) -> bool:
                 or before.sharding.spec.unreduced - after.sharding.spec.unreduced)
 
 
+def _merged(first: Equation, second: Equation) -> Equation:
+    """One reshard in place of two that follow each other, at the place of the one that takes axes
+    away.
+    """
+    (source,), (between,) = first.invars, second.invars
+    gone = takes(source.aval, between.aval) and first.location.known
+    return second.replace(invars=(source,), reason=reason_of_both(first.reason, second.reason),
+                          location=first.location if gone else second.location)
+
+
 def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
                   ) -> tuple[Sequence[Equation], Sequence[Atom]]:
     """A -> B -> C becomes A -> C if nothing else reads B; A -> B -> A becomes A.
@@ -50,14 +60,9 @@ def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
         (operand,), (result,) = eqn.invars, eqn.outvars
         first = made.get(operand) if isinstance(operand, Var) else None
         if first is not None and uses.get(operand, 0) == 1:
-            source = first.invars[0]
             out[place[first]] = None
-            reasons = reason_of_both(first.reason, eqn.reason)
-            # the one that takes axes away is to blame
-            gone = takes(source.aval, operand.aval) and first.location.known
-            where = first.location if gone else eqn.location
-            eqn = eqn.replace(invars=(source,), reason=reasons, location=where)
-            operand = source
+            eqn = _merged(first, eqn)
+            operand = eqn.invars[0]
         if operand.aval is result.aval:
             same[result] = operand
             uses[operand] = uses.get(operand, 0) + uses.get(result, 0) - 1
