@@ -43,11 +43,11 @@ def merged(texts: Sequence[str]) -> str:
     >>> merged(["`blocks[0]` is whole", "`blocks[1]` is whole", "`blocks[2]` is whole"])
     '`blocks[0..2]` is whole'
     """
-    alike: dict[tuple[str, ...], list[list[str]]] = {}
+    by_form: dict[tuple[str, ...], list[list[str]]] = {}
     for text in texts:
         parts = _NUMBER.split(text)
-        alike.setdefault(tuple(parts[::2]), []).append(parts)
-    parts = max(alike.values(), key=len)           # most texts that differ in numbers alone
+        by_form.setdefault(tuple(parts[::2]), []).append(parts)
+    parts = max(by_form.values(), key=len)           # most texts that differ in numbers alone
     return "".join([_numbers([p[i] for p in parts]) if i % 2 else part
                     for i, part in enumerate(parts[0])])
 

@@ -20,7 +20,7 @@ from ..ir.source.wording import duration
 from ..partitioner.pipeline import Partitioned
 from .advice.changes import Argument, Change, Constrain, Result, pattern_of, row_of
 from .advice.code.changes import Rewritten
-from .advice.code.side_by_side import SideBySide
+from .advice.code.interleave import Interleave
 from .advice.freedoms import Freedoms
 from .advice.trials import key_of
 from .equal_collectives import grouped
@@ -166,7 +166,7 @@ def _expression(at: Location) -> str:
     return f"`{at.text() or at.source_line().strip()}`"
 
 
-def _alike(name: str) -> bool:
+def _keeps_layout(name: str) -> bool:
     """Is what this op makes laid out as its operand is, element by element?"""
     op = OPS.get(name)
     return op is not None and op.rule == ELEMENTWISE
@@ -179,13 +179,13 @@ class _Rows:
                  asked: Sequence[Asked | None]) -> None:
         program = partitioned.resolved
         names = program.arg_names
-        alike: dict[tuple, list[int]] = {}
+        by_form: dict[tuple, list[int]] = {}
         for i, (v, name, spec) in enumerate(zip(program.invars, names, partitioned.in_specs,
                                                 strict=False)):
-            alike.setdefault((row_of(name), v.aval.shape, spec_text(spec)), []).append(i)
+            by_form.setdefault((row_of(name), v.aval.shape, spec_text(spec)), []).append(i)
         self.text: dict[int, str] = {}                     # of an argument
         self.annotations: dict[str, Annotation] = {}       # by text
-        for (_, _, spec), row in alike.items():
+        for (_, _, spec), row in by_form.items():
             text = f"`{pattern_of([names[i] for i in row])}` as {spec}"
             self.text.update(dict.fromkeys(row, text))
             self.annotations.setdefault(text, Annotation()).arguments.update(row)
@@ -228,7 +228,7 @@ class _Rows:
         axes = whole_axes(c.mesh_axes)
         for path in cause.paths:
             if axes & whole_axes([path.axis]):
-                own = path.wanted or all([_alike(name) for name, _ in path.steps])
+                own = path.wanted or all([_keeps_layout(name) for name, _ in path.steps])
                 result = self.result_of.get(path.tensors[-1], -1) if path.tensors else -1
                 yield self.text.get(path.argument) or self.told(
                     result, path.root, path.root_location), own
@@ -251,7 +251,7 @@ class _Rows:
         for c in changes:
             if isinstance(c, Argument):
                 found.add(self.text.get(c.index, ""))
-            elif isinstance(c, SideBySide) and c.arguments:
+            elif isinstance(c, Interleave) and c.arguments:
                 found |= {self.text.get(i, "") for i in c.arguments}
             elif isinstance(c, Result):
                 found |= {root for root in self.annotations

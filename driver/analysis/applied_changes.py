@@ -26,8 +26,8 @@ from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned, parti
 from ...partitioner.preparation.dead_code import drop_unread
 from ...partitioner.stages import carrying, with_attribute
 from ...report.advice.changes import Change, Inside, arg_specs, edited, result_specs
+from ...report.advice.code.interleave import INTERLEAVED, Interleave, Interleaved
 from ...report.advice.code.row_order import Order, Rows
-from ...report.advice.code.side_by_side import PASSED, Passed, SideBySide
 from ...report.advice.repetition import Shortened
 from ...runtime.arrays.array import ArrayImpl
 from ...tracer.autodiff.replay import evaluate, stage
@@ -140,8 +140,9 @@ class Changed(Jitted):
         args, kwargs, static = self.arguments.split(args, kwargs)
         leaves, in_tree = tree.flatten((args, kwargs))
         leaves = self._relaid(leaves)
-        passed: Sequence[Passed] = self._trace(leaves, in_tree, static)[0].memo.get(PASSED, ()) if (
-            any(isinstance(c, SideBySide) and c.arguments for c in self._changes)) else ()
+        passed: Sequence[Interleaved] = ()
+        if any(isinstance(c, Interleave) and c.arguments for c in self._changes):
+            passed = self._trace(leaves, in_tree, static)[0].memo.get(INTERLEAVED, ())
         for order, rows, _ in passed:
             leaves = [_ordered(x, order, rows.get(i, {})) for i, x in enumerate(leaves)]
         placed, named = tree.unflatten(in_tree, leaves)

@@ -32,9 +32,9 @@ from ..words import spec_text
 from .changes import Argument, Change, Constrain, Respec, Result, pattern_of, row_of, rows, tree_of
 from .charges import Charges
 from .code.changes import Rewritten, Site, sites
+from .code.interleave import Interleave
 from .code.seeds import Seed, seeds
 from .code.shard_map_bodies import Ungather, body_changes
-from .code.side_by_side import SideBySide
 from .freedoms import Freedoms
 from .other_layouts import is_layout, layouts_over_others, merged, other_layouts
 from .placed_results import PlacedResults
@@ -72,7 +72,7 @@ class Candidates(PlacedResults):
         single: list[tuple[Change, ...]] = []        # of arguments that have others like them
         for t, changes in near:
             for turn, c in enumerate(changes):
-                group = self.alike(c)
+                group = self.whole_row(c)
                 if not group:            # a value of a derivative alone, which no line of his makes
                     continue
                 for changed in dict.fromkeys((self.siblings(c), group)):
@@ -93,7 +93,7 @@ class Candidates(PlacedResults):
         agreed = self.of_table(self.freedoms.consensus()) if self.freedoms is not None else ()
         return list(dict.fromkeys([*self.of_code(record, cause), *self.of_parts(record, cause),
                                    *self.in_body(record, cause),
-                                   *agreed, *self.later(cause),
+                                   *agreed, *self.asked_later(cause),
                                    *filter(None, [self.all_as_made.get(cause.move)]),
                                    *changed, *single]))
 
@@ -112,7 +112,7 @@ class Candidates(PlacedResults):
             group: dict[Change, None] = {}
             for i, entries in found.items():
                 if (i, entries) not in seen:
-                    own = self.alike(self.argument(i, entries) if i >= 0 else self.result(
+                    own = self.whole_row(self.argument(i, entries) if i >= 0 else self.result(
                         ~i, entries))
                     seen.update([(c.index if isinstance(c, Argument) else ~c.index, entries)
                                  for c in own if isinstance(c, Argument | Result)])
@@ -127,14 +127,14 @@ class Candidates(PlacedResults):
         return Argument(index, self.partitioned.traced.arg_names[index],
                         spec_from_entries(entries), was)
 
-    def alike(self, change: Change) -> tuple[Change, ...]:
-        """A change of an argument or result, made to all that are like it: elements of one list,
-        parts of the same name of a tree's layers, of one shape and in one layout. A table of specs
-        says what such are in one row. Of a value that is one of several of an equation, such as
-        the parts of a split, it is made to all of these.
+    def whole_row(self, change: Change) -> tuple[Change, ...]:
+        """A change of an argument or result, made to its whole row in a table of specs: elements
+        of one list, or entries of one name in all layers of a tree, of one shape and layout. A
+        constraint on one of several results of an equation, such as those of a split, is made on
+        all of them.
         """
         if isinstance(change, Constrain):
-            return self.beside(change)
+            return self.all_results(change)
         if not isinstance(change, Argument | Result):
             return (change,)
         group = self.groups[isinstance(change, Result)].get(change.index, {change.index: ""})
@@ -149,22 +149,22 @@ class Candidates(PlacedResults):
         return found
 
     def siblings(self, change: Change) -> tuple[Change, ...]:
-        """A change of an argument made to all of its tree that are in the same layout, of whatever
-        name and shape: whoever wrote the table of their specs wrote that layout in several rows.
+        """A change of an argument, made to all arguments of its tree in the same layout, whatever
+        their names and shapes: whoever wrote the table of specs wrote that layout in several rows.
         """
         if isinstance(change, Respec) and change.spec is None:
             return self.taken_out(change)
         if not isinstance(change, Argument):
-            return self.alike(change)
+            return self.whole_row(change)
         group = self.trees[tree_of(change.name), self.partitioned.in_specs[change.index]]
         for shape in {self.inlined.invars[i].aval.shape for i in group}:
             if len(change.spec) > len(shape) or not is_layout(
                     self.mesh, shape, change.spec.padded(len(shape)).entries):
-                return self.alike(change)
+                return self.whole_row(change)
         return self.all_of(change, group)
 
     def taken_out(self, change: Respec) -> tuple[Change, ...]:
-        """All that is asked for as a constraint that is taken out is, of values of its shape."""
+        """The removal of a constraint, and of all equal ones on values of its shape."""
         asked = self.var_at[change.places[0]]
         found = [next(iter(self.changes(self.graph_tensor(v), (), None)), None)
                  for v in self.laid_out if v.aval.shape == asked.aval.shape]
@@ -174,16 +174,15 @@ class Candidates(PlacedResults):
 
     @functools.cached_property
     def trees(self) -> dict[tuple[str, PartitionSpec], dict[int, str]]:
-        """The names of the arguments of one tree that are in one layout, by its name and that."""
+        """By tree and layout, the names of the arguments that are in it."""
         found: dict[tuple[str, PartitionSpec], dict[int, str]] = {}
         for i, (name, spec) in enumerate(zip(
                 self.partitioned.traced.arg_names, self.partitioned.in_specs, strict=False)):
             found.setdefault((tree_of(name), spec), {})[i] = name
         return found
 
-    def beside(self, change: Constrain) -> tuple[Change, ...]:
-        """The same constraint on all results of its equation that are of one type with its value.
-        """
+    def all_results(self, change: Constrain) -> tuple[Change, ...]:
+        """The same constraint on all results of its equation that have the type of its value."""
         var = self.var_at[change.places[0]]
         maker = self.maker[var]
         if maker is None or maker.op.subprograms:
@@ -193,15 +192,15 @@ class Candidates(PlacedResults):
 
     @functools.cached_property
     def groups(self) -> tuple[dict[int, dict[int, str]], dict[int, dict[int, str]]]:
-        """By argument, and by result, the names of those that are like it, it included."""
+        """For each argument, and each result, the names of its row (`whole_row`)."""
         layouts = [self.entries.get(self.graph_tensor(v)) for v in self.inlined.invars]
         return (_groups(self.inlined.invars, self.partitioned.traced.arg_names, layouts),
                 _groups(self.inlined.outvars, [self.result_name(i) for i in range(
                     len(self.inlined.outvars))], self.partitioned.out_specs))
 
     def of_code(self, record: CollectiveRecord, cause: Cause) -> Iterator[tuple[Change, ...]]:
-        """Changes of the code that a collective is for, or that it comes from; all of them, too:
-        several places may read what one collective gathers.
+        """Changes of the code that a collective serves or comes from, one by one and all together,
+        since several places may read what one collective gathers.
         """
         near = self.near(record, cause)
         found = [Rewritten(site.change.rewrite.name, where(site.location), site.change,
@@ -211,39 +210,38 @@ class Candidates(PlacedResults):
             yield tuple(found)
 
     def near(self, record: CollectiveRecord, cause: Cause) -> set[tuple]:
-        """The places of the user's code that a collective is for, or that it comes from."""
+        """The places of the user's code that a collective serves or comes from."""
         near = {where(at.location) for at in (cause.move, cause.equation) if at is not None}
         near.add(where(record.source))
         near |= {where(at) for path in cause.paths for _, at in path.steps}
         return near | {where(e.location) for e in self.reasons.following(cause.move)}
 
     def of_parts(self, record: CollectiveRecord, cause: Cause) -> Iterator[tuple[Change, ...]]:
-        """Rows side by side of what is split and made of parts, where one of these is read alone.
-        """
+        """Interleaves the parts of a split value, one of which is read by itself."""
         near = self.near(record, cause)
-        found = [self.side_by_side(seed) for seed in self.seeds_of_parts if near & seed.near
+        found = [self.interleave(seed) for seed in self.seeds_of_parts if near & seed.near
                  and not (self.explicit and seed.maker is None)]
         yield from [(c,) for c in found]
         for arguments in (False, True):
-            alike = tuple([c for c in found if bool(c.arguments) == arguments])
-            if len(alike) > 1:
-                yield alike
+            together = tuple([c for c in found if bool(c.arguments) == arguments])
+            if len(together) > 1:
+                yield together
 
-    def side_by_side(self, seed: Seed) -> SideBySide:
-        """The change of what a line joins, or of an argument and all that are like it."""
+    def interleave(self, seed: Seed) -> Interleave:
+        """The change of the value that a line concatenates, or of an argument and its row."""
         if seed.maker is not None:
-            return SideBySide(where(seed.maker.location), (), seed.dim, seed.group, seed.counts,
+            return Interleave(where(seed.maker.location), (), seed.dim, seed.group, seed.counts,
                               location=seed.maker.location)
         i = self.place[seed.value].index
         row = self.groups[0].get(i, {i: self.partitioned.traced.arg_names[i]})
         name = f"`{pattern_of([*row.values()])}`"
-        return SideBySide((), tuple(row), seed.dim, seed.group, seed.counts,
+        return Interleave((), tuple(row), seed.dim, seed.group, seed.counts,
                           name if len(row) == 1 else f"all {len(row)} {name}")
 
     @functools.cached_property
     def seeds_of_parts(self) -> list[Seed]:
-        """What is made of parts along a dimension that is split; of several arguments that the same
-        equations read parts of, such as a weight and its bias, the largest.
+        """Values made of parts along a dimension that is split. Of several arguments of which the
+        same equations read parts, such as a weight and its bias, the largest.
         """
         found: dict[Any, Seed] = {}
         for seed in sorted(seeds(self.inlined), key=lambda s: -s.value.aval.nbytes):
@@ -259,7 +257,7 @@ class Candidates(PlacedResults):
         """Where a change of code applies."""
         return list(sites(self.inlined))
 
-    def later(self, cause: Cause) -> Iterator[tuple[Change, ...]]:
+    def asked_later(self, cause: Cause) -> Iterator[tuple[Change, ...]]:
         """What asked for a layout taken out, and asked for further on, where there are fewer bytes:
         of a value that follows from it, as that is laid out now.
         """
@@ -339,7 +337,8 @@ class Candidates(PlacedResults):
         if entries is None:
             return
         entries = merged(entries, self.mesh)
-        usual = self.usual.get(var.aval.shape, ()) if place.is_argument and not others else ()
+        usual = (self.usual_layouts.get(var.aval.shape, ())
+                 if place.is_argument and not others else ())
         for new in itertools.chain(usual, self.layouts(var.aval.shape, entries, axes, wanted,
                                                        others, place.is_argument)):
             spec = spec_from_entries(new)
@@ -350,7 +349,7 @@ class Candidates(PlacedResults):
                 yield self.constrained(var, maker, spec)
 
     @functools.cached_property
-    def usual(self) -> dict[tuple[int, ...], list[Entries]]:
+    def usual_layouts(self) -> dict[tuple[int, ...], list[Entries]]:
         """By shape the layouts that most arguments of it have, such as the parameters of a slot."""
         counts: dict[tuple[int, ...], Counter[Entries]] = {}
         for v in self.inlined.invars:
@@ -407,7 +406,7 @@ class Candidates(PlacedResults):
         for i, was, now in zip(results, before.out_specs, moved.out_specs, strict=True):
             if was != now and not was.unreduced:
                 kept = Result(i, self.result_name(i), was, spec_text(was))
-                found.update([(c.index, c) for c in self.alike(kept)
+                found.update([(c.index, c) for c in self.whole_row(kept)
                               if isinstance(c, Result) and (c == kept or c.index not in seen)])
         return tuple(found.values())
 

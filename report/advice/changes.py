@@ -24,8 +24,8 @@ from ..reasons.causes import sharding_key
 from ..reasons.value_paths import Place, rewritten
 from ..words import spec_text
 from .code.changes import Rewritten
+from .code.interleave import Interleave
 from .code.shard_map_bodies import Ungather, Unsum
-from .code.side_by_side import SideBySide
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Prioritize:
 
 _DIGITS = re.compile(r"\d+")
 Placed = Constrain | Respec | Ungather | Unsum | Prioritize
-Inside = Placed | Rewritten | SideBySide
+Inside = Placed | Rewritten | Interleave
 Change = Argument | Result | Inside
 
 
@@ -225,7 +225,7 @@ def edited(program: Program, changes: Sequence[Change], mesh: AbstractMesh) -> P
         program = rewritten(program, place.path,
                             lambda p, at=place, c=change: _made(p, at, c, mesh))
     for change in changes:
-        if isinstance(change, Rewritten | SideBySide):
+        if isinstance(change, Rewritten | Interleave):
             program = change.made(program)
     return program
 

@@ -54,29 +54,29 @@ class Kinds:
                 return move.outvars[0].aval.sharding.spec
             (move,) = readers
 
-    def over(self, changes: Sequence[Change]) -> bool:
-        """Does some change split a value over further axes, which it does not have and the
-        collective does not run over, into more parts than before? The layout that the collective
-        brings about does not count.
+    def splits_over_new(self, changes: Sequence[Change]) -> bool:
+        """Does some change split a value into more parts, over axes that it does not have and the
+        collective does not run over? The layout that the collective produces does not count.
         """
-        return any(_axes(spec) - self.axes - had and self.parts(_axes(spec)) > self.parts(had)
+        return any(_axes(spec) - self.axes - had and self.tiles(_axes(spec)) > self.tiles(had)
                    for c in changes if (spec := getattr(c, "spec", None))
-                   and spec_text(spec) != self.wanted and (had := self.had(c)) is not None)
+                   and spec_text(spec) != self.wanted and (had := self.axes_before(c)) is not None)
 
     def further(self, changes: Sequence[Change]) -> set[str]:
         """The axes that changes give to arguments, which do not split them now."""
-        return {a for c in changes if isinstance(c, Argument) for a in _axes(c.spec) - self.had(c)}
+        return {a for c in changes if isinstance(c, Argument)
+                for a in _axes(c.spec) - self.axes_before(c)}
 
-    def adds(self, changes: Sequence[Change], finer: bool) -> bool:
+    def adds_axes(self, changes: Sequence[Change], finer: bool) -> bool:
         """Does some change split a value over axes that do not split it now, or, where results are
         in more parts then (`finer`), over any?
         """
-        return any(_axes(c.spec) - (frozenset() if finer else self.had(c)) for c in changes
+        return any(_axes(c.spec) - (frozenset() if finer else self.axes_before(c)) for c in changes
                    if isinstance(c, Argument | Result | Constrain))
 
     def gathers(self, changes: Sequence[Change]) -> bool:
         """Does some change take axes from an argument without giving it others?"""
-        return any(_axes(c.spec) < self.had(c) for c in changes if isinstance(c, Argument))
+        return any(_axes(c.spec) < self.axes_before(c) for c in changes if isinstance(c, Argument))
 
     def gathered(self, changes: Sequence[Change]) -> float:
         """Bytes that a device receives of arguments from which changes take axes, for no others."""
@@ -84,10 +84,10 @@ class Kinds:
         for c in changes:
             if isinstance(c, Argument) and self.gathers([c]):
                 found += self.candidates.inlined.invars[c.index].aval.nbytes * (
-                    1 / self.parts(_axes(c.spec)) - 1 / self.parts(self.had(c)))
+                    1 / self.tiles(_axes(c.spec)) - 1 / self.tiles(self.axes_before(c)))
         return found
 
-    def unlike(self, changes: Sequence[Change], least: int = 2) -> int:
+    def count_unlike(self, changes: Sequence[Change], least: int = 2) -> int:
         """The rows of arguments and results that changes lay out unlike others of their freedoms,
         of which there are so many at least.
         """
@@ -101,10 +101,10 @@ class Kinds:
             for i, c in of.items()}, least)
         return len({(row_of(of[i].name), of[i].spec, i >= 0) for i in found})
 
-    def parts(self, axes: Iterable[str]) -> int:
+    def tiles(self, axes: Iterable[str]) -> int:
         return math.prod(map(self.candidates.mesh.axis_size, axes))
 
-    def had(self, change: Change) -> Set[str]:
+    def axes_before(self, change: Change) -> Set[str]:
         """The axes that split a change's value now; for a change of what asked for the collective,
         also those before it is moved.
         """
@@ -127,12 +127,12 @@ class Kinds:
         specs = self.candidates.partitioned.in_specs
         moved = {a for c in changes if isinstance(c, Argument) and self.is_direct(c)
                  for a in _moved(c.spec, specs[c.index])}
-        return any(self.parts(_axes(now) - moved) > self.parts(_axes(was) - moved)
+        return any(self.tiles(_axes(now) - moved) > self.tiles(_axes(was) - moved)
                    for was, now in zip(before, after, strict=False))
 
     def splits(self, changes: Sequence[Change]) -> bool:
         """Does some change split an argument over axes that did not split it, into more parts?"""
-        return any(self.further([c]) and self.parts(_axes(c.spec)) > self.parts(self.had(c))
+        return any(self.further([c]) and self.tiles(_axes(c.spec)) > self.tiles(self.axes_before(c))
                    for c in changes if isinstance(c, Argument))
 
     def size(self, changes: Sequence[Change]) -> int:
@@ -142,11 +142,11 @@ class Kinds:
                  for c in changes if isinstance(c, Argument | Result)]
         return sum(math.prod(t.shape) * t.dtype.itemsize for t in types)
 
-    def direct(self, changes: Sequence[Change]) -> bool:
+    def any_direct(self, changes: Sequence[Change]) -> bool:
         """Does some change concern the origin of the collective, what asked for it, or the code?"""
         return any(map(self.is_direct, changes))
 
-    def apart(self, changes: Sequence[Change], others: Iterable[Change]) -> bool:
+    def unrelated(self, changes: Sequence[Change], others: Iterable[Change]) -> bool:
         """Are the others, of arguments and results, about something else: neither direct, nor of
         arguments that are suspect, nor of a tree of arguments of which these are?
         """

@@ -1,28 +1,29 @@
 """Ranks the suggestions for a collective: what each saves, less what it costs.
 
-A suggestion is worth the seconds of exchange that it saves; if it computes more instead, no more
-than it saves of a step. Saved computation counts for next to nothing, and for nothing where values
-are split further, because splitting over more axes always saves some, whatever the mistake. (Where
-no argument gets further axes, half of the saved step time counts instead, if that is more, and all
-of it of changes of code, which split nothing.) It is worth less if the caller has to exchange
-instead, if memory or operations rise by over a tenth, and for anything beside the point:
+A suggestion is worth the seconds of exchange that it saves; if it computes more in return, at most
+the seconds of a step that it saves. Saved computation hardly counts, and not at all where values
+are split further, since splitting over more axes always saves some, whatever the mistake was. (If
+no argument gets further axes, half of the saved step time counts where that is more, and all of it
+for changes of code, which split nothing.) The worth falls if the caller has to exchange instead, if
+memory or operations rise by over a tenth, and with each of these irrelevances:
 
-- arguments get axes along dimensions along which most of what shares these is not split by them;
+- arguments get axes along dimensions that share a factor with others, most of which these axes do
+  not split;
 - values are split further: over axes other than those of the collective, into more parts, or, where
   they or results get axes, so that less is computed (but not by axes that the argument which the
   collective comes from has on another dimension);
 - the collective, or part of it, remains, which weighs more;
-- none of the changes concerns what the collective comes from or, where the user requested it, what
-  requested it, which weighs less; so does each further change. A further row of the table of
-  arguments weighs next to nothing, since several may be wrong.
+- no change concerns what the collective comes from or, if the user requested it, what requested it,
+  which weighs less, as does each further change. A further row of the table of arguments hardly
+  weighs anything, since several may be wrong.
 
-Splitting further is not beside the point where an axis of the mesh does nothing, all being computed
-again along it, and less is exchanged if it is used than by any change that does without it.
+Splitting further is relevant where a mesh axis is idle, everything being computed again along it,
+and using it leaves less to exchange than any change that does without it.
 
-Among suggestions of nearly equal worth the one with least effort comes first, then the one with
-fewest arguments; before all what is faster with less effort and takes no more of anything, some
-rows of the table before more, if they save nearly as much, and what concerns the collective and
-saves nearly all that it takes before the same with more that concerns others. If the best one needs
+Among suggestions of nearly equal worth, the one with least effort comes first, then the one with
+fewest arguments. Before all come those that are faster with less effort and raise nothing; some
+rows of a table come before more rows if they save nearly as much, and what concerns the collective
+and saves nearly all of it before the same with additions that concern others. If the best one needs
 no further axes, those that do are left out.
 """
 from __future__ import annotations
@@ -32,7 +33,7 @@ from collections.abc import Sequence
 
 from .changes import Argument, Change, Constrain, Respec, Result, row_of, rows, tree_of
 from .code.changes import Rewritten
-from .code.side_by_side import SideBySide
+from .code.interleave import Interleave
 from .kinds import Kinds
 from .suggestion import Suggestion
 from .trials import MUCH, Trials
@@ -54,26 +55,29 @@ _LESS_WORK = 1.1  # times the operations that a change leaves: what is padded le
 _NEARLY = 0.8      # part of what several rows save from which some of them suffice
 _NONE = 0.01       # part of the bytes of a collective that is next to none of them
 _KEPT = 8          # suggestions for one collective
-_EFFORT = {Constrain: 3, SideBySide: 1, Argument: 2, Result: 2}
+_EFFORT = {Constrain: 3, Interleave: 1, Argument: 2, Result: 2}
 
 
 class Ranking:
-    """Ranks suggestions for one collective. own: the part that it is, with its like, of what is
-    exchanged so at its line; seconds: that these take.
+    """Ranks suggestions for one collective. own: its share, with equal ones, of the exchanges of
+    its kind at its line; seconds: that these take. least: seconds of exchange of the best
+    suggestion that needs no further axes.
     """
 
     def __init__(self, trials: Trials, kinds: Kinds, own: float, seconds: float) -> None:
         self.trials, self.kinds, self.own, self.seconds = trials, kinds, own, seconds
-        self.least = 0.0        # seconds of exchange of what does with the axes at hand
+        self.least = 0.0
 
     def ranked(self, found: Sequence[Suggestion]) -> list[Suggestion]:
         """The best first."""
         base = self.trials.base.time
-        self.least = min([s._exchange for s in found if self.price(s) <= _LITTLE_MORE and not (
-            self.kinds.further(s.changes) or self.kinds.over(s.changes))], default=math.inf)
+        self.least = min([
+            s._exchange for s in found if self.cost_factor(s) <= _LITTLE_MORE and not (
+                self.kinds.further(s.changes) or self.kinds.splits_over_new(s.changes))],
+            default=math.inf)
         # what takes much more for next to nothing is no suggestion
         left = [(self.worth(s), s) for s in dict.fromkeys(found)
-                if self.price(s) <= MUCH or base - s.time >= base * LITTLE]
+                if self.cost_factor(s) <= MUCH or base - s.time >= base * LITTLE]
         left.sort(key=lambda pair: (-pair[0], self.effort(pair[1])))
         best: list[Suggestion] = []
         while left:
@@ -84,128 +88,128 @@ class Ranking:
                     first = other
             best.append(first[1])
             left.remove(first)
-        if best and self.is_best(best[0]) and not self.over(best[0]):
-            best = [s for s in best if not self.over(s)]
+        if best and self.is_best(best[0]) and not self.wastes_axes(best[0]):
+            best = [s for s in best if not self.wastes_axes(s)]
         return best
 
     def surpasses(self, s: Suggestion, other: Suggestion) -> bool:
         """Is it faster with less effort, and takes no more of anything?"""
         return (s.time < other.time * (1 - SAME) and s.received_bytes <= other.received_bytes
                 and s.peak_bytes <= other.peak_bytes * SOME and s.flops <= other.flops * SOME
-                and self.kinds.unlike(s.changes) <= self.kinds.unlike(other.changes)
+                and self.kinds.count_unlike(s.changes) <= self.kinds.count_unlike(other.changes)
                 and self.effort(s) < self.effort(other))
 
     def suffices(self, s: Suggestion, other: Suggestion) -> bool:
-        """Is it the part of the other that concerns the collective, and saves nearly what this
-        takes; or some rows of arguments of several, where it saves nearly what all save for no
-        more, and the others are laid out unlike what they are read with; or does it take out what
-        the other asks for otherwise, and saves nearly as much for no more of anything?
+        """Is it preferable to another one that asks for more? It is if it is the part of the other
+        that concerns the collective, and saves nearly all of that; if it has some rows of the
+        other's arguments, saves nearly as much at no higher cost, and the other rows are laid out
+        unlike what they are read with; or if it removes a constraint that the other one changes,
+        and saves nearly as much at no higher cost.
         """
         if not set(s.changes) < set(other.changes):
             return (all(isinstance(c, Respec) and c.spec is None for c in s.changes)
-                    and _same_targets(s, other) and self.nearly(s, other)
+                    and _same_targets(s, other) and self.saves_nearly(s, other)
                     and s.received_bytes <= other.received_bytes
                     and s.peak_bytes <= other.peak_bytes and s.flops <= other.flops * SOME)
         base, rest = self.trials.base, set(other.changes) - set(s.changes)
-        if self.kinds.apart(s.changes, rest):
-            return (self.kinds.direct(s.changes)
-                    and self.price(s) <= max(_LITTLE_MORE, self.price(other))
+        if self.kinds.unrelated(s.changes, rest):
+            return (self.kinds.any_direct(s.changes)
+                    and self.cost_factor(s) <= max(_LITTLE_MORE, self.cost_factor(other))
                     and base.times.communication - s._exchange > self.seconds * _NEARLY)
         return (self.avoids(s) and all(isinstance(c, Argument) for c in other.changes)
-                and self.price(s) <= max(SOME, self.price(other))
-                and self.kinds.unlike(s.changes, 1) < self.kinds.unlike(other.changes, 1)
-                and self.nearly(s, other))
+                and self.cost_factor(s) <= max(SOME, self.cost_factor(other))
+                and self.kinds.count_unlike(s.changes, 1) < self.kinds.count_unlike(
+                    other.changes, 1)
+                and self.saves_nearly(s, other))
 
-    def nearly(self, s: Suggestion, other: Suggestion) -> bool:
+    def saves_nearly(self, s: Suggestion, other: Suggestion) -> bool:
         """Does it save nearly as much of a step?"""
         base = self.trials.base.time
         return base - s.time > (base - other.time) * _NEARLY
 
     def worth(self, s: Suggestion) -> float:
-        """Seconds, as said above."""
+        """The worth in seconds (see the top of this file)."""
         base = self.trials.base
         gain, saved = base.times.communication - s._exchange, base.time - s.time
         if s.flops > base.flops * SOME:          # exchanges that are bought with operations
             gain = min(gain, saved)
-        if not self.over(s):
+        if not self.wastes_axes(s):
             gain += max(0.0, saved - gain) * LITTLE
-        if self.fills(s):
+        if self.uses_idle_axes(s):
             gain = max(gain, saved)
-        if not self.over(s) and not self.kinds.splits(s.changes):
-            code = all(isinstance(c, Rewritten | SideBySide) and not getattr(c, "arguments", ())
+        if not self.wastes_axes(s) and not self.kinds.splits(s.changes):
+            code = all(isinstance(c, Rewritten | Interleave) and not getattr(c, "arguments", ())
                        for c in s.changes)
             gain = max(gain, saved if code else saved * _LAID_OUT)
-        price = max(1.0, self.price(s) / _LITTLE_MORE)
-        return (gain * (1 - _CALLERS * self.callers(s)) * price ** -_PRICE
-                * _BESIDE ** self.beside(s))
+        price = max(1.0, self.cost_factor(s) / _LITTLE_MORE)
+        return (gain * (1 - _CALLERS * self.share_of_caller(s)) * price ** -_PRICE
+                * _BESIDE ** self.count_irrelevant(s))
 
-    def callers(self, s: Suggestion) -> float:
-        """The part of the bytes that it saves which whoever passes the arguments gathers instead.
-        """
+    def share_of_caller(self, s: Suggestion) -> float:
+        """The share of the saved bytes that whoever passes the arguments has to gather instead."""
         base = self.trials.base
         gathered = self.kinds.gathered(s.changes)
         if gathered <= base.peak_bytes * LITTLE:
             return 0.0
         return min(1.0, gathered / max(gathered, base.received_bytes - s.received_bytes))
 
-    def price(self, s: Suggestion) -> float:
-        """How many times the memory, the operations or the bytes exchanged it takes; 1 if no more.
-        """
+    def cost_factor(self, s: Suggestion) -> float:
+        """By what factor memory, operations or exchanged bytes rise, whichever most; at least 1."""
         base = self.trials.base
         return max(1.0, s.peak_bytes / base.peak_bytes, s.flops / max(base.flops, 1.0),
                    s.received_bytes / max(base.received_bytes, 1))
 
-    def beside(self, s: Suggestion) -> float:
-        """How many things of it are beside the point."""
+    def count_irrelevant(self, s: Suggestion) -> float:
+        """The irrelevances listed at the top of this file, weighed and added up."""
         written = [row[0] for row in rows(s.changes)]
         further = (len(written) - 1) * (
             _ROW if all(isinstance(c, Argument) for c in written) else 1)
         stays = 0.0 if self.avoids(s) else min(1.0, s._left)
-        return (self.over(s) + _MORE * stays + _UNLIKE * self.kinds.unlike(s.changes)
-                + _LESS * (further + (not self.kinds.direct(s.changes))))
+        return (self.wastes_axes(s) + _MORE * stays + _UNLIKE * self.kinds.count_unlike(s.changes)
+                + _LESS * (further + (not self.kinds.any_direct(s.changes))))
 
-    def fills(self, s: Suggestion) -> bool:
-        """Does it put axes of the mesh to use along which nearly all is computed again and again,
-        all by arguments of one tree, where it is about the collective, removes it, raises nothing,
-        and leaves less to exchange than what does with the axes at hand?
+    def uses_idle_axes(self, s: Suggestion) -> bool:
+        """Does it use mesh axes along which nearly everything is computed repeatedly? That counts
+        for arguments of one tree, if it concerns the collective, removes it, raises nothing, and
+        leaves less to exchange than any suggestion that needs no further axes.
         """
         axes = self.kinds.further(s.changes)
         trees = {tree_of(c.name) if isinstance(c, Argument) and self.kinds.further([c])
                  else "" for c in s.changes}
-        return (len(trees) == 1 and trees != {""} and s.flops * self.kinds.parts(axes) <= (
+        return (len(trees) == 1 and trees != {""} and s.flops * self.kinds.tiles(axes) <= (
                     self.trials.base.flops * _LESS_WORK)
-                and self.avoids(s) and self.price(s) <= SOME and self.kinds.direct(s.changes)
-                and s._exchange < self.least * (1 - SAME))
+                and self.avoids(s) and self.cost_factor(s) <= SOME
+                and self.kinds.any_direct(s.changes) and s._exchange < self.least * (1 - SAME))
 
-    def over(self, s: Suggestion) -> bool:
-        """Does it split values over further axes, of which it makes no full use?"""
-        return not self.fills(s) and self.splits_more(s)
+    def wastes_axes(self, s: Suggestion) -> bool:
+        """Does it split values over further axes, without making full use of them?"""
+        return not self.uses_idle_axes(s) and self.splits_more(s)
 
     def splits_more(self, s: Suggestion) -> bool:
         """Does it split values over further axes?"""
-        return self.kinds.over(s.changes) or s.flops * _LESS_WORK < self.trials.base.flops and (
-            self.kinds.adds(s.changes, s._finer))
+        return self.kinds.splits_over_new(s.changes) or (
+            s.flops * _LESS_WORK < self.trials.base.flops
+            and self.kinds.adds_axes(s.changes, s._finer))
 
     def avoids(self, s: Suggestion) -> bool:
-        """Does it remove the collective, or nearly, or as much as that is of what is exchanged at
-        its line?
-        """
+        """Does it remove the collective, or nearly, or as much of the exchanges at its line?"""
         return s.removes or s._left <= 1 - self.own * (1 - _NONE)
 
     def is_best(self, s: Suggestion) -> bool:
         """Does it remove the collective, lower the time, and raise nothing?"""
-        return (self.avoids(s) and not self.callers(s) and self.price(s) <= SOME
+        return (self.avoids(s) and not self.share_of_caller(s) and self.cost_factor(s) <= SOME
                 and s.time < self.trials.base.time * (1 - SAME))
 
     def effort(self, s: Suggestion) -> tuple:
-        """What it takes to make: rather what is written in the function, and rather less of it;
-        further axes most, then arguments that are held whole.
+        """The effort of making the change, as a sort key: further axes weigh most, then arguments
+        that are held whole, then how much has to be written, and where.
         """
         written = [row[0] for row in rows(s.changes)]
         effort = sum(_EFFORT.get(type(c), 2) if not isinstance(c, Respec)
                      else int(c.spec is not None) for c in written)
-        return (self.over(s), self.kinds.gathers(s.changes), effort, self.kinds.size(s.changes),
-                s._arguments, s.time, s.received_bytes, s.peak_bytes, len(written), s.text)
+        return (self.wastes_axes(s), self.kinds.gathers(s.changes), effort,
+                self.kinds.size(s.changes), s._arguments, s.time, s.received_bytes, s.peak_bytes,
+                len(written), s.text)
 
 
 def without_repeats(found: Sequence[Suggestion]) -> list[Suggestion]:
@@ -259,6 +263,6 @@ def target(change: Change) -> tuple:
     """What a change is of: of a row of a table the row, so that no two parts of one are changed."""
     if isinstance(change, Argument | Result):
         return (type(change).__name__, row_of(change.name) or change.index)
-    if isinstance(change, SideBySide):
+    if isinstance(change, Interleave):
         return ("side by side", change.at, change.arguments)
     return ("inside", change.at if isinstance(change, Rewritten) else change.places)

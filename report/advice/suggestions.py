@@ -104,9 +104,9 @@ class Search:
             found = self.confirmed(found, search, kinds, short)
         found = without_repeats(found)
         self.good.update(dict.fromkeys([s.changes for s in found[:SHOWN]]))
-        return Found(tuple(found), search.count, len(candidates), stopped, self.turn(found))
+        return Found(tuple(found), search.count, len(candidates), stopped, self.crossover(found))
 
-    def turn(self, found: Sequence[Suggestion]) -> tuple[float, Suggestion | None] | None:
+    def crossover(self, found: Sequence[Suggestion]) -> tuple[float, Suggestion | None] | None:
         """The factor of the data from which the first of them is no longer the best."""
         if not found:
             return None
@@ -227,7 +227,7 @@ class _One(Ranking):
         known, seen = {*changes}, set[Change]()
         for c in changes:
             if c not in seen:                   # of a row, each is like all the others
-                row = self.search.candidates.alike(c)
+                row = self.search.candidates.whole_row(c)
                 if c not in row or not known.issuperset(row):
                     return False
                 seen.update(row)
@@ -241,7 +241,7 @@ class _One(Ranking):
             base = self.trials.base.time * (1 - SAME)
             rows_of = [c for _, step, c in promising if step < base or isinstance(c[0], Argument)]
             self.together(sorted(rows_of, key=lambda c: (
-                self.kinds.over(c), not isinstance(c[0], Argument)))[:_ROWS])
+                self.kinds.splits_over_new(c), not isinstance(c[0], Argument)))[:_ROWS])
         for s in self.ranked(self.found)[:_FEW]:
             self.moved += [(s.changes, tried) for tried in self.trials.known(s.changes) if tried]
         for changes, tried in dict(self.moved).items():
@@ -277,7 +277,7 @@ class _One(Ranking):
             tried = self.trials.attempt(more)
             good = None if tried is None else self.judged(more, tried)
             if good is not None and good.time < best.time * (1 - EQUAL_WORTH) and (
-                    self.price(good) <= max(SOME, self.price(best))):
+                    self.cost_factor(good) <= max(SOME, self.cost_factor(best))):
                 self.found.append(good)
                 best = good
 

@@ -20,7 +20,7 @@ from ...partitioner.plans import plans_made
 from ..reasons.value_paths import Place, places
 from .changes import Argument, Change, Result
 from .code.changes import Rewritten
-from .code.side_by_side import SideBySide
+from .code.interleave import Interleave
 from .repetition import PERIODS, Shortened, shortened
 
 RATE = 6000        # equations that an ordinary processor partitions in a second
@@ -200,10 +200,10 @@ def short_trials(whole: Trials, topology: Topology, periods: int = PERIODS) -> T
         if isinstance(change, Argument | Result):
             new = (arguments if isinstance(change, Argument) else results).get(change.index)
             return None if new is None else replace(change, index=new)
-        if isinstance(change, SideBySide) and change.arguments:
+        if isinstance(change, Interleave) and change.arguments:
             own = [arguments[i] for i in change.arguments if i in arguments]
             return change.of(own) if own else None
-        if isinstance(change, Rewritten | SideBySide):       # identified by its line
+        if isinstance(change, Rewritten | Interleave):       # identified by its line
             return change
         found = tuple([same[p] for p in change.places if p in same])
         if not found:

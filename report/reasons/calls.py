@@ -23,13 +23,13 @@ class Calls:
     def of(self, at: Location) -> tuple[Location, ...]:
         """The calls to tell of, the nearest first."""
         own, found = at.chain, []
-        alike = self.chains.get(at.spot, ())
+        candidates = self.chains.get(at.spot, ())
         for n, call in enumerate(own):
             # a shorter one is what a transformation makes of the same
-            same = [c for c in alike if c[n:n + 1] in ((), (call,))]
-            if len(same) < len(alike):
+            same = [c for c in candidates if c[n:n + 1] in ((), (call,))]
+            if len(same) < len(candidates):
                 found.append(at.calls[n])
-            alike = same
+            candidates = same
         return tuple(found)
 
     def line(self, at: Location) -> str:

@@ -113,9 +113,9 @@ class Reasons(BodyPaths):
                 return Cause(None, None, record.reason or written(record.op),
                              tuple(dict.fromkeys(self.body_paths(record))))
             axes = frozenset(map(str, record.mesh_axes))
-            alike = self.named_at[reached(record.source), equation.op.name]
-            paths = {e: tuple(self.operand_paths(e, axes)) for e in alike}
-            equation = next((e for e in alike if paths[e]), equation)
+            candidates = self.named_at[reached(record.source), equation.op.name]
+            paths = {e: tuple(self.operand_paths(e, axes)) for e in candidates}
+            equation = next((e for e in candidates if paths[e]), equation)
             return Cause(None, equation, self.named(without_alternative(record.reason), equation),
                          paths[equation])
         operand, result = move.invars[0], move.outvars[0]
@@ -185,16 +185,16 @@ class Reasons(BodyPaths):
             named = bool(reason) and (reason in record.reason or record.reason in reason)
             return (bool(axes & changed), named or reason == record.reason, -len(axes ^ changed))
 
-        found = self.moves_alike.get(reached(record.source), {})
+        found = self.equal_moves.get(reached(record.source), {})
         best = max(found, key=score, default=None)
         if best is None or not score(best)[0]:
             return None
-        alike = found[best]
+        candidates = found[best]
         n, total = self.turns.get(id(record.equation), (0, 1))
-        return alike[n * len(alike) // total]
+        return candidates[n * len(candidates) // total]
 
     @functools.cached_property
-    def moves_alike(self) -> dict[tuple, dict[tuple[str, frozenset[str]], list[Equation]]]:
+    def equal_moves(self) -> dict[tuple, dict[tuple[str, frozenset[str]], list[Equation]]]:
         """By place, the reshards in program order that share a reason and axes."""
         found: dict[tuple, dict[tuple[str, frozenset[str]], list[Equation]]] = {}
         for at, moves in self.moves.items():
@@ -208,11 +208,11 @@ class Reasons(BodyPaths):
         """For each collective (its number, the count) among those that are alike: a line that runs
         for several layers causes as many, in the same order.
         """
-        alike: dict[tuple, list[int]] = {}
+        candidates: dict[tuple, list[int]] = {}
         for r, _ in each_part(collectives(self.local)):
             key = (r.kind, reached(r.source), r.reason, r.mesh_axes)
-            alike.setdefault(key, []).append(id(r.equation))
-        return {eqn: (n, len(same)) for same in alike.values() for n, eqn in enumerate(same)}
+            candidates.setdefault(key, []).append(id(r.equation))
+        return {eqn: (n, len(same)) for same in candidates.values() for n, eqn in enumerate(same)}
 
     def context(self, move: Equation, clause: str) -> Equation | None:
         """The equation that a clause of a reason mentions: one that makes or reads the value."""

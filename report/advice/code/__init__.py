@@ -2,6 +2,6 @@
 
 `changes.py` finds them in a program; `rewrites.py`, `weights.py`, `blocks.py`, `one_block.py`,
 `selections.py`, `joins.py` and `loops.py` declare them; `shard_map_bodies.py` has those of what a
-`shard_map` is given. `side_by_side.py` puts rows of parts in another order: `seeds.py` finds where,
+`shard_map` is given. `interleave.py` interleaves the rows of parts: `seeds.py` finds where,
 `reordering.py` walks over the program, `row_order.py` says what that order is.
 """

@@ -22,7 +22,16 @@ from ....ir.program import Atom, Equation, Literal, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS, REDUCE
 from ....ir.rules.rule import FactorRule
-from .rewrites import REDUCTIONS, CodeChange, alike, called, expression, fit, over, parted
+from .rewrites import (
+    REDUCTIONS,
+    CodeChange,
+    called,
+    expression,
+    fit,
+    over,
+    parts_of_operands,
+    varying_as,
+)
 from .shard_map_bodies import axis_names
 
 BETWEEN = 32            # values from a value back to the gather that it is made of
@@ -104,7 +113,7 @@ class Blocks:
         """The rule of an equation, and the factor along which its operands are blocks."""
         if self.m.program.op_names.isdisjoint(GATHERS):
             return None
-        parts, rule = parted(eqn, self.of)
+        parts, rule = parts_of_operands(eqn, self.of)
         if rule is None:
             return None
         # of several, such as the rows and columns of a product, the first; others stay whole
@@ -145,7 +154,7 @@ class Blocks:
         block = self.of(a)
         if block is not None and d is not None:
             return block[0] if block[1] == d else None
-        return self.alike(a, d)
+        return self.block_of_equal(a, d)
 
     @property
     def count(self) -> int:
@@ -164,13 +173,13 @@ class Blocks:
             x = self.m.emit(OPS["reshape"], x, new_sizes=one, dimensions=None, sharding=None)
         return x, d
 
-    def alike(self, a: Atom, d: int | None) -> Atom | None:
+    def block_of_equal(self, a: Atom, d: int | None) -> Atom | None:
         """The block along a dimension (None: all) of a value that is the same on all devices; None
         if it is not.
         """
         eqn = None if isinstance(a, Literal) else self.m.maker(a)
         if d is not None and eqn is not None and eqn.op.name == "pvary":
-            x = self.alike(eqn.invars[0], d)
+            x = self.block_of_equal(eqn.invars[0], d)
             return None if x is None else self.m.emit(eqn.op, x, **eqn.params)
         if not self.same(a):
             return None
@@ -188,8 +197,8 @@ class Blocks:
         assert self.gather is not None
         index = self.m.emit(OPS["axis_index"], axis_name=axis_names(self.gather),
                             varying=bool(a.aval.manual.varying))
-        start = self.m.emit(OPS["mul"], index, alike(self.m, np.int32(shape[d]), index))
-        first = alike(self.m, np.int32(0), index)
+        start = self.m.emit(OPS["mul"], index, varying_as(self.m, np.int32(shape[d]), index))
+        first = varying_as(self.m, np.int32(0), index)
         return self.m.emit(OPS["dynamic_slice"], a, *[start if k == d else first for k in range(
             a.aval.ndim)], slice_sizes=shape)
 

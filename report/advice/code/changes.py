@@ -18,12 +18,12 @@ from ....ir.source.location import UNKNOWN, Location
 from ...reasons.causes import where
 from ...reasons.value_paths import inner_programs
 from .blocks import BLOCKS, SPLIT, behind
+from .interleave import INTERLEAVED
 from .joins import JOINS
 from .loops import LOOPS, with_numbers
 from .one_block import ONE_BLOCK
 from .rewrites import CHANGES, CodeChange
 from .selections import SELECTIONS
-from .side_by_side import PASSED
 from .weights import WEIGHTS
 
 
@@ -121,6 +121,6 @@ def _rewritten(program: Program, rewrites: Rewrites) -> Program:
 def _with_memo(after: Program, before: Program) -> Program:
     """What holds of a program that was rewritten, too."""
     if after is not before:
-        kept = [key for key in ("meshes", SPLIT, PASSED) if key in before.memo]
+        kept = [key for key in ("meshes", SPLIT, INTERLEAVED) if key in before.memo]
         after.memo.update({key: before.memo[key] for key in kept})
     return after

@@ -1,11 +1,12 @@
-"""Rewrites of the user's code that work on each of several parts instead of on what joins them.
+"""Rewrites of the user's code that work on each operand of a concatenation, instead of its result.
 
     NAME                  instead of                            written
     reduce parts first    a reduction of what is joined         that of each part, and theirs
     products of parts     a product along what is joined        that of each part, added up
 
-What is computed from what is joined is traced back through every op along whose factor parts can be
-worked on one by one. A part that is flattened only to be joined is not, where it is all reduced.
+A value is traced back to the concatenation through every op that works on the parts one by one, by
+its factor rule. Where all of it is reduced, parts flattened for the concatenation are taken as they
+were before.
 """
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from ....ir.program import Atom, Equation, Literal
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS, REDUCE
 from ....ir.rules.rule import ELEMENTWISE, FactorRule
-from .rewrites import REDUCTIONS, CodeChange, fit, parted
+from .rewrites import REDUCTIONS, CodeChange, fit, parts_of_operands
 from .weights import cut
 
 _BETWEEN = 24           # values from a value back to what is joined
@@ -47,7 +48,7 @@ class Parts:
     def made(self, eqn: Equation) -> tuple[list[Atom], int] | None:
         """What an equation makes of parts, if they are parts of what it makes of all."""
         if eqn.op.name == "concatenate":
-            return self.joined(eqn)
+            return self.of_concatenation(eqn)
         found = None if eqn.op.multiple_results else self.factor(eqn)
         if found is None or found[0].factors[found[1]].kind != PASS:
             return None
@@ -71,7 +72,7 @@ class Parts:
             total = self.m.emit(OPS[_COMBINED[how]], total, value)
         return total
 
-    def joined(self, eqn: Equation) -> tuple[list[Atom], int] | None:
+    def of_concatenation(self, eqn: Equation) -> tuple[list[Atom], int] | None:
         d = eqn.params["dimension"]
         ends = tuple(accumulate([a.aval.shape[d] for a in eqn.invars]))
         if self.ends not in ((), ends) or not 1 < len(ends) <= _MOST:
@@ -88,7 +89,7 @@ class Parts:
 
     def factor(self, eqn: Equation) -> tuple[FactorRule, int] | None:
         """The rule of an equation, and the factor along which its operands are parts."""
-        parts, rule = parted(eqn, self.of)
+        parts, rule = parts_of_operands(eqn, self.of)
         if rule is None:
             return None
         own = {rule.operands[i][p[1]] for i, p in enumerate(parts) if p is not None}
@@ -106,13 +107,13 @@ class Parts:
             elif part is not None or len(at) > 1 or at and dims[at[0]] != (f,):
                 return None
             else:
-                own = self.shared(a, at)
+                own = self.part_of(a, at)
                 if own is None:
                     return None
                 operands.append(own)
-        return [self.alike(eqn, rule, f, own) for own in zip(*operands, strict=True)]
+        return [self.applied(eqn, rule, f, own) for own in zip(*operands, strict=True)]
 
-    def shared(self, a: Atom, at: Sequence[int]) -> list[Atom] | None:
+    def part_of(self, a: Atom, at: Sequence[int]) -> list[Atom] | None:
         """The part of a value, that is not made of parts, for each part of others."""
         if not at:
             return [a] * len(self.ends)
@@ -124,7 +125,7 @@ class Parts:
             return None
         return [eqn.invars[0]] * len(self.ends)
 
-    def alike(self, eqn: Equation, rule: FactorRule, f: int, operands: Sequence[Atom]) -> Atom:
+    def applied(self, eqn: Equation, rule: FactorRule, f: int, operands: Sequence[Atom]) -> Atom:
         """The equation of these operands."""
         if self.flat and eqn.op.rule == ELEMENTWISE:
             shape = max((a.aval.shape for a in operands), key=len)

@@ -25,7 +25,7 @@ from ....ir.program import Atom, Equation, Literal, Program, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rewriting.substitution import substituted
 from ....ir.rewriting.unread import drop_dead
-from .rewrites import SCALARS, CodeChange, alike
+from .rewrites import SCALARS, CodeChange, varying_as
 
 _SUMS = ("psum", "psum_invariant")
 _REDUCTIONS = (*_SUMS, "pmax", "pmin")
@@ -79,7 +79,8 @@ def _summed_behind(m: Match) -> list[Atom] | None:
         inside = body.replace(
             eqns=eqns, invars=[own if v is carry else v for v in body.invars],
             outvars=[out if i == j else v for i, v in enumerate(body.outvars)])
-        zero = m.emit(OPS["broadcast_in_dim"], alike(m, np.zeros((), part.aval.dtype)[()], part),
+        zero = m.emit(OPS["broadcast_in_dim"],
+                      varying_as(m, np.zeros((), part.aval.dtype)[()], part),
                       shape=part.aval.shape, broadcast_dimensions=(), sharding=None)
         start = m.eqn.invars[first + j]
         given = [zero if i == first + j else a for i, a in enumerate(m.eqn.invars)]

@@ -82,7 +82,7 @@ class _OwnSums(Blocks):
 
     def part(self, a: Atom, d: int | None) -> Atom | None:
         block = None if d is None else self.block(a, d)
-        return self.alike(a, d) if block is None else block
+        return self.block_of_equal(a, d) if block is None else block
 
     def block(self, a: Atom, d: int) -> Atom | None:
         """The block of a value along a dimension; None of what is not made of the sum."""

@@ -1,9 +1,9 @@
-"""A walk over a program that keeps rows of parts side by side where that changes nothing else.
+"""A walk over a program that keeps rows interleaved wherever that changes nothing else.
 
-What computes rows each by itself, or reduces them, has them in any order; what reads whole parts
-reads the groups that stand in their place. For all other equations the parts are brought one behind
-the other again, and what is combined with rows in that order is brought to it: made so, where it is
-made of parts, or computed so from what it is made of.
+Equations that compute row by row, or reduce, take rows in any order; one that reads a whole part
+reads the groups that stand in its place. Before all other equations the usual order is restored. An
+operand that is combined with interleaved rows is interleaved, too: where it is concatenated, or by
+interleaving what it is computed from.
 """
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Walk:
                 ((d, group),) = rows.items()
                 parts = [self.natural(a, eqn) for a in eqn.invars]
                 out = Emitter(self.program, eqn)
-                self.replace(eqn, out, [self.order.beside(out, parts, d, group)])
+                self.replace(eqn, out, [self.order.interleaved(out, parts, d, group)])
                 self.rows[eqn.outvars[0]] = rows
             elif not any(map(self.rows_of, eqn.invars)):
                 self.eqns.append(eqn)
@@ -141,7 +141,7 @@ class Walk:
         which = [self.order.parts(n, group, *cut) for cut in cuts]
         if None in which:
             return False
-        self.replace(eqn, out, [out.joined(
+        self.replace(eqn, out, [out.concatenated(
             [self.order.part(out, x, d, group, i) for i in own or ()], d) for own in which])
         return True
 
@@ -224,7 +224,7 @@ class Walk:
             each = shape[d] // self.order.total
             sizes = tuple([a.aval.shape[d] for a in maker.invars])
             if sizes == tuple([c * each for c in self.order.counts]):
-                return self.order.beside(out, maker.invars, d, group)
+                return self.order.interleaved(out, maker.invars, d, group)
         if maker.op.name == "pad":
             low, _, inner = params["padding_config"][d]
             own = self.order.parts(shape[d], group, low, low + x.aval.shape[d])

@@ -47,7 +47,7 @@ def fit(m: Match, value: Atom, result: int = 0) -> Atom | None:
     return value if value.aval == wanted else None
 
 
-def parted(eqn: Equation, part_of: Callable[[Atom], tuple[Any, int] | None]
+def parts_of_operands(eqn: Equation, part_of: Callable[[Atom], tuple[Any, int] | None]
            ) -> tuple[list[tuple[Any, int] | None], FactorRule | None]:
     """The parts of the operands of an equation, and its rule, if it has one and some are in parts.
     part_of: of a value the parts, and the dimension along which they lie; None of another value.
@@ -228,13 +228,13 @@ def broadcast(m: Match, x: Atom, block: int, names: tuple[str, ...]) -> Atom:
     """The block of one device on all: a sum to which the others give nothing."""
     varies = x.aval.manual.varying & set(names)
     index = m.emit(OPS["axis_index"], axis_name=names, varying=bool(varies))
-    mine = m.emit(OPS["eq"], index, alike(m, np.int32(block), index))
-    none = m.emit(OPS["broadcast_in_dim"], alike(m, np.zeros((), x.aval.dtype)[()], x),
+    mine = m.emit(OPS["eq"], index, varying_as(m, np.int32(block), index))
+    none = m.emit(OPS["broadcast_in_dim"], varying_as(m, np.zeros((), x.aval.dtype)[()], x),
                   shape=x.aval.shape, broadcast_dimensions=(), sharding=None)
     return over(m, "psum", m.emit(OPS["select_n"], mine, none, x), names)
 
 
-def alike(m: Match, number: Any, other: Atom) -> Atom:
+def varying_as(m: Match, number: Any, other: Atom) -> Atom:
     """A number that varies over the axes over which another value does."""
     literal = Literal(number, array_type((), number.dtype))
     varying = other.aval.manual.varying

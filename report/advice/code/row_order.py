@@ -1,5 +1,4 @@
-"""Rows of parts side by side: how a value is brought into that order, and what an op makes of it.
-"""
+"""Interleaved rows: how a value is brought into that order, and what an op makes of it."""
 from __future__ import annotations
 
 import math
@@ -36,45 +35,46 @@ class Order:
         return range(cuts.index(start), cuts.index(end))
 
     def places(self, size: int, group: int) -> np.ndarray:
-        """Which rows stand side by side, one after the other, of those in their usual order."""
+        """The interleaved rows in order, as positions in the usual order."""
         each = size // self.total
         return np.concatenate([np.arange(a * each, b * each).reshape(-1, (b - a) * group)
                                for a, b in zip(self.starts, self.starts[1:], strict=False)],
                               1).ravel()
 
-    def beside(self, out: Emitter, parts: Sequence[Atom], d: int, group: int) -> Atom:
-        """The parts, one after the other, with their rows side by side."""
+    def interleaved(self, out: Emitter, parts: Sequence[Atom], d: int, group: int) -> Atom:
+        """The parts with their rows interleaved."""
         apart = []
         for x, count in zip(parts, self.counts, strict=True):
             n = x.aval.shape[d]
             apart.append(out.reshaped(x, d, (n // (count * group), count * group)))
-        return out.reshaped(out.joined(apart, d + 1), d, (
+        return out.reshaped(out.concatenated(apart, d + 1), d, (
             sum(x.aval.shape[d] for x in parts),), 2)
 
     def cut(self, out: Emitter, x: Atom, d: int, group: int) -> Atom:
-        """What has its parts one behind the other, with their rows side by side."""
+        """A value whose parts follow each other, with their rows interleaved."""
         each = x.aval.shape[d] // self.total
-        return self.beside(out, [out.cut(x, d, a * each, b * each) for a, b in zip(
+        return self.interleaved(out, [out.cut(x, d, a * each, b * each) for a, b in zip(
             self.starts, self.starts[1:], strict=False)], d, group)
 
     def part(self, out: Emitter, x: Atom, d: int, group: int, i: int) -> Atom:
-        """A part of what has rows side by side."""
+        """A part of a value with interleaved rows."""
         n = x.aval.shape[d]
         apart = out.reshaped(x, d, (n // (self.total * group), self.total * group))
         own = out.cut(apart, d + 1, self.starts[i] * group, self.starts[i + 1] * group)
         return out.reshaped(own, d, (n // self.total * self.counts[i],), 2)
 
     def back(self, out: Emitter, x: Atom, d: int, group: int) -> Atom:
-        """What has rows side by side with its parts one behind the other."""
+        """A value with interleaved rows, in the usual order."""
         if {*self.counts} == {1}:
             n, k = x.aval.shape[d], self.total
             turned = out.moved(out.reshaped(x, d, (n // (k * group), k, group)), d + 1, d)
             return out.reshaped(turned, d, (n,), 3)
-        return out.joined([self.part(out, x, d, group, i) for i in range(len(self.counts))], d)
+        return out.concatenated(
+            [self.part(out, x, d, group, i) for i in range(len(self.counts))], d)
 
     def padded(self, out: Emitter, x: Atom, zero: Atom, d: int, group: int, i: int, size: int
                ) -> Atom:
-        """A part with zeros in the place of all others, rows side by side."""
+        """A part with zeros in place of all others, interleaved."""
         count, n = self.counts[i], x.aval.shape[d]
         apart = out.reshaped(x, d, (n // (count * group), count * group))
         config = [(0, 0, 0)] * apart.aval.ndim
@@ -109,7 +109,7 @@ class Emitter:
         return self.emit("slice", x, start_indices=tuple([a for a, _ in bounds]),
                          limit_indices=tuple([b for _, b in bounds]), strides=None)
 
-    def joined(self, parts: Sequence[Atom], d: int) -> Atom:
+    def concatenated(self, parts: Sequence[Atom], d: int) -> Atom:
         return parts[0] if len(parts) == 1 else self.emit("concatenate", *parts, dimension=d)
 
 

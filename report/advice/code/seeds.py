@@ -1,5 +1,5 @@
-"""Where rows of parts may be put side by side: what is joined, or passed, along a dimension of
-which a part is read alone further on.
+"""Where rows of parts may be interleaved: a value is concatenated, or passed, along a dimension of
+which a part is read by itself later.
 
 Each slice, split, or reshape that reads parts is followed back through equations that compute rows
 each by itself, to the equation that joins parts of these sizes or to an argument.
@@ -24,7 +24,7 @@ _PARTS = 16             # parts of a dimension, at most
 
 class Seed(NamedTuple):
     """A value that is made of parts. maker: the equation that joins them, None of an argument.
-    counts, group: as of `SideBySide`; near: the places of the equation and of those that read
+    counts, group: as of `Interleave`; near: the places of the equation and of those that read
     parts.
     """
     value: Var

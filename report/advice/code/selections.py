@@ -15,7 +15,7 @@ from ....ir.program import Atom, Equation
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.support.named_tuple import NamedTuple
 from .blocks import Blocks
-from .rewrites import CodeChange, alike, fit
+from .rewrites import CodeChange, fit, varying_as
 
 _FEW = 4        # times as many there are at least of what is chosen
 _PLACES = {"argmax": "reduce_max", "argmin": "reduce_min"}
@@ -55,7 +55,7 @@ def _places(m: Match, dim: int, size: int, at: Atom, places: Atom, each: int) ->
         unique_indices=False, mode=GatherScatterMode.PROMISE_IN_BOUNDS, fill_value=None)
 
     def number(n: int) -> Atom:
-        return alike(m, at.aval.dtype.type(n), at)
+        return varying_as(m, at.aval.dtype.type(n), at)
 
     block_at = m.emit(OPS["div"], at, number(each))
     first = m.emit(OPS["mul"], block_at, number(size))
@@ -83,11 +83,11 @@ def _top_of_rows(m: Match) -> list[Atom] | None:
     each, within = m.emit(m.eqn.op, m.rows, axis=len(rows) - 1, k=m.k)
     size = (*rows[:lead], m.whole.aval.shape[-1] // rows[-1] * m.k)
 
-    def joined(of_rows: Atom) -> Atom:
+    def concatenated(of_rows: Atom) -> Atom:
         return m.emit(OPS["reshape"], of_rows, new_sizes=size, dimensions=None, sharding=None)
 
-    values, at = m.emit(m.eqn.op, joined(each), axis=lead, k=m.k)
-    found = [fit(m, values), fit(m, _places(m, lead, rows[-1], at, joined(within), m.k), 1)]
+    values, at = m.emit(m.eqn.op, concatenated(each), axis=lead, k=m.k)
+    found = [fit(m, values), fit(m, _places(m, lead, rows[-1], at, concatenated(within), m.k), 1)]
     return None if None in found else found      # type: ignore[return-value]
 
 

@@ -1,12 +1,15 @@
-"""The rows of several parts side by side, instead of one part behind the other.
+"""Interleaving: the rows of several parts in turn, instead of one part after the other.
 
-Of a dimension that is made of parts, such as two batches in one or queries, keys and values in one
-weight, blocks are not blocks of the parts: where it is split, and a part read alone, rows are
-exchanged. With one group of rows of each part in turn each device has the same rows of all parts.
-What follows from such a value has its rows in that order, as long as rows are computed each by
-itself or reduced; everywhere else they are brought back into the order that is expected there.
+A dimension may be made of parts: two batches, or queries, keys and values in one weight. If it is
+split, a device's block is not a block of each part, so a reader of one part has to exchange rows:
 
-`SideBySide` is the change as data; reordering.py makes it, seeds.py finds where.
+    q0 q1 q2 q3 k0 k1 k2 k3    over 2 devices: q0..q3 on one, k0..k3 on the other
+    q0 q1 k0 k1 q2 q3 k2 k3    interleaved in groups of two: each device has its block of q and k
+
+What is computed from such a value row by row, or by a reduction, has its rows in that order, too;
+before any other equation they are brought back into the usual order.
+
+`Interleave` is the change as data; reordering.py makes it, seeds.py finds where.
 """
 from __future__ import annotations
 
@@ -22,12 +25,12 @@ from ...reasons.value_paths import inner_programs
 from .reordering import NONE, Walk
 from .row_order import Order, Rows
 
-PASSED = "passed side by side"          # in the memo of a program: `Passed` of each change of it
+INTERLEAVED = "passed interleaved"      # in a program's memo: the `Interleaved` of each change
 
 
 @dataclass(frozen=True)
-class SideBySide:
-    """Put rows of parts side by side: of what a line joins, or of arguments, given by position.
+class Interleave:
+    """Interleave the rows of parts: of what a line joins, or of arguments, given by position.
 
     at: the line's place, () for arguments. dim, group: the dimension, and the rows of a group.
     counts: how many groups of each part stand together.
@@ -51,16 +54,16 @@ class SideBySide:
         return (f"keep {self.name} with rows of {parts} of dimension {self.dim} side by side, "
                 "instead of one part behind the other")
 
-    def of(self, arguments: Sequence[int]) -> SideBySide:
+    def of(self, arguments: Sequence[int]) -> Interleave:
         """The same of other arguments."""
-        return SideBySide(self.at, tuple(arguments), self.dim, self.group, self.counts, self.name,
+        return Interleave(self.at, tuple(arguments), self.dim, self.group, self.counts, self.name,
                           self.location)
 
     def made(self, program: Program) -> Program:
-        """The program with the change; `PASSED` in its memo says what it takes and gives so."""
+        """The program with the change. `INTERLEAVED` in its memo: what it takes and returns so."""
         order = Order(self.counts)
         if self.at:
-            return _joined(program, self, order)
+            return _interleaved(program, self, order)
         kept: dict[Var, Rows] = {program.invars[i]: {self.dim: self.group} for i in self.arguments}
         while True:
             walk = Walk(program, order, kept)
@@ -73,12 +76,13 @@ class SideBySide:
                    if (rows := walk.rows_of(a)) and (a.aval.shape, *rows.items()) in like}
         new = walk.done([results.get(i, NONE) for i in range(len(program.outvars))])
         arguments = {i: kept[v] for i, v in enumerate(program.invars) if v in kept}
-        new.memo[PASSED] = (*program.memo.get(PASSED, ()), Passed(order, arguments, results))
+        new.memo[INTERLEAVED] = (*program.memo.get(INTERLEAVED, ()),
+                                 Interleaved(order, arguments, results))
         return new
 
 
-class Passed(NamedTuple):
-    """The arguments and results of a program that have rows side by side, by position."""
+class Interleaved(NamedTuple):
+    """The arguments and results of a program whose rows are interleaved, by position."""
     order: Order
     arguments: dict[int, Rows]
     results: dict[int, Rows]
@@ -88,13 +92,13 @@ def _united(one: Mapping[Var, Rows], other: Mapping[Var, Rows]) -> dict[Var, Row
     return {v: {**one.get(v, NONE), **other.get(v, NONE)} for v in (*one, *other)}
 
 
-def _joined(program: Program, change: SideBySide, order: Order) -> Program:
+def _interleaved(program: Program, change: Interleave, order: Order) -> Program:
     """The program, nested ones included, with what a line joins side by side."""
     eqns, joins = [], {}
     for n, eqn in enumerate(program.eqns):
         new = {}
         for (_, name, j), inner in inner_programs(eqn, n):
-            made = _joined(inner, change, order)
+            made = _interleaved(inner, change, order)
             if made is not inner:
                 held = new.get(name, eqn.params[name])
                 new[name] = made if j < 0 else (*held[:j], made, *held[j + 1:])
