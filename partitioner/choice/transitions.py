@@ -93,9 +93,8 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
         moved = layouts.moved
         hints = [*(held if decision.read is None else [() if p < 0 else held[p] for p in places]),
                  *self.hints]
-        sum_sets = [sums]
-        if decision.linear and layouts.waiting:
-            sum_sets = _sum_sets(layouts, decision, held)
+        sum_sets = [sums] if not (decision.linear and layouts.waiting) else _sum_sets(
+            layouts, decision, held)
         out: dict[_Row, _Found] = {}
         moves = [moved[key] for key in zip(decision.var_kinds, held, strict=True)]
         positions, margin = decision.positions, layouts.prices.margin

@@ -136,9 +136,8 @@ class _Combining:
         windows = window_dims(len(local), n.inserted_window_dims, n.operand_batching_dims)
         order = query_order(lead, queries, at.partial, at.whole, n.update_window_dims, windows)
         values = with_lead(updates, lead, devices).transpose(permutation_inverse(order))
-        valid = None
-        if at.inside is not None and mode is not GatherScatterMode.CLIP:
-            valid = np.broadcast_to(at.inside, devices + asked)
+        valid = (None if at.inside is None or mode is GatherScatterMode.CLIP
+                 else np.broadcast_to(at.inside, devices + asked))
         in_place = over and x.shape[:lead] == devices and not np.may_share_memory(x, updates)
         in_order = layout == tuple(range(x.ndim))
 
