@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..ir.diagnostics.errors import MemoryLimitError, ShardtraceError
 from ..ir.meshes.mesh import AbstractMesh
+from ..ir.passes import DONATED
 from ..ir.program import Program, Var
 from ..ir.source.location import UNKNOWN, Location
 from ..ir.spec import PartitionSpec, spec_from_entries
@@ -23,6 +24,7 @@ from ..partitioner.cost.figures import Figures, figures
 from ..partitioner.cost.prices import Objective
 from ..partitioner.cost.topology import Topology
 from ..partitioner.pipeline import Options, partition
+from ..partitioner.stages import with_attribute
 from ..report.advice.changes import Constrain, edited
 from ..report.reasons.value_paths import Place, places
 from .groups import Groups
@@ -75,9 +77,10 @@ class Trials:
         self.objective, self.topology, self.limit = objective, topology, objective.memory_limit
         self.made = {place: (v, eqn) for place, v, eqn in places(program)}
         self.found: dict[Plan, Trial | None] = {}
+        self.programs: dict[tuple[Inside, ...], Program] = {}  # with what is inside of plans
         self.made_so_far = 0                 # partitions
         # final figures, by those of the first partition
-        self.by_draft: dict[tuple[float, ...], Figures] = {}
+        self.alike: dict[tuple[float, ...], Figures] = {}
         self.brought: set[Plan] = set()
         self._best = math.inf                # seconds of the best that fits
 
@@ -91,7 +94,7 @@ class Trials:
 
     def again(self, plan: Plan) -> Trial | None:
         """The same by figures of its own, and not those of a plan like it."""
-        self.by_draft.clear()
+        self.alike.clear()
         self.found.pop(plan, None)
         return self.trial(plan)
 
@@ -121,15 +124,22 @@ class Trials:
 
     def _trial(self, plan: Plan) -> Trial | None:
         self.made_so_far += 1
-        found = self._partitioned(plan, 0, 0.0)
+        first: list[tuple[float, ...]] = []
+
+        def worthwhile(local: Program) -> bool:
+            found = figures(local, self.topology, self.donated)
+            if found.time > BEHIND * self._best:
+                return False
+            first.append(what_runs(found))
+            new = first[0] not in self.alike
+            self.made_so_far += COMPARED * new
+            return new
+
+        found = self._partitioned(plan, 0, worthwhile=worthwhile)
         if found is None:
             return None
-        if found.time <= BEHIND * self._best:
-            key = what_runs(found)
-            if key not in self.by_draft:
-                self.made_so_far += COMPARED
-                self.by_draft[key] = self._partitioned(plan, 0) or found
-            found = self.by_draft[key]
+        if first:
+            found = self.alike.setdefault(first[0], found)
         return Trial(plan, found, not self.limit or found.peak_bytes <= self.limit)
 
     def within(self, trial: Trial) -> Trial:
@@ -153,12 +163,19 @@ class Trials:
         return trial if found is None or found.peak_bytes >= trial.figures.peak_bytes else (
             trial._replace(figures=found))
 
-    def _partitioned(self, plan: Plan, limit: int, compared: float = math.inf, objective: str = ""
-                     ) -> Figures | None:
-        changes = self.changes(plan)
-        program = edited(self.program, changes, self.mesh) if changes else self.program
+    def program_of(self, plan: Plan) -> Program:
+        """The program with what is inside of a plan."""
+        found = self.programs.get(plan.inside)
+        if found is None:
+            found = edited(self.program, self.changes(plan), self.mesh)
+            found = self.programs[plan.inside] = with_attribute(found, DONATED, self.donated)
+        return found
+
+    def _partitioned(self, plan: Plan, limit: int, objective: str = "",
+                     worthwhile: Callable[[Program], bool] | None = None) -> Figures | None:
+        program = self.program_of(plan)
         options = Options(True, False, objective or self.objective.name, self.objective.hardware,
-                          limit, compared, draft=True)
+                          limit, draft=True, worthwhile=worthwhile)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:

@@ -10,6 +10,7 @@ from ...ir.ops.communication.halo_exchange import plan_of
 from ...ir.ops.communication.halo_plan import Exchange
 from ...ir.ops.communication.row_exchange_plan import joined, lacking
 from ...ir.rules.factor import HALO, ORDERED, REDUCE, SCAN
+from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import Entries, Shape
 from ..cost.prices import Price, Prices, exchanges_of
@@ -241,16 +242,26 @@ def _gathered(price: PriceOf, mesh: AbstractMesh, gathers: list[Axes], tiles: in
 def _planned(price: PriceOf, mesh: AbstractMesh, source: Entries, target: Entries,
              units: tuple[int, ...]) -> Transfer:
     """The price of the planned change between two layouts."""
-    shape = tuple([parts_of(mesh, a) * parts_of(mesh, b)
-                   for a, b in zip(source, target, strict=True)])
-    whole = math.prod(shape)
+    split = [(have, want) for have, want in zip(source, target) if have or want]  # noqa: B905 (speed)
     fixed, slope = 0, 0.0
-    for kind, axes, elements in exchanges_of(mesh, shape, plan(mesh, shape, source, target).moves,
-                                             source):
+    for kind, axes, share in _exchanged(mesh, *zip(*split, strict=True)):
         one = price(kind, axes)
         fixed += one.fixed
-        slope += one.slope * elements / whole
+        slope += one.slope * share
     return Transfer(units, fixed, slope)
+
+
+@cached(1 << 14, "what is exchanged between two layouts")
+def _exchanged(mesh: AbstractMesh, source: Entries, target: Entries
+               ) -> tuple[tuple[str, Axes, float], ...]:
+    """The collectives of the planned change between two layouts, without the dimensions that
+    neither splits, and of each operand the share of the whole value.
+    """
+    shape = tuple([parts_of(mesh, a) * parts_of(mesh, b)
+                   for a, b in zip(source, target, strict=True)])
+    moves, whole = plan(mesh, shape, source, target).moves, math.prod(shape)
+    return tuple([(kind, axes, n / whole) for kind, axes, n in exchanges_of(
+        mesh, shape, moves, source)])
 
 
 def sum_cost(price: PriceOf, mesh: AbstractMesh, shape: Shape, itemsize: int, source: Layout,
