@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from ..ir.facts import UNEVEN
 from ..ir.meshes.mesh import AbstractMesh
@@ -51,7 +50,7 @@ class PartitionRequest(NamedTuple):
     judged by. keeps: the program carries the decisions of a frozen plan: no other plan is made, and
     reshards stay where they are. compared: the seconds of a step up to which several plans are made
     and the best taken. draft: the plan is only judged by what it costs: nothing is verified, and no
-    reasons are given. worthwhile: says of the first plan's program whether others are made at all.
+    reasons are given.
     """
     mesh: AbstractMesh
     in_shardings: tuple[PartitionSpec | None, ...]
@@ -61,7 +60,6 @@ class PartitionRequest(NamedTuple):
     keeps: bool = False
     compared: float = math.inf
     draft: bool = False
-    worthwhile: Callable[[Program], bool] | None = None
 
     def prices(self, program: Program) -> Prices:
         """The prices by which layouts of a program are chosen."""

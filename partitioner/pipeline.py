@@ -10,7 +10,7 @@ invalid program is reported by name, with its input in `repro.st` under SHARDTRA
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from ..ir.diagnostics.errors import VerificationError
 from ..ir.meshes.mesh import AbstractMesh
@@ -43,7 +43,7 @@ class Options(NamedTuple):
       program's text says, else the configuration (`shardtrace_objective` and so on).
     compared: the seconds of a step up to which several plans are made where one alone may not be
       the best (plans.py); 0 for one alone.
-    draft, worthwhile: as of `PartitionRequest`.
+    draft: as of `PartitionRequest`.
     """
     optimize: bool = True
     dump: bool = True
@@ -52,7 +52,6 @@ class Options(NamedTuple):
     memory_limit: int | None = None
     compared: float = math.inf
     draft: bool = False
-    worthwhile: Callable[[Program], bool] | None = None
 
     def judged(self, program: Program) -> Objective:
         """The objective for a program. Raises ValueError for an unknown one, VerificationError if
@@ -141,8 +140,7 @@ def partition(program: Program, *, mesh: AbstractMesh,
     objective = options.judged(program)
     request = PartitionRequest(mesh, _specs(in_shardings, len(program.invars), "in_shardings"),
               _specs(out_shardings, len(program.outvars), "out_shardings"), objective,
-              skip & _OURS, keeps_plan(program), options.compared, options.draft,
-              options.worthwhile)
+              skip & _OURS, keeps_plan(program), options.compared, options.draft)
     requests = _requests(program, request)
     if not program.mesh.axis_names and mesh.axis_names:
         said = {k: v for k, v in program.memo.items() if k in TEXT_ATTRIBUTES}

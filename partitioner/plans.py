@@ -187,8 +187,7 @@ def _best_plan(plans: _Plans) -> _Plan:
     repeats, large, grows, waits = _plans_to_make(usual.local, objective)
     if request.keeps or not request.compared or not (repeats or large or waits) or (
             not math.isinf(request.compared)
-            and step_of(usual.local, objective) > request.compared) or (
-            request.worthwhile is not None and not request.worthwhile(usual.local)):
+            and step_of(usual.local, objective) > request.compared):
         return usual
     lighter = [objective._replace(weight=weight, no_repeats=True) for weight in WEIGHTS]
     no_larger = functools.partial(_shorter_or_lighter, grows=grows)

@@ -139,7 +139,7 @@ class Search:
         if self.best.plan in self.choices:
             self.try_choice(self.choices[self.best.plan][0])
         rivals = self.split_states(rivals)
-        best = self.fewer(self.judged())
+        best = self.fewer(self.best)
         if not best.fits:
             best = min([self.trials.lightest(t) for t in self.lightest], key=lambda t: t.rank)
         bound = None if answer is None else answer.bound / 10 ** 18
@@ -148,17 +148,6 @@ class Search:
     @property
     def best(self) -> Trial:
         return min(self.found.values(), key=lambda t: t.rank)
-
-    def judged(self) -> Trial:
-        """The best, by figures of its own."""
-        best = self.best
-        for _ in range(FEW):
-            own = None if best.limited else self.trials.again(best.plan)
-            self.found[best.plan] = own or best
-            if self.best.plan == best.plan:
-                break
-            best = self.best
-        return self.best
 
     @property
     def binds(self) -> bool:
@@ -335,7 +324,7 @@ class Search:
                 inside = tuple([i for i in best.plan.inside if i.group not in gone])
                 if inside == best.plan.inside or self.left < -FEWEST // 4:
                     continue
-                trial = self.trials.again(best.plan._replace(inside=inside))
+                trial = self.trials.trial(best.plan._replace(inside=inside))
                 if trial is not None and trial.fits >= best.fits and (
                         trial.figures.time <= best.figures.time * SAME
                         if best.fits else trial.figures.peak_bytes <= best.figures.peak_bytes):

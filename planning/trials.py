@@ -4,14 +4,13 @@ A plan says how arguments and results are laid out, and which values inside are 
 It is partitioned like any program, and its figures are those that `explain` prints: the time of a
 step, computation and collectives overlapped, and what a device holds at its peak. A partition is
 the best of several (partitioner/plans.py). The first of them alone, which takes a quarter of that,
-is nearly always that one: what is far behind with it is judged by it. Plans of which that has the
-same figures (a weight is split along one dimension or another) are taken to be alike.
+is nearly always that one: what is far behind with it is judged by it.
 """
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from ..ir.diagnostics.errors import MemoryLimitError, ShardtraceError
 from ..ir.meshes.mesh import AbstractMesh
@@ -79,8 +78,6 @@ class Trials:
         self.found: dict[Plan, Trial | None] = {}
         self.programs: dict[tuple[Inside, ...], Program] = {}  # with what is inside of plans
         self.made_so_far = 0                 # partitions
-        # final figures, by those of the first partition
-        self.alike: dict[tuple[float, ...], Figures] = {}
         self.brought: set[Plan] = set()
         self._best = math.inf                # seconds of the best that fits
 
@@ -91,12 +88,6 @@ class Trials:
             if found is not None and found.fits:
                 self._best = min(self._best, found.figures.time)
         return self.found[plan]
-
-    def again(self, plan: Plan) -> Trial | None:
-        """The same by figures of its own, and not those of a plan like it."""
-        self.alike.clear()
-        self.found.pop(plan, None)
-        return self.trial(plan)
 
     def best(self, plans: Iterable[Plan]) -> Trial | None:
         """The best of some plans."""
@@ -123,23 +114,13 @@ class Trials:
         return location
 
     def _trial(self, plan: Plan) -> Trial | None:
+        near = BEHIND * self._best
+        found = self._partitioned(plan, 0, near)
         self.made_so_far += 1
-        first: list[tuple[float, ...]] = []
-
-        def worthwhile(local: Program) -> bool:
-            found = figures(local, self.topology, self.donated)
-            if found.time > BEHIND * self._best:
-                return False
-            first.append(what_runs(found))
-            new = first[0] not in self.alike
-            self.made_so_far += COMPARED * new
-            return new
-
-        found = self._partitioned(plan, 0, worthwhile=worthwhile)
         if found is None:
             return None
-        if first:
-            found = self.alike.setdefault(first[0], found)
+        if found.time <= near:
+            self.made_so_far += COMPARED
         return Trial(plan, found, not self.limit or found.peak_bytes <= self.limit)
 
     def within(self, trial: Trial) -> Trial:
@@ -171,11 +152,11 @@ class Trials:
             found = self.programs[plan.inside] = with_attribute(found, DONATED, self.donated)
         return found
 
-    def _partitioned(self, plan: Plan, limit: int, objective: str = "",
-                     worthwhile: Callable[[Program], bool] | None = None) -> Figures | None:
+    def _partitioned(self, plan: Plan, limit: int, compared: float = math.inf, objective: str = ""
+                     ) -> Figures | None:
         program = self.program_of(plan)
         options = Options(True, False, objective or self.objective.name, self.objective.hardware,
-                          limit, draft=True, worthwhile=worthwhile)
+                          limit, compared, draft=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:

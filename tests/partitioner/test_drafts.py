@@ -6,6 +6,8 @@ import numpy as np
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.ir.fingerprint import programs_equal
+from shardtrace.ir.program import Program
+from shardtrace.ir.support.caches import forget
 from shardtrace.partitioner.pipeline import Options, partition
 from shardtrace.sharding import AbstractMesh
 from shardtrace.sharding import PartitionSpec as P
@@ -13,8 +15,11 @@ from shardtrace.sharding import PartitionSpec as P
 MESH = AbstractMesh((4, 2), ("data", "model"))
 
 
-def test_a_draft_is_the_program_that_is_run() -> None:
-    """Another plan than the usual one is taken here, and a draft of it need not be made again."""
+SPECS = (P("model"), P(None, "model"))
+
+
+def trained(count: int) -> Program:
+    """A step of gradient descent of so many layers."""
     def step(layers, x):
         def loss(layers):
             h = x
@@ -26,10 +31,34 @@ def test_a_draft_is_the_program_that_is_run() -> None:
     def struct(*shape: int) -> st.ShapeDtypeStruct:
         return st.ShapeDtypeStruct(shape, np.float32)
 
-    layers = [{"up": struct(512, 2048), "down": struct(2048, 512)}] * 3
-    traced = st.jit(step).trace(layers, struct(1024, 512)).jaxpr
-    specs = [P("model"), P(None, "model")] * 3 + [P("data", "model")]
+    layers = [{"up": struct(512, 2048), "down": struct(2048, 512)}] * count
+    return st.jit(step).trace(layers, struct(1024, 512)).jaxpr
+
+
+def test_a_draft_is_the_program_that_is_run() -> None:
+    """Another plan than the usual one is taken here, and a draft of it need not be made again."""
+    traced, specs = trained(3), [*SPECS * 3, P("data", "model")]
     made, draft = [partition(traced, mesh=MESH, in_shardings=specs, options=Options(
         objective="time", draft=is_draft)) for is_draft in (False, True)]
     assert made.taken != made.objective
     assert draft.taken == made.taken and programs_equal(draft.local, made.local)
+
+
+def test_a_variant_is_partitioned_after_others_as_from_nothing() -> None:
+    """Each differs from the first in one spec; nothing that others leave in caches counts."""
+    traced, base = trained(2), [*SPECS * 2, P("data", "model")]
+    variants = [base] + [[*base[:i], spec, *base[i + 1:]] for i in range(len(base)) for spec in (
+        P(), P(("data", "model")), P(None, "data"))]
+    options = Options(objective="time", draft=True)
+
+    def texts(fresh: bool) -> list[str]:
+        made = []
+        for specs in variants:
+            if fresh:
+                forget()
+            found = partition(traced, mesh=MESH, in_shardings=specs, options=options)
+            made.append(str(found.local))
+        return made
+
+    after_others, by_itself = texts(False), texts(True)
+    assert after_others == by_itself and len({*by_itself}) > len(base)
