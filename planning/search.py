@@ -283,7 +283,7 @@ class Search:
         return time * max(1.0, peak / limit) ** excess if limit else time
 
     def moves(self, own: Sequence[int], best: Trial) -> list[tuple[int, int]]:
-        """Other layouts of arguments, the most promising two of each and overall first."""
+        """Other layouts of arguments, the most promising three of each and overall first."""
         scale = best.figures.peak_bytes / self.memory.peak(own)
         found = []
         for g in sorted(self.arguments):
@@ -293,7 +293,7 @@ class Search:
                     other = descend(self.model, [*own[:g], n, *own[g + 1:]], self.arguments)
                     ranked.append((self.weighed(self.model.cost(other),
                                               scale * self.memory.peak(other)), g, n))
-            found += sorted(ranked)[:2]
+            found += sorted(ranked)[:3]
         return [(g, n) for _, g, n in sorted(found)]
 
     def split_states(self, rivals: tuple[Rival, ...]) -> tuple[Rival, ...]:
