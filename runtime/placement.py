@@ -62,13 +62,15 @@ class Placement(NamedTuple):
 
 def resolve(function: str, args: Sequence[ArgumentPlacement], meshes: Iterable[Mesh],
             others: Iterable[Sharding], context: Mesh, default: Callable[[], Device],
-            who_named: Callable[[Mesh], str] | None = None) -> Placement:
+            who_named: Callable[[Mesh], str] | None = None,
+            abstract_named: Callable[[], AbstractMesh] | None = None) -> Placement:
     """The placement of a computation.
 
     args: its arguments. meshes: concrete meshes named inside the function. others: shardings that
     jit was given. context: the context mesh (empty where none is set). default: gives the device
     to use if nothing is committed. who_named: the op inside the function that named a mesh, for
-    messages.
+    messages. abstract_named: the abstract mesh that is named inside the function (empty where none
+    is), on which it is lowered if nothing names devices.
     Raises ValueError, naming arguments and device ids, where they disagree.
     """
     others = tuple(others)
@@ -99,6 +101,8 @@ def resolve(function: str, args: Sequence[ArgumentPlacement], meshes: Iterable[M
             made = s.named().mesh
             assert isinstance(made, Mesh)
             return Placement(made, made.abstract_mesh, None, s.device_assignment)
+    if devices is None and abstract_named is not None and (named := abstract_named()).axis_names:
+        return Placement(None, named, None)
     return Placement(None, empty_abstract_mesh, devices[0] if devices else default())
 
 

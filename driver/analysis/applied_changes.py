@@ -15,6 +15,7 @@ import numpy as np
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.passes import DONATED, TEXT_ATTRIBUTES, Requests
 from ...ir.program import Program
+from ...ir.rewriting.retyped import OnMesh
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.spec import PartitionSpec
 from ...ir.types import ArrayType
@@ -75,7 +76,8 @@ def changed_program(program: Program, changes: Sequence[Change], mesh: AbstractM
     specs = arg_specs(changes) if arguments and explicit else {}
     if not specs and not any(isinstance(c, Inside) for c in changes):
         return program
-    new = edited(inlined(program, padded, objective), changes, mesh)
+    before = inlined(program, padded, objective)
+    new = edited(before if explicit else OnMesh(mesh).program(before), changes, mesh)
     if not explicit:
         return new
     types = [t.update(sharding=NamedSharding(mesh, specs[i].padded(t.ndim))) if i in specs else t

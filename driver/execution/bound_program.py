@@ -32,6 +32,7 @@ from .mesh_switches import (
     ONE_MESH,
     check_one_mesh,
     mesh_of_types,
+    mesh_within,
     on_own_mesh,
     refined_mesh,
     refinement_of,
@@ -80,7 +81,8 @@ class BoundProgram:
         self.asked = any([s is not None for s in out_shardings])
         placement = resolve(
             who or program.name, args, program.memo.get("meshes", ()), others, STATE.mesh,
-            devices.default_device, functools.partial(who_named, program))
+            devices.default_device, functools.partial(who_named, program),
+            functools.partial(mesh_within, program))
         devices_mesh = placement.mesh
         refined = refinement_of(program, placement.abstract_mesh)
         if refined is not None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.meshes.manual_state import NOT_MANUAL, ManualState
-from ...ir.meshes.mesh import AbstractMesh, AxisType, Mesh
+from ...ir.meshes.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.ops.control.call import jit_p
 from ...ir.passes import Pass
@@ -190,6 +190,12 @@ def mesh_of_types(program: Program, mesh: AbstractMesh) -> AbstractMesh:
             t.mesh.axis_names for t in program.result_types):
         return mesh
     return mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names))
+
+
+def mesh_within(program: Program) -> AbstractMesh:
+    """The first mesh with axes that a value of the program is on, or of those that it holds."""
+    return next((v.aval.mesh for eqn in program.walk() for v in eqn.outvars
+                 if v.aval.mesh.axis_names), empty_abstract_mesh)
 
 
 def who_named(program: Program, mesh: Mesh) -> str:

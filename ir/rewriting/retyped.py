@@ -4,7 +4,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..meshes.mesh import AbstractMesh
+from ..passes import TEXT_ATTRIBUTES
 from ..program import Atom, Equation, Literal, Program, Var
+from ..shardings.normalized import unsharded
 from ..types import ArrayType
 
 
@@ -60,3 +62,22 @@ class Retyped:
             return self._var(atom)
         aval = self._of(atom.aval)
         return atom if aval is atom.aval else Literal(atom.val, aval)
+
+
+class OnMesh(Retyped):
+    """Puts values on a mesh that are on none, as what is made of arguments that nobody placed."""
+
+    def __init__(self, mesh: AbstractMesh) -> None:
+        super().__init__()
+        self.on = mesh
+
+    def type(self, aval: ArrayType) -> ArrayType:
+        placed = aval.mesh.axis_names
+        return aval if placed else aval.update(sharding=unsharded(aval.ndim, self.on))
+
+    def program(self, program: Program) -> Program:
+        if all([v.aval.mesh.axis_names for v in program.invars]):
+            return program
+        new = super().program(program)
+        new.memo.update({k: v for k, v in program.memo.items() if k in TEXT_ATTRIBUTES})
+        return new

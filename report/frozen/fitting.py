@@ -14,6 +14,7 @@ from ...ir.meshes.axes import axis_size
 from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.rewriting.retyped import OnMesh
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.source.location import Location
 from ...ir.spec import PartitionSpec, spec_from_entries
@@ -58,7 +59,9 @@ def fitted(program: Program, decisions: Iterable[Decision], mesh: Mesh | Abstrac
             unfit[key] = why
         elif not mesh.abstract_mesh.explicit_axes and not aval.varying:
             pins[place] = spec
-    return (_pinned(program, pins, mesh) if pins else program), unfit
+    if not pins:
+        return program, unfit
+    return _pinned(OnMesh(mesh.abstract_mesh).program(program), pins, mesh), unfit
 
 
 def misfit(aval: ArrayType, spec: PartitionSpec, mesh: AbstractMesh) -> str:

@@ -193,7 +193,7 @@ def _told(word: str, texts: Sequence[str]) -> list[str]:
 
 
 def _sizes(mesh: Mapping[str, int]) -> str:
-    return ", ".join(f"{a}={n}" for a, n in mesh.items())
+    return ", ".join(f"{a}={n}" for a, n in mesh.items()) or "none"
 
 
 _DEFAULTS = Key("")._asdict()

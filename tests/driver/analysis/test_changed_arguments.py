@@ -9,6 +9,8 @@ from shardtrace.report.advice.changes import Argument, Constrain
 from shardtrace.report.reasons.value_paths import Place
 from shardtrace.sharding import PartitionSpec as P
 
+from ...specs import struct
+
 
 def test_numpy_arrays_go_into_a_function_of_which_a_value_inside_is_pinned():
     mesh = st.make_mesh((4, 2), ("data", "model"))
@@ -17,3 +19,11 @@ def test_numpy_arrays_go_into_a_function_of_which_a_value_inside_is_pinned():
                Constrain((Place((), 0, 0),), "h", P(None, "model"), UNKNOWN)]
     changed = Changed(st.jit(lambda x, w: jnp.tanh(x @ w)), changes, mesh)
     np.testing.assert_allclose(np.asarray(changed(x, w)), np.tanh(x @ w), rtol=1e-6)
+
+
+def test_what_is_made_of_an_argument_that_nobody_placed_is_pinned_on_an_abstract_mesh():
+    mesh = st.sharding.AbstractMesh((4, 2), ("data", "model"))
+    x, w = struct((8, 16), "data", mesh=mesh), st.ShapeDtypeStruct((16, 8), np.float32)
+    changes = [Constrain((Place((), 0, 0),), "tanh(w)", P(None, "model"), UNKNOWN)]
+    changed = Changed(st.jit(lambda x, w: x @ jnp.tanh(w)), changes, mesh)
+    assert changed.lower(x, w).compile().output_shardings.spec == P("data", "model")

@@ -83,6 +83,10 @@ def shifted_loss(x, w):
     return st.grad(loss)(w)
 
 
+def mixed(x, w):
+    return (x @ jnp.tanh(w)).sum(0)
+
+
 def halved(x):
     def body(state):
         y, total = state
@@ -118,6 +122,9 @@ CASES = {
     "a sum of numbers": (weighted, (struct((256, 128), None, "model"), struct((128, 256), "model"),
                                     struct((256, 256)))),
     "a loop that begins with a sum": (halved, (struct((256, 128), "data", "model"),)),
+    "an argument that nobody placed": (mixed, (
+        specs.struct((64, 256), "data", "model", mesh=MESH.abstract_mesh),
+        st.ShapeDtypeStruct((256, 256), np.float32))),
     "uneven, gradient": (shifted_loss, (struct((4, 256, 64), None, "model"), struct((64, 32)))),
     "shard_map": (manual, (struct((64, 256), "data"), struct((256, 256), "model")))}
 

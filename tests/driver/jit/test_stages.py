@@ -182,6 +182,28 @@ def test_abstract_meshes_may_name_their_axes_differently():
     assert "x=2" in st.jit(lambda a, b: a * b).trace(a, b).lower().as_text()
 
 
+ABSTRACT = st.sharding.AbstractMesh((2, 4), ("x", "y"))
+
+
+def _held(x):
+    return st.lax.with_sharding_constraint(x, NamedSharding(ABSTRACT, P("x")))
+
+
+@pytest.mark.parametrize("f", [
+    lambda x: _held(x).sum(0),
+    lambda x: st.shard_map(lambda x: st.lax.psum(x, "x"), mesh=ABSTRACT, in_specs=P("x"),
+                           out_specs=P())(x),
+    lambda x: st.lax.scan(lambda c, _: (_held(c), None), x, length=2)[0].sum(0),
+    lambda x: st.lax.cond(x[0, 0] > 0, lambda x: _held(x).sum(0), lambda x: x[0], x)])
+def test_an_abstract_mesh_that_only_the_function_names_is_lowered_for(f):
+    x = st.ShapeDtypeStruct((8, 2), np.float32)
+    lowered = st.jit(f).lower(x)
+    assert lowered._executable.placement.abstract_mesh.shape_tuple == ABSTRACT.shape_tuple
+    assert {c.kind for c in st.explain(f)(x).collectives} == {"all-reduce"}
+    with pytest.raises(ValueError, match="has no devices to run on"):
+        lowered.compile()(np.ones((8, 2), np.float32))
+
+
 # -- calls of a compiled program -------------------------------------------------------------------
 
 def test_a_call_with_other_arguments_says_what_differs():
