@@ -229,7 +229,11 @@ class _Call:
         text, sizes = rule_text(_private(*shapes) if text is None else text)
         self.sizes = {**sizes, **said_sizes, **owner.sizes}
         body, _, tail = text.partition("|")
-        said = {item.partition(":")[0]: item.partition(":")[2] for item in tail.split()}
+        said: dict[str, str] = {}
+        for factor, _, kind in [item.partition(":") for item in tail.split()]:
+            if said.keys() & {factor.rstrip("!"), f"{factor.rstrip('!')}!"}:
+                raise RuleError(f"rule {text!r} says {factor.rstrip('!')!r} twice")
+            said[factor] = kind
         self._check_kinds(said, body, text)
         left, arrow, right = body.partition("->")
         if not arrow:

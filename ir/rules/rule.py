@@ -251,7 +251,7 @@ def _pattern(text: str, operands: tuple[int, ...], results: tuple[int, ...]) -> 
         raise RuleError(f"rule {text!r} has {len(left)} operands and {len(right)} results, "
                         f"the equation {len(operands)} and {len(results)}")
     tensors: list[list[Split]] = []
-    for written, rank in zip(left + right, operands + results, strict=True):
+    for t, (written, rank) in enumerate(zip(left + right, operands + results, strict=True)):
         dims: list[Split] = []
         for d in written:
             if d == "...":
@@ -259,7 +259,9 @@ def _pattern(text: str, operands: tuple[int, ...], results: tuple[int, ...]) -> 
             else:
                 dims.append(d)
         if len(dims) != rank:
-            raise RuleError(f"rule {text!r}: {len(dims)} dimensions for shapes of rank {rank}")
+            which = f"operand {t}" if t < len(left) else f"result {t - len(left)}"
+            raise RuleError(f"rule {text!r}: {which} has {len(dims)} dimensions for shapes of "
+                            f"rank {rank}")
         tensors.append(dims)
     return Pattern(tensors[:len(operands)], tensors[len(operands):], kinds)
 
