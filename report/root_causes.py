@@ -29,7 +29,7 @@ from .reasons.causes import Asked, Hold, Path, whole_axes
 from .words import quantity, spec_text
 
 _SUSPECT = 8             # times the bytes, or seconds, that those of a suspect argument count
-_NEEDED = 0.5            # of the bytes of what no way of running its operation does without
+_NEEDED = 0.5            # of bytes and seconds of what no way of running its op does without
 _NEARLY = 0.8            # of the bytes of the root that has most: as good a cause
 _MUCH = 4                # times the seconds of what can be avoided that cannot be overlooked
 
@@ -123,7 +123,7 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
         direct: dict[str, float] = {}
         for c in left:
             for root, is_direct in roots[id(c)].items():
-                weight = (c.total_bytes + 1) * (_NEEDED if c.reason_kind == "needed" else 1) * (
+                weight = (c.total_bytes + 1) * _weight(c) * (
                     _SUSPECT if is_direct and root in rows.suspect else 1)
                 weights[root] = weights.get(root, 0) + weight
                 direct[root] = direct.get(root, 0) + weight * is_direct
@@ -140,7 +140,12 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
         left = [c for c in left if best not in roots[id(c)]] if best else []
     return sorted(found, key=lambda r: (r.text not in changed, (
         _SUSPECT if r.text in rows.suspect else 1) * -max(
-            sum(c.total_time for c in group) for group in r.groups)))
+            sum(c.total_time * _weight(c) for c in group) for group in r.groups)))
+
+
+def _weight(c: ExplainedCollective) -> float:
+    """What its bytes and seconds count."""
+    return _NEEDED if c.reason_kind == "needed" else 1
 
 
 def _order(collectives: Sequence[ExplainedCollective], direct: Sequence[ExplainedCollective],
@@ -200,18 +205,19 @@ class _Rows:
                 self.at[place] = f"`{line}` at line {place[1]}"
         given = freedoms.given if freedoms is not None else {}
         self.result_of = {one.tensor: ~i for i, one in given.items() if i < 0}
-        texts = {i: f"`out_shardings`, {spec_text(partitioned.out_specs[i])} for result "
-                    f"{partitioned.traced.result_names[i]}" for i in self.result_of.values()
-                 if i < len(partitioned.traced.result_names)}
-        texts.update([(one.result, one.text) for one in filter(None, asked) if one.result >= 0])
+        called = dict(enumerate(partitioned.traced.result_names))
+        texts = {one.result: one.text for one in filter(None, asked) if one.result >= 0}
+        texts |= {i: f"`out_shardings`, {spec_text(partitioned.out_specs[i])} for "
+                     f"{f'result {called[i]}' if called.get(i) else 'the result'}"
+                  for i in self.result_of.values()}
         table: dict[tuple, dict[int, str]] = {}         # results of one row, asked for alike
         for i, text in texts.items():
             _, _, name = text.partition(" for result ")
             if name:
                 table.setdefault((partitioned.out_specs[i], row_of(name)), {})[i] = name
-        self.results = {i: f"{texts[i].partition(' for result ')[0]} for result "
-                           f"{pattern_of([*row.values()])}"
-                        for row in table.values() for i in row}
+        self.results = texts | {
+            i: f"{texts[i].partition(' for result ')[0]} for result {pattern_of([*row.values()])}"
+            for row in table.values() for i in row}
         self.asked: set[str] = set()
         unlike = freedoms.unlike if freedoms is not None else frozenset()
         self.suspect = {(self.text if i >= 0 else self.results).get(i if i >= 0 else ~i, "")

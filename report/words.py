@@ -33,6 +33,11 @@ def spec_text(spec: PartitionSpec) -> str:
     return f"P({', '.join(entries)})"
 
 
+def as_written(text: str) -> str:
+    """A text with its specs as the user writes them: `P('X')` for `P('X',)`."""
+    return text.replace(",)", ")")
+
+
 def listed(words: Sequence[str]) -> str:
     """`a`, `b` and `c`."""
     return " and ".join([*([", ".join(words[:-1])] if words[:-1] else []), *words[-1:]])

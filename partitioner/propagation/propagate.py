@@ -58,8 +58,8 @@ def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partition
         t = graph.tensor(atom.aval, frozenset(), UNKNOWN)
         if spec is not None:
             entries = spec.padded(atom.aval.ndim).entries
-            name = _name(program.result_names, i)
-            graph.constrain(t, entries, Root(f"out_shardings of result `{name}`"))
+            which = f" for result {_name(program.result_names, i)}" * (len(program.outvars) > 1)
+            graph.constrain(t, entries, Root(f"`out_shardings`{which}"))
             graph.pending[t] = spec.unreduced
             asked.append(len(graph.kinds))
         graph.uses[source] += 1

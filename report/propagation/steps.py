@@ -135,7 +135,7 @@ class Propagation:
         for t, roots in self.origins.solution.graph.roots.items():
             first = next(iter(roots.values()), None)
             if first is not None and t in self.names.of_tensor and not (
-                    first.text.startswith("out_shardings")):
+                    first.text.startswith("`out_shardings`")):
                 at = first.location
                 found.append(Annotation(self.names.root(first.text, first.argument), self.value(t),
                                         self.shown(t, self.initial(t)), at))

@@ -19,7 +19,7 @@ from ...partitioner.choice.comparisons import ASKED, kind_of, parse_alternative,
 from ...partitioner.collectives import CollectiveRecord, collectives, each_part
 from ...partitioner.propagation.origins import vetoes
 from ...partitioner.reasons import WRITTEN, written
-from ..words import spec_text
+from ..words import as_written, spec_text
 from .body_paths import BodyPaths
 from .causes import Asked, Cause, Path, reached, sharding_key, where, whole_axes
 from .value_paths import equations
@@ -54,7 +54,7 @@ class Reasons(BodyPaths):
     def asked_by(self, record: CollectiveRecord, cause: Cause) -> Asked:
         """Who asked for it, and where."""
         clauses = [c for c in record.reason.split("; ") if kind_of(c) == ASKED]
-        clause = clauses[0] if clauses else ""
+        clause = as_written(clauses[0]) if clauses else ""
         result = re.match(r"(.*result.*) is asked for as (.*)", clause)
         if result:
             return Asked(f"`out_shardings`, {result[2]} for {result[1]}", UNKNOWN,

@@ -13,6 +13,7 @@ from ...partitioner.pipeline import Partitioned
 from ...partitioner.propagation.graph import Node
 from ...partitioner.propagation.origins import origins_of
 from ...partitioner.regions import has_region, region_of
+from ..words import as_written
 from .calls import Calls
 from .causes import reached
 from .value_paths import equations
@@ -142,7 +143,7 @@ class Values:
             k = int(match.group(1) or 0)
             return self.name(eqn.outvars[k]) if k < len(eqn.outvars) else match.group(0)
 
-        text = re.sub(r"operand (\d+)", operand, reason)
+        text = re.sub(r"operand (\d+)", operand, as_written(reason))
         text = re.sub(r"its result(?: (\d+))?\b", result, text)
         at = f" {self.calls.line(eqn.location)}" if eqn.location.line else ""
         return text.replace(f"`{eqn.op.name}`", f"`{eqn.op.name}`{at}", 1)

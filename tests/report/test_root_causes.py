@@ -1,6 +1,7 @@
 """Many collectives are told by what is behind them: one annotation, one paragraph."""
 from __future__ import annotations
 
+import functools
 import re
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax, nn
-from shardtrace.sharding import NamedSharding
+from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
+
+from .. import specs
 
 MESH = st.make_mesh((2, 4), ("data", "model"))
 
@@ -161,3 +164,15 @@ def test_results_of_one_row_that_are_asked_for_alike_are_one_cause() -> None:
     found = st.explain(f)([dict(rows) for _ in range(3)])
     assert {c.text for c in found.root_causes} == {
         f"`out_shardings`, P() for result [*]['{row}']" for row in rows}
+
+
+@pytest.mark.usefixtures("by_time")
+def test_a_small_mistake_is_told_before_a_sum_that_is_needed() -> None:
+    def f(x: st.Array, w: st.Array, b: st.Array, o: st.Array) -> st.Array:
+        return nn.gelu(x @ w + b) @ o
+
+    given = functools.partial(specs.struct, mesh=AbstractMesh((8, 4), ("data", "model")))
+    found = st.explain(f)(given((8192, 1024), "data"), given((1024, 16384), None, "model"),
+                          given((16384,), "data"), given((16384, 1024), "model"))
+    assert [cause.text for cause in found.root_causes] == ["`b` as P('data')", "`o` as P('model')"]
+    assert found.root_causes[0].time < found.root_causes[1].time

@@ -273,7 +273,8 @@ def test_a_rule_that_cannot_be_read_is_refused_where_it_is_said(rule, message):
 @pytest.mark.parametrize("rule, message", [
     ("i k -> i | q:sum", "has no factor 'q'"), ("i k -> i | k:scan", "kind 'scan' of factor 'k'"),
     ("i k -> i | k:more", "kind 'more'"), ("i k -> i | k:sum k:max", "says 'k' twice"),
-    ("i -> i", "operand 0 has 1 dimensions for shapes of rank 2"), ("([i, k])->([i]) {i=4, k=16}", "")])
+    ("i -> i", "operand 0 has 1 dimensions for shapes of rank 2"),
+    ("([i, k])->([i]) {i=4, k=16}", "")])
 def test_a_rule_that_does_not_fit_is_refused_at_the_call(rule, message):
     if not message:
         assert reduced(rule)(np.ones((8, 16), np.float32)).shape == (8,)   # sizes are read off

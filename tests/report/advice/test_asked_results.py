@@ -41,3 +41,15 @@ def test_a_gradient_that_is_asked_for_unlike_its_parameter_is_told_first() -> No
     assert first.text == "`out_shardings`, P('model') for result ['w1']"
     assert first.groups[0][0].suggestions[0].text == (
         "ask for result ['w1'] as P(None, 'model') in out_shardings instead of P('model')")
+
+
+def test_the_only_result_is_called_the_result() -> None:
+    def f(x: st.Array, a: st.Array, b: st.Array) -> st.Array:
+        return nn.sigmoid(st.numpy.tanh(x @ a) @ b)
+
+    args = (struct((8192, 2048), "data"), struct((2048, 4096), None, "model"),
+            struct((4096, 512), "model"))
+    found = st.explain(st.jit(f, out_shardings=NamedSharding(MESH, P("model"))))(*args)
+    assert found.root_causes[0].text == "`out_shardings`, P('model') for the result"
+    assert "is held as P('model') by `out_shardings`" in str(found)
+    assert "`[0]`" not in str(found) and ",)" not in str(found)
