@@ -38,7 +38,7 @@ _PATTERNS = tuple(re.compile(p, re.MULTILINE) for p in (
     r"(?P<kind>\b(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)\b)",
     r"(?P<amount>(?<![\w.])[\d.,]+ (B|kB|MB|GB|TB|ns|us|ms|s|[kMGTPE]?FLOP)(?!\w))",
     r"(?P<word>^\s*(because|avoided by|less by|note|help|warning|fix):)",
-    r"(?P<code>`[^`\n]+`)",
+    r"(?P<code>`[^`\n]+(\n +[^`\n]+)?`)",          # which may go on in the next line
     r"(?P<removed>^\s*- .*$)", r"(?P<added>^\s*\+ .*$)"))
 
 

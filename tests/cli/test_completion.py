@@ -1,4 +1,5 @@
 """Completion scripts follow the parser, and work in bash."""
+import argparse
 import json
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import pytest
 
 from shardtrace.cli.commands.completion import verbs_of
+from shardtrace.cli.output import Output
 from shardtrace.cli.parser import make_parser
 from shardtrace.partitioner.cost.hardware import hardware_names
 
@@ -90,6 +92,12 @@ def test_colours_on_request_and_none_when_piped(said, tmp_path):
     assert "\x1b[" not in said("trace", path)[1]
     assert "\x1b[" in said("trace", path, "--color", "always")[1]
     assert "\x1b[" not in said("trace", path, "--color", "always", "--json")[1]
+
+
+def test_what_goes_on_in_the_next_line_is_coloured_as_a_whole(capsys):
+    options = argparse.Namespace(verb="explain", color="always", width=40)
+    Output(options).text("because: dimension 1 of `nn.gelu(x @ weights)` is whole; `add` takes it")
+    assert "\x1b[35m`add`\x1b[0m" in capsys.readouterr().out
 
 
 def test_the_package_is_the_command_too():
