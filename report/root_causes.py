@@ -207,9 +207,10 @@ class _Rows:
         self.result_of = {one.tensor: ~i for i, one in given.items() if i < 0}
         called = dict(enumerate(partitioned.traced.result_names))
         texts = {one.result: one.text for one in filter(None, asked) if one.result >= 0}
-        texts |= {i: f"`out_shardings`, {spec_text(partitioned.out_specs[i])} for "
-                     f"{f'result {called[i]}' if called.get(i) else 'the result'}"
-                  for i in self.result_of.values()}
+        for i in self.result_of.values():
+            name = called.get(i) or (f"[{i}]" if len(partitioned.out_specs) > 1 else "")
+            texts[i] = (f"`out_shardings`, {spec_text(partitioned.out_specs[i])} for "
+                        f"{f'result {name}' if name else 'the result'}")
         table: dict[tuple, dict[int, str]] = {}         # results of one row, asked for alike
         for i, text in texts.items():
             _, _, name = text.partition(" for result ")

@@ -114,7 +114,7 @@ class Ranking:
         base, rest = self.trials.base, set(other.changes) - set(s.changes)
         if self.kinds.unrelated(s.changes, rest):
             return (self.kinds.any_direct(s.changes)
-                    and self.cost_factor(s) <= max(_LITTLE_MORE, self.cost_factor(other))
+                    and self.cost_factor(s) <= max(_LITTLE_MORE, self.cost_factor(other) * SOME)
                     and base.times.communication - s._exchange > self.seconds * _NEARLY)
         return (self.avoids(s) and all(isinstance(c, Argument) for c in other.changes)
                 and self.cost_factor(s) <= max(SOME, self.cost_factor(other))

@@ -53,3 +53,12 @@ def test_the_only_result_is_called_the_result() -> None:
     assert found.root_causes[0].text == "`out_shardings`, P('model') for the result"
     assert "is held as P('model') by `out_shardings`" in str(found)
     assert "`[0]`" not in str(found) and ",)" not in str(found)
+
+
+def test_one_of_several_results_is_called_by_its_number() -> None:
+    def f(x: st.Array, a: st.Array) -> tuple[st.Array, st.Array]:
+        return x * 2, nn.sigmoid(x @ a)
+
+    found = st.explain(st.jit(f, out_shardings=(None, NamedSharding(MESH, P()))))(
+        struct((8192, 2048), "data"), struct((2048, 4096), None, "model"))
+    assert found.root_causes[0].text == "`out_shardings`, P() for result [1]"

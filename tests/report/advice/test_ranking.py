@@ -1,6 +1,8 @@
 """Suggestions are ranked by what they save and cost, and it is said at which size that turns."""
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,8 @@ from shardtrace.report.reasons.value_paths import places
 from shardtrace.report.render import advice
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
+
+from ... import specs
 
 MESH = st.make_mesh((2, 4), ("data", "model"))
 
@@ -108,3 +112,19 @@ def test_a_constraint_is_taken_out_before_it_asks_for_more_axes() -> None:
     assert first.cause.asked_by is not None and "with_sharding_constraint" in cause.text
     assert first.suggestions[0].text.startswith("take out the `with_sharding_constraint`")
     assert first.suggestions[1].time < first.suggestions[0].time
+
+
+@pytest.mark.usefixtures("by_time")
+def test_the_row_alone_comes_before_it_with_another_that_takes_about_as_much_memory() -> None:
+    mesh = AbstractMesh((8, 4), ("data", "model"))
+    given = functools.partial(specs.struct, mesh=mesh)
+
+    def score(tables: list[st.Array], ids: st.Array, w: st.Array) -> st.Array:
+        rows = [jnp.take(t, ids[:, i], axis=0) for i, t in enumerate(tables)]
+        return nn.relu(jnp.concatenate(rows, -1) @ w).sum(-1)
+
+    tables = [given((200000, 128), *(("data",) if i == 2 else (None, "model"))) for i in range(4)]
+    ids = st.ShapeDtypeStruct((32768, 4), np.int32, sharding=NamedSharding(mesh, P("data")))
+    found = st.explain(score)(tables, ids, given((512, 1024), None, "model"))
+    best = found.root_causes[0].groups[0][0].suggestions[0]
+    assert best.text == "pass `tables[2]` as P(None, 'model') instead of P('data')"
