@@ -155,6 +155,9 @@ def _resized(args: Any, kwargs: Any, names: Sequence[str], mesh: Mapping[str, in
         elif name in shapes:
             x = ShapeDtypeStruct(tuple(shape), x.dtype)
         made.append(x)
+    if mesh and not any(isinstance(getattr(x, "sharding", None), NamedSharding) for x in leaves):
+        raise ValueError(f"no argument lies on a mesh of which {', '.join(mesh)} could be another "
+                         "size: pass one with a NamedSharding")
     args, kwargs = tree.unflatten(form, made)
     return args, kwargs, ", ".join(said)
 

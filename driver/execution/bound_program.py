@@ -30,9 +30,9 @@ from ...runtime.placement import ArgumentPlacement, Placement, argument_specs, r
 from ...runtime.simulation.executor import compile_simulated
 from .mesh_switches import (
     ONE_MESH,
+    abstract_mesh_named,
     check_one_mesh,
     mesh_of_types,
-    mesh_within,
     on_own_mesh,
     refined_mesh,
     refinement_of,
@@ -82,7 +82,7 @@ class BoundProgram:
         placement = resolve(
             who or program.name, args, program.memo.get("meshes", ()), others, STATE.mesh,
             devices.default_device, functools.partial(who_named, program),
-            functools.partial(mesh_within, program))
+            functools.partial(abstract_mesh_named, program))
         devices_mesh = placement.mesh
         refined = refinement_of(program, placement.abstract_mesh)
         if refined is not None:

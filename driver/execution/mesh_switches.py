@@ -192,10 +192,17 @@ def mesh_of_types(program: Program, mesh: AbstractMesh) -> AbstractMesh:
     return mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names))
 
 
-def mesh_within(program: Program) -> AbstractMesh:
-    """The first mesh with axes that a value of the program is on, or of those that it holds."""
-    return next((v.aval.mesh for eqn in program.walk() for v in eqn.outvars
-                 if v.aval.mesh.axis_names), empty_abstract_mesh)
+def abstract_mesh_named(program: Program) -> AbstractMesh:
+    """The first abstract mesh that a `with_sharding_constraint` or a `shard_map` of the program
+    names, or of those that it holds; empty if none does.
+    """
+    for eqn in program.walk():
+        if eqn.op is sharding_constraint_p or eqn.op.name == "shard_map":
+            own = eqn.params["mesh" if "mesh" in eqn.params else "sharding"]
+            own = own.mesh if isinstance(own, NamedSharding) else own
+            if isinstance(own, AbstractMesh) and own.axis_names:
+                return own
+    return empty_abstract_mesh
 
 
 def who_named(program: Program, mesh: Mesh) -> str:
@@ -216,10 +223,13 @@ def who_named(program: Program, mesh: Mesh) -> str:
 
 
 def check_one_mesh(program: Program, mesh: AbstractMesh) -> None:
-    """Raise where a value's type is on a mesh with axes that the computation's mesh lacks."""
+    """Raise where a value's type is on a mesh with axes that the computation's mesh lacks, or
+    blocks are those of other sizes.
+    """
     if not mesh.axis_names:
         _check_has_mesh(program)
         return
+    _check_sizes(program, mesh)
     names = set(mesh.axis_names)
     if all([m is mesh or names.issuperset(m.axis_names) for m in program.result_meshes]):
         return
@@ -233,6 +243,18 @@ def check_one_mesh(program: Program, mesh: AbstractMesh) -> None:
                      code="mesh-names", location=eqn.location, label=f"this is {v.aval}",
                      help="give the axes of both meshes the same names and sizes, or call "
                           f"{program.name} under a mesh with the axes {other.axis_names}")
+
+
+def _check_sizes(program: Program, mesh: AbstractMesh) -> None:
+    """Raise where a `shard_map` is over axes that have other sizes on the computation's mesh."""
+    for eqn in program.walk() if program.holds_programs else ():
+        own = eqn.params["mesh"] if eqn.op.name == "shard_map" else mesh
+        if own is not mesh and any(mesh.shape.get(a, n) != n for a, n in own.shape.items()):
+            fail(ValueError, f"`shard_map` is over mesh {own}, but the arguments of {program.name} "
+                 f"are on mesh {mesh}, whose axes have other sizes", code="mesh-sizes",
+                 location=eqn.location, label="the blocks of these devices",
+                 help="give both the same mesh; `shard_map` without `mesh=` takes that of the "
+                      "context")
 
 
 def _check_has_mesh(program: Program) -> None:

@@ -204,6 +204,20 @@ def test_an_abstract_mesh_that_only_the_function_names_is_lowered_for(f):
         lowered.compile()(np.ones((8, 2), np.float32))
 
 
+def test_a_shard_map_over_axes_of_other_sizes_is_refused():
+    def f(x):
+        return st.shard_map(lambda x: x * 2, mesh=ABSTRACT, in_specs=P("x"), out_specs=P("x"))(x)
+
+    x = st.ShapeDtypeStruct((8, 2), np.float32, sharding=NamedSharding(
+        st.sharding.AbstractMesh((4, 4), ("x", "y")), P("x")))
+    with pytest.raises(ValueError, match="`shard_map` is over mesh .*'x': 2.* on mesh .*'x': 4"):
+        st.jit(f).lower(x)
+    with pytest.raises(ValueError, match="`shard_map` is over mesh"):
+        st.whatif(f, {"x": 4})(x.update(sharding=NamedSharding(ABSTRACT, P("x"))))
+    with pytest.raises(ValueError, match="no argument lies on a mesh of which x"):
+        st.whatif(f, {"x": 4})(st.ShapeDtypeStruct((8, 2), np.float32))
+
+
 # -- calls of a compiled program -------------------------------------------------------------------
 
 def test_a_call_with_other_arguments_says_what_differs():
