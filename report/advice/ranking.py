@@ -106,10 +106,11 @@ class Ranking:
         unlike what they are read with; or if it removes a constraint that the other one changes,
         and saves nearly as much at no higher cost.
         """
+        received = self.trials.base.received_bytes
         if not set(s.changes) < set(other.changes):
             return (all(isinstance(c, Respec) and c.spec is None for c in s.changes)
                     and _same_targets(s, other) and self.saves_nearly(s, other)
-                    and s.received_bytes <= other.received_bytes
+                    and received - s.received_bytes >= _NEARLY * (received - other.received_bytes)
                     and s.peak_bytes <= other.peak_bytes and s.flops <= other.flops * SOME)
         base, rest = self.trials.base, set(other.changes) - set(s.changes)
         if self.kinds.unrelated(s.changes, rest):

@@ -128,3 +128,24 @@ def test_the_row_alone_comes_before_it_with_another_that_takes_about_as_much_mem
     found = st.explain(score)(tables, ids, given((512, 1024), None, "model"))
     best = found.root_causes[0].groups[0][0].suggestions[0]
     assert best.text == "pass `tables[2]` as P(None, 'model') instead of P('data')"
+
+
+@pytest.mark.usefixtures("by_time")
+def test_a_constraint_in_a_loop_is_taken_out_where_another_spec_saves_little_more() -> None:
+    mesh = AbstractMesh((8, 4), ("data", "model"))
+    given = functools.partial(specs.struct, mesh=mesh)
+
+    def sample(w: dict[str, st.Array], x: st.Array, cond: st.Array) -> st.Array:
+        def model(x: st.Array, c: st.Array | float) -> st.Array:
+            return nn.silu((x + c) @ w["a"]) @ w["b"]
+
+        def step(_: st.Array, x: st.Array) -> st.Array:
+            noise = 3.0 * model(x, cond) - 2.0 * model(x, 0.0)
+            noise = lax.with_sharding_constraint(noise, NamedSharding(mesh, P(None, None, "model")))
+            return x - 0.01 * noise
+        return lax.fori_loop(0, 20, step, x)
+
+    weights = {"a": given((1024, 4096), None, "model"), "b": given((4096, 1024), "model")}
+    x = given((256, 64, 1024), "data")
+    best = st.explain(sample)(weights, x, x).root_causes[0].groups[0][0].suggestions[0]
+    assert best.text.startswith("take out the `with_sharding_constraint`")
