@@ -208,7 +208,8 @@ def _best_plan(plans: _Plans) -> _Plan:
     if large and _is_searched_narrowly(plans.program):
         trials.append((map(plans.of, (objective._replace(wide=True),)), no_larger))
     for others, judge in trials:
-        taken = functools.reduce(judge, others, taken)
+        taken = functools.reduce(judge, [
+            p for p in others if not too_large or p.local is not usual.local], taken)
     if taken.longer_than(usual, 1.0) > 1:        # it needs too much memory: try what lies between
         for other in map(plans.of, lighter):
             taken = _shorter_or_lighter(other, taken)

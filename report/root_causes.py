@@ -214,7 +214,7 @@ class _Rows:
         table: dict[tuple, dict[int, str]] = {}         # results of one row, asked for alike
         for i, text in texts.items():
             _, _, name = text.partition(" for result ")
-            if name:
+            if name and partitioned.out_specs:      # a plan from its text has none
                 table.setdefault((partitioned.out_specs[i], row_of(name)), {})[i] = name
         self.results = texts | {
             i: f"{texts[i].partition(' for result ')[0]} for result {pattern_of([*row.values()])}"

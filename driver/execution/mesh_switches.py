@@ -247,14 +247,18 @@ def check_one_mesh(program: Program, mesh: AbstractMesh) -> None:
 
 def _check_sizes(program: Program, mesh: AbstractMesh) -> None:
     """Raise where a `shard_map` is over axes that have other sizes on the computation's mesh."""
-    for eqn in program.walk() if program.holds_programs else ():
+    for eqn in program.eqns:
+        if not eqn.op.subprograms:
+            continue
         own = eqn.params["mesh"] if eqn.op.name == "shard_map" else mesh
         if own is not mesh and any(mesh.shape.get(a, n) != n for a, n in own.shape.items()):
-            fail(ValueError, f"`shard_map` is over mesh {own}, but the arguments of {program.name} "
-                 f"are on mesh {mesh}, whose axes have other sizes", code="mesh-sizes",
+            fail(ValueError, f"`shard_map` is over mesh {own}, but its arguments are on mesh "
+                 f"{mesh}, whose axes have other sizes", code="mesh-sizes",
                  location=eqn.location, label="the blocks of these devices",
-                 help="give both the same mesh; `shard_map` without `mesh=` takes that of the "
+                 help="give both the same mesh; a `shard_map` that names none takes that of the "
                       "context")
+        for _, held in eqn.subprograms():
+            _check_sizes(held, mesh)
 
 
 def _check_has_mesh(program: Program) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ...ir.ops.indexing.common import GatherDimensionNumbers
 from ...ir.ops.movement.joining import concatenate_p
 from ...ir.program import Atom, Literal
-from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
+from ...ir.rewriting.rewrite import Match, Rewrite
 from ..propagation.divisibility import may_be_split
 
 _STEPS = 8              # equations from an index back to what counts
@@ -76,10 +76,9 @@ def _is_plain(m: Match) -> bool:
 
 
 _WHY = "row k is looked up in row k, wherever that is"
-ROWS_BY_NUMBER = Rewrites(
+ROWS_BY_NUMBER = (
     Rewrite("rows-read-by-number", "out = gather x at {dimension_numbers=numbers}", _by_number,
             where=_is_plain, why=_WHY),
     Rewrite("rows-written-by-number",
             "out = scatter|scatter-add x at updates {dimension_numbers=numbers}", _by_number,
-            where=_is_plain, why=_WHY),
-    also_drops=(concatenate_p,))
+            where=_is_plain, why=_WHY))

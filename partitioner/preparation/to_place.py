@@ -26,13 +26,13 @@ from .compose import COMPOSE, OF_ONE_OPERAND
 from .jax_lowering import FILL_APART
 from .row_numbers import ROWS_BY_NUMBER
 from .separate import SEPARATE
-from .window_updates import CHOOSE_BOXES, reduce_in_place
+from .window_updates import CHOOSE_BOX, reduce_in_place
 
 
 def arrange(program: Program) -> Program:
     """The pass: a TRACED program, nested ones included, with shifts written as `place`."""
-    program = ARRANGE(CHOOSE_BOXES(ROWS_BY_NUMBER(inside(program, arrange))))
-    return reduce_in_place(program)
+    program = ARRANGE(AT_KNOWN_PLACES(inside(program, arrange)))
+    return reduce_in_place(program) if slice_p in program.ops else program
 
 
 def arrange_as_xla(program: Program) -> Program:
@@ -176,6 +176,8 @@ _MOVED = (
     Rewrite("shift", _CONCATENATION, _placed, where=_shifts,
             why="rows further on over a value are split as they were"),
 )
+
+AT_KNOWN_PLACES = Rewrites(*ROWS_BY_NUMBER, CHOOSE_BOX, also_drops=(concatenate_p,))
 
 ARRANGE_AS_XLA = Rewrites(OF_ONE_OPERAND, *_MOVED, FILL_APART,
                           also_drops=(slice_p, broadcast_in_dim_p, concatenate_p))

@@ -118,10 +118,10 @@ def _between(m: Match, count: int, first: int, end: int) -> Atom:
     return m.emit(and_p, compared(ge_p, first), compared(lt_p, end))
 
 
-CHOOSE_BOXES = Rewrites(Rewrite(
+CHOOSE_BOX = Rewrite(
     "box-at-a-known-place",
     f"out = {'|'.join(BOXES)} base indices updates {{dimension_numbers=numbers}}", _selected,
-    where=_is_plain, why="the update is split as the array is, and no index is looked at"))
+    where=_is_plain, why="the update is split as the array is, and no index is looked at")
 
 
 def _reduced_in_place(m: Match) -> Atom | None:
@@ -142,7 +142,7 @@ def _reduced_in_place(m: Match) -> Atom | None:
     if x is None:
         return None
     number = Literal(identity(_REDUCTIONS[m.eqn.op.name], t.dtype),
-                     array_type((), t.dtype, t.weak_type))
+                     array_type((), t.dtype, t.weak_type, memory_space=t.memory_space))
     base = m.emit(broadcast_in_dim_p, number, shape=shape, broadcast_dimensions=(), sharding=None)
     for d in masked:
         x = m.emit(place_p, x, base, dimension=d, start=starts[d], limit=limits[d], low=starts[d])
