@@ -21,7 +21,8 @@ Once it is known that a dimension is not split after all, it is sliced again.
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -47,6 +48,7 @@ from ...ir.types import Shape, array_type
 from ..propagation.divisibility import may_be_split, splitting_sizes
 
 INT32 = np.dtype(np.int32)
+_MOST = 64                      # equations that are computed on other rows
 # How an update meets old elements: the op that combines both, or None to replace them.
 BOXES = {"scatter": None, "scatter-add": "add", "scatter-sub": "sub", "scatter-mul": "mul",
          "scatter-min": "min", "scatter-max": "max"}
@@ -126,61 +128,75 @@ CHOOSE_BOX = Rewrite(
 
 def _reduced_in_place(m: Match) -> Atom | None:
     """The reduction of a slice as one of the whole, with an identity in the rows left out."""
-    cut = _first_slice(m, m.rows)
-    t = m.rows.aval
-    if (cut is None or any([s != 1 for s in cut.params["strides"] or ()]) or m.mesh.explicit_axes
-            or not isinstance(t.dtype, np.dtype) or t.manual is not NOT_MANUAL
-            or t.sharding.spec.unreduced):
+    t, computed = m.rows.aval, _computed_for(m, m.rows)
+    if (computed is None or m.mesh.explicit_axes or not isinstance(t.dtype, np.dtype)
+            or t.manual is not NOT_MANUAL or t.sharding.spec.unreduced):
         return None
-    shape = cut.invars[0].aval.shape
-    starts, limits = (list(cut.params[k]) for k in ("start_indices", "limit_indices"))
+    eqns, begins = computed
+    inside = Counter([a for e in eqns for a in e.invars] or begins)
+    cuts = [m.maker(a) if m.reads(a) == inside[a] else None for a in begins]
+    windows = [(e.invars[0].aval.shape, e.params["start_indices"], e.params["limit_indices"])
+               for e in cuts if e is not None and e.op is slice_p and all(
+                   [s == 1 for s in e.params["strides"] or ()])]
+    if not windows or len(windows) < len(cuts) or len({*windows}) > 1:
+        return None
+    shape, starts, limits = windows[0][0], list(windows[0][1]), list(windows[0][2])
     masked = [d for d in m.axes if 3 * shape[d] <= 4 * (limits[d] - starts[d]) < 4 * shape[d]
               and any([shape[d] % k == 0 for k in splitting_sizes(m.mesh)])]
-    x = _recomputed(m, m.rows, shape, lambda _, eqn: eqn.invars[0] if (
-        eqn is not None and eqn.op is slice_p and eqn.params == cut.params
-        and eqn.invars[0].aval.shape == shape) else None) if masked else None
-    if x is None:
+    if not masked:
         return None
+    x = _on_other_rows(m, eqns, {
+        a: e.invars[0] for a, e in zip(begins, cuts, strict=True) if e is not None}, shape)[m.rows]
     number = Literal(identity(_REDUCTIONS[m.eqn.op.name], t.dtype),
                      array_type((), t.dtype, t.weak_type, memory_space=t.memory_space))
     base = m.emit(broadcast_in_dim_p, number, shape=shape, broadcast_dimensions=(), sharding=None)
     for d in masked:
         x = m.emit(place_p, x, base, dimension=d, start=starts[d], limit=limits[d], low=starts[d])
         starts[d], limits[d] = 0, shape[d]
-    if (starts, limits) != ([0] * len(shape), list(shape)):
-        x = m.emit(slice_p, x, start_indices=tuple(starts), limit_indices=tuple(limits),
-                   strides=None)
-    return m.emit(m.eqn.op, x, **m.eqn.params)
+    return m.emit(m.eqn.op, _window(m, x, starts, limits), **m.eqn.params)
 
 
-def _first_slice(m: Match, atom: Atom) -> Equation | None:
-    """The first slice among what an elementwise computation begins with, if only it reads that."""
-    eqn = m.maker(atom)
-    if eqn is None or not atom.aval.shape or m.reads(atom) > 1:
-        return None
-    if eqn.op is slice_p:
-        return eqn
-    operands = eqn.invars if eqn.op.rule == ELEMENTWISE else ()
-    return next((found for a in operands if (found := _first_slice(m, a)) is not None), None)
+def _window(m: Match, x: Atom, starts: Sequence[int], limits: Sequence[int]) -> Atom:
+    if not any(starts) and tuple(limits) == x.aval.shape:
+        return x
+    return m.emit(slice_p, x, start_indices=tuple(starts), limit_indices=tuple(limits),
+                  strides=None)
 
 
-def _recomputed(m: Match, atom: Atom, shape: Shape,
-                begin: Callable[[Atom, Equation | None], Atom | None]) -> Atom | None:
-    """A value on other rows: what is computed elementwise for it alone is computed on arrays of
-    another shape. begin: from a value and its equation, the array to begin with, or None.
+def _computed_for(m: Match, atom: Atom) -> tuple[list[Equation], list[Atom]] | None:
+    """What is computed element by element for a value alone, the last equation first, and the
+    arrays that it begins with; None if that is much.
     """
-    if not atom.aval.shape:
-        return atom
-    eqn = m.maker(atom)
-    if eqn is not None and m.reads(atom) == 1:
-        if eqn.op is broadcast_in_dim_p and not eqn.invars[0].aval.shape:
-            return m.emit(eqn.op, *eqn.invars, like=eqn, **{**eqn.params, "shape": shape})
-        if eqn.op.rule == ELEMENTWISE and not eqn.op.multiple_results:
-            operands = [_recomputed(m, a, shape, begin) for a in eqn.invars]
-            given = [a for a in operands if a is not None]
-            return m.emit(eqn.op, *given, like=eqn, **eqn.params) if len(given) == len(
-                operands) else None
-    return begin(atom, eqn)
+    eqns: list[Equation] = []
+    begins: list[Atom] = []
+    waiting = [(atom, 1)]
+    while waiting:
+        a, times = waiting.pop()
+        eqn = m.maker(a) if m.reads(a) == times else None
+        if eqn is not None and eqn.op.rule == ELEMENTWISE and not eqn.op.multiple_results:
+            eqns.append(eqn)
+            waiting += [(b, eqn.invars.count(b)) for b in dict.fromkeys(eqn.invars)
+                        if b.aval.shape]
+        elif eqn is not None and eqn.op is broadcast_in_dim_p and not eqn.invars[0].aval.shape:
+            eqns.append(eqn)
+        else:
+            begins.append(a)
+        if len(eqns) > _MOST:
+            return None
+    return eqns, begins
+
+
+def _on_other_rows(m: Match, eqns: Sequence[Equation], begins: dict[Atom, Atom], shape: Shape
+                   ) -> dict[Atom, Atom]:
+    """What `_computed_for` found, computed on arrays of another shape. begins: from the arrays that
+    it begins with to these. Returns the same of all values.
+    """
+    now = dict(begins)
+    for eqn in reversed(eqns):
+        params = eqn.params if eqn.op is not broadcast_in_dim_p else {**eqn.params, "shape": shape}
+        now[eqn.outvars[0]] = m.emit(eqn.op, *[now.get(a, a) for a in eqn.invars], like=eqn,
+                                     **params)
+    return now
 
 
 def _reduced_of_slice(m: Match) -> Atom | None:
@@ -198,19 +214,20 @@ def _reduced_of_slice(m: Match) -> Atom | None:
         x, starts[d], limits[d] = source, start, limit
     if x is m.placed:
         return None
-    shape = tuple([limit - start for start, limit in zip(starts, limits, strict=True)])
-    rows = _recomputed(m, x, shape, lambda atom, _: m.emit(
-        slice_p, atom, start_indices=tuple(starts), limit_indices=tuple(limits), strides=None))
-    assert rows is not None, "any value can be sliced"
-    return m.emit(m.eqn.op, rows, **m.eqn.params)
+    eqns, begins = _computed_for(m, x) or ([], [x])
+    rows = _on_other_rows(m, eqns, {a: _window(m, a, starts, limits) for a in begins},
+                          tuple([b - a for a, b in zip(starts, limits, strict=True)]))
+    return m.emit(m.eqn.op, rows[x], **m.eqn.params)
 
 
 def _changes_nothing(m: Match, base: Atom) -> bool:
     """Is every element of it the identity of the reduction?"""
     eqn = m.maker(base)
-    return (eqn is not None and eqn.op is broadcast_in_dim_p
-            and eqn.invars[0].__class__ is Literal
-            and eqn.invars[0].val == identity(_REDUCTIONS[m.eqn.op.name], base.aval.dtype))
+    if eqn is None or eqn.op is not broadcast_in_dim_p:
+        return False
+    number = eqn.invars[0]
+    return isinstance(number, Literal) and number.val == identity(
+        _REDUCTIONS[m.eqn.op.name], base.aval.dtype)
 
 
 # How a reduction combines elements.

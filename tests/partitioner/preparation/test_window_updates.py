@@ -156,7 +156,10 @@ def test_rows_left_out_of_a_sum_stay_where_they_are():
     lambda x: jnp.where(x[1:-1] > 1, x[1:-1] * 2, 0.5).sum(),
     lambda x: (jnp.abs(x[1:, 1:] - 3) < 2).any(1),
     lambda x: (x[1:, 2:] - x[1:, :-2]).max(),
-], ids=range(4))
+    lambda x: (lambda d: d * d - jnp.abs(d))(x[1:, 1:] + 3).sum(),
+    lambda x: (lambda d: (d * d).sum(0) + d[0])(x[1:]),
+    lambda x: functools.reduce(lambda d, i: d * 0.99 + i, range(1200), x[1:]).sum(),
+], ids=range(7))
 def test_computation_on_the_rows_of_a_slice(f):
     """What it gives for rows that are left out, here NaN, is not seen."""
     x = np.abs(DATA) + 1
