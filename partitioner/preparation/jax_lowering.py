@@ -62,8 +62,8 @@ def _with_mask(m: Match) -> Atom:
     given, out = m.indices.aval, m.eqn.outvars[0].aval
     (d,) = m.numbers.start_index_map
 
-    def full(value: object, shape: tuple[int, ...], dtype: np.dtype) -> Atom:
-        return m.emit(broadcast_in_dim_p, Literal(value, array_type((), dtype)), shape=shape,
+    def full(value: object, shape: tuple[int, ...], dtype: np.dtype, weak: bool = False) -> Atom:
+        return m.emit(broadcast_in_dim_p, Literal(value, array_type((), dtype, weak)), shape=shape,
                       broadcast_dimensions=(), sharding=None)
     last = m.x.aval.shape[d] - m.sizes[d]
     low, high = (full(np.asarray(n, given.dtype)[()], given.shape, given.dtype) for n in (0, last))
@@ -75,7 +75,8 @@ def _with_mask(m: Match) -> Atom:
     found = m.emit(m.eqn.op, m.x, m.indices, **{
         **m.eqn.params, "mode": GatherScatterMode.CLIP, "fill_value": None})
     fill = np.asarray(fill_constant(out.dtype, m.fill), out.dtype)[()]
-    return m.emit(select_n_p, inside, full(fill, out.shape, out.dtype), found)
+    return m.emit(select_n_p, inside, full(fill, out.shape, out.dtype, out.weak_type),
+                  found)
 
 
 FILL_APART = Rewrite(

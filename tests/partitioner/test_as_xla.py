@@ -383,6 +383,15 @@ def test_sums_are_joined_whatever_else_their_terms_vary_over() -> None:
     assert sorted(found) == ["all-reduce x", "all-reduce y"]
 
 
+def test_a_lookup_in_weakly_typed_numbers_stays_weak() -> None:
+    x, rows = np.arange(24, dtype=np.uint8).reshape(8, 3), np.array([6, 0, 9, 1])
+    mesh = mesh_of(LINE)
+    f = st.jit(lambda x, rows: jnp.take(x * 0.5, rows, 0), compiler_options=XLA)
+    got = f(st.device_put(x, NamedSharding(mesh, P("x"))), rows)
+    assert got.weak_type
+    np.testing.assert_array_equal(got, np.asarray([*(x[[6, 0]] * 0.5), [np.nan] * 3, x[1] * 0.5]))
+
+
 def test_there_is_one_plan_whatever_the_limit_of_memory() -> None:
     mesh = mesh_of(LINE)
     x = st.ShapeDtypeStruct((512, 512), "float32", sharding=NamedSharding(mesh, P("x")))

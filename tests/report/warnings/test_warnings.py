@@ -89,7 +89,7 @@ def test_padding():
     assert ", 60, is padded to 64 to be split 8 ways over x: 6% of" in w.text
 
     def sliced(a):
-        return jnp.tanh(a[1:]).sum()
+        return jnp.sort(jnp.tanh(a[1:]), 1).sum()
 
     w = found(sliced, struct((64, 256), "x", mesh=ROW))["padding"]
     assert ", 63, is padded to 64 to be split 8 ways over x: 2% of" in w.text
