@@ -95,10 +95,9 @@ def shortest(lengths: tuple[int, ...], sizes: tuple[tuple[str, int], ...], sourc
                 steps.append(step)
             return Path(lengths, source, tuple(reversed(steps)), score)
         done.add(state)
-        for step, cost, tile in _steps(lengths, size, state, source, target, ends):
+        for step, cost in _steps(lengths, size, state, source, target, ends, cap, bound - spent):
             after = step.after
-            if (after in done or tile > cap or spent + cost > bound
-                    or spent + cost + lacks[after] > bound):
+            if after in done or spent + cost + lacks[after] > bound:
                 continue
             new = (score[0] + (step.kind != "all_slice"), score[1] + (step.kind == "retile"
                    and tile_counts(after, size) != tile_counts(state, size)), score[2] + 1)
@@ -152,9 +151,10 @@ def _tile(lengths: tuple[int, ...], tiling: Tiling, size: Sizes) -> int:
 
 
 def _steps(lengths: tuple[int, ...], size: Sizes, state: Tiling, source: Tiling, target: Tiling,
-           ends: Callable[[int], list[tuple[Tiling, _Lacks]]]) -> Iterator[tuple[Step, int, int]]:
-    """The moves from a tiling, each with its cost in elements and the size of a tile after it.
-    ends: the tilings to retile to, by tile size, with what is still lacking there.
+           ends: Callable[[int], list[tuple[Tiling, _Lacks]]], cap: int, most: int
+           ) -> Iterator[tuple[Step, int]]:
+    """The moves from a tiling, each with its cost in elements, up to `most`, to tiles of up to
+    `cap`. ends: the tilings to retile to, by tile size, with what is still lacking there.
     """
     used = {a for axes in state for a in axes}
     counts = tile_counts(state, size)
@@ -167,20 +167,22 @@ def _steps(lengths: tuple[int, ...], size: Sizes, state: Tiling, source: Tiling,
         if a not in used:
             for d, axes in enumerate(state):
                 if lengths[d] % (counts[d] * size[a]) == 0:
-                    yield (Step("all_slice", (a,), d, -1, with_dim(state, d, (*axes, a))), 0,
-                           here // size[a])
+                    yield Step("all_slice", (a,), d, -1, with_dim(state, d, (*axes, a))), 0
     for d, axes in enumerate(state):
         for k in range(1, len(axes) + 1):
             moved, n = axes[-k:], math.prod([size[a] for a in axes[-k:]])
+            if here * (n - 1) // n > most:          # longer ones cost more
+                break
             shorter = with_dim(state, d, axes[:-k])
-            yield Step("all_gather", moved, d, -1, shorter), here * (n - 1), here * n
+            if here * n <= cap and here * (n - 1) <= most:
+                yield Step("all_gather", moved, d, -1, shorter), here * (n - 1)
             for to in range(len(state)):
                 if to != d and lengths[to] % (counts[to] * n) == 0:
                     after = with_dim(shorter, to, state[to] + moved)
-                    yield Step("all_to_all", moved, d, to, after), here * (n - 1) // n, here
+                    yield Step("all_to_all", moved, d, to, after), here * (n - 1) // n
     for end, lacks in ends(here):
-        if end != state:
-            yield Step("retile", (), -1, -1, end), lacks[state], here
+        if end != state and lacks[state] <= most:
+            yield Step("retile", (), -1, -1, end), lacks[state]
 
 
 def _ends(lengths: tuple[int, ...], size: Sizes, tile: int, source: Tiling, target: Tiling
