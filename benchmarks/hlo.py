@@ -69,9 +69,12 @@ def _dims(text: str) -> list[int]:
     return [int(n) for n in match[2].split(",")] if match and match[2] else []
 
 
+def _elements(dims: str) -> int:
+    return math.prod(map(int, dims.split(","))) if dims else 1
+
+
 def _bytes(text: str) -> int:
-    return sum(_SIZES.get(t, 4) * math.prod(map(int, dims.split(","))) if dims else
-               _SIZES.get(t, 4) for t, dims in _SHAPE.findall(text))
+    return sum(_SIZES.get(t, 4) * _elements(dims) for t, dims in _SHAPE.findall(text))
 
 
 def group_of(line: str) -> list[int]:
@@ -232,10 +235,6 @@ def cut_parts(bodies: Bodies, body: str, i: Instruction) -> list[bool]:
     members = len(group_of(i.text))
     return [_is_cut(bodies, body, i.name, _elements(dims) // members, k)
             for k, (_, dims) in enumerate(_SHAPE.findall(i.result))]
-
-
-def _elements(dims: str) -> int:
-    return math.prod(map(int, dims.split(","))) if dims else 1
 
 
 def _is_cut(bodies: Bodies, body: str, name: str, block: int, element: int = -1,

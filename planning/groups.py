@@ -46,7 +46,7 @@ class Occurrence(NamedTuple):
 
 
 def occurrences(program: Program, path: Path = (), runs: int = 1, outside: int = 1,
-         invariant: frozenset[Var] = frozenset()) -> Iterator[Occurrence]:
+                invariant: frozenset[Var] = frozenset()) -> Iterator[Occurrence]:
     """Every equation of a program and of those inside it, each before what it holds."""
     for n, eqn in enumerate(program.eqns):
         yield Occurrence(eqn, program, path, n, runs, outside, invariant)
@@ -55,7 +55,7 @@ def occurrences(program: Program, path: Path = (), runs: int = 1, outside: int =
         region = region_of(eqn)
         for step, inner in inner_programs(eqn, n):
             yield from occurrences(inner, (*path, step), runs * trips_of(region), runs,
-                            region.invariants(inner))
+                                   region.invariants(inner))
 
 
 class Group:

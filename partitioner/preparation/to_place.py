@@ -26,7 +26,7 @@ from .compose import COMPOSE, OF_ONE_OPERAND
 from .jax_lowering import FILL_APART
 from .row_numbers import ROWS_BY_NUMBER
 from .separate import SEPARATE
-from .window_updates import CHOOSE_BOX, reduce_in_place
+from .window_updates import CHOOSE_BOX, constant_of, reduce_in_place
 
 
 def arrange(program: Program) -> Program:
@@ -85,14 +85,6 @@ def _rolled(m: Match) -> Atom | None:
     return m.emit(roll_p, x, dimension=m.dimension, shift=n - start)
 
 
-def _constant(m: Match, atom: Atom) -> Literal | None:
-    """The value of an operand, if all its elements are the same constant."""
-    eqn = m.maker(atom)
-    if eqn is not None and eqn.op is broadcast_in_dim_p and isinstance(eqn.invars[0], Literal):
-        return eqn.invars[0]
-    return None
-
-
 def _largest(m: Match) -> int:
     """The operand that makes up more than half of the result, where the result's size divides and
     those of operands do not; -1 if there is none.
@@ -105,7 +97,7 @@ def _largest(m: Match) -> int:
         return -1
     k = max(range(len(counts)), key=counts.__getitem__)
     odd = any(total % n == 0 and any(c % n for c in counts) for n in splitting_sizes(m.mesh))
-    return k if odd and 2 * counts[k] > total and _constant(m, m.operands[k]) is None else -1
+    return k if odd and 2 * counts[k] > total and constant_of(m, m.operands[k]) is None else -1
 
 
 def _over_largest(m: Match) -> Atom | None:
@@ -118,7 +110,7 @@ def _placed(m: Match, largest: int = -1) -> Atom:
     padding.
     """
     dimension, aval = m.dimension, m.eqn.outvars[0].aval
-    constants = [_constant(m, a) for a in m.operands]
+    constants = [constant_of(m, a) for a in m.operands]
     fill = next((c for c in constants if c is not None), None)
     if fill is None:
         zero = np.zeros((), aval.dtype)[()] if isinstance(aval.dtype, np.dtype) else None

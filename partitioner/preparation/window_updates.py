@@ -54,14 +54,20 @@ BOXES = {"scatter": None, "scatter-add": "add", "scatter-sub": "sub", "scatter-m
          "scatter-min": "min", "scatter-max": "max"}
 
 
+def constant_of(m: Match, atom: Atom) -> Literal | None:
+    """The value of all elements of an array, if it is made by repeating a constant."""
+    eqn = m.maker(atom)
+    if eqn is not None and eqn.op is broadcast_in_dim_p and isinstance(eqn.invars[0], Literal):
+        return eqn.invars[0]
+    return None
+
+
 def known_starts(m: Match, indices: Atom) -> list[int] | None:
     """The start of a window, from an index vector made of constants."""
-    eqn = m.maker(indices)
-    if eqn is None:
-        return None
-    if eqn.op is broadcast_in_dim_p and type(eqn.invars[0]) is Literal:
-        return [int(eqn.invars[0].val)] * indices.aval.size
-    if eqn.op is not concatenate_p:
+    number, eqn = constant_of(m, indices), m.maker(indices)
+    if number is not None:
+        return [int(number.val)] * indices.aval.size
+    if eqn is None or eqn.op is not concatenate_p:
         return None
     parts = [known_starts(m, a) for a in eqn.invars]
     return None if None in parts else [n for part in parts for n in part]    # type: ignore
@@ -222,12 +228,9 @@ def _reduced_of_slice(m: Match) -> Atom | None:
 
 def _changes_nothing(m: Match, base: Atom) -> bool:
     """Is every element of it the identity of the reduction?"""
-    eqn = m.maker(base)
-    if eqn is None or eqn.op is not broadcast_in_dim_p:
-        return False
-    number = eqn.invars[0]
-    return isinstance(number, Literal) and number.val == identity(
-        _REDUCTIONS[m.eqn.op.name], base.aval.dtype)
+    number = constant_of(m, base)
+    return number is not None and number.val == identity(_REDUCTIONS[m.eqn.op.name],
+                                                         base.aval.dtype)
 
 
 # How a reduction combines elements.

@@ -156,7 +156,6 @@ class _Steps:
         kinds = [self.values[v] if type(v) is int else (v.shape, v.dtype) for v in operands]
         return _recorded(function, (*[s for s, _ in kinds], shape), (*[t for _, t in kinds], dtype))
 
-
     def is_zero(self, operand: Any) -> bool:
         """Is an operand known to be zero?"""
         if type(operand) is not int:

@@ -43,15 +43,15 @@ def by_bits(which: Any, x: Any, y: Any) -> Any:
 
 def or_zero(which: Any, x: Any, y: Any) -> Any:
     """The same where y is known to be zero."""
-    return _kept(np.negative(which.view(np.int8)), x)
+    return _masked(np.negative(which.view(np.int8)), x)
 
 
 def zero_or(which: Any, x: Any, y: Any) -> Any:
     """The same where x is."""
-    return _kept(np.subtract(which.view(np.int8), np.int8(1)), y)
+    return _masked(np.subtract(which.view(np.int8), np.int8(1)), y)
 
 
-def _kept(ones: Any, x: Any) -> Any:
+def _masked(ones: Any, x: Any) -> Any:
     bits = x.view(_INTEGERS[x.dtype.itemsize])
     return np.bitwise_and(bits, ones.astype(bits.dtype)).view(x.dtype)
 
