@@ -22,6 +22,7 @@ from .optimization.combine import COMBINED, combine, combine_as_xla
 from .optimization.hoist import hoist_invariants
 from .optimization.multiplications import MULTIPLICATIONS
 from .optimization.optimize import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS, dedupe, merge_equal
+from .optimization.rows_of_one import ROWS_OF_ONE
 from .optimization.shared_rows import share_rows
 from .preparation.checks import drop_checks
 from .preparation.constants import split_constants
@@ -155,6 +156,9 @@ SIMPLIFY = pipeline(
     Pass("form-scatters-as-xla", "optimized", lambda p, r: scatters_of_xla.form_scatters_as_xla(p),
          "an all-reduce of which every device keeps its own block, and all of it, is a "
          "reduce-scatter", frozenset({"all_slice"}), plans="xla"),
+    Pass("rows-of-one", "optimized", lambda p, r: ROWS_OF_ONE(p),
+         "rows that one device has are sent by it alone, to each the part that it wants",
+         frozenset({"all_to_all", "reduce_scatter"}), plans="own", optimizes=True),
     Pass("drop-dead", "optimized", lambda p, r: drop_dead(p),
          "what nothing reads is not computed", optimizes=True),
     Pass("share-rows", "optimized", lambda p, r: share_rows(p),

@@ -160,13 +160,13 @@ def _slice_localize(context: LocalizeContext) -> list[Any]:
         axes = context.axes_of_factor.get(dims[0], ()) if dims else ()
         if axes and context.rule.factors[dims[0]].kind == INDEXED:
             block = context.local_operand_shapes[0][d]
-            if context.local_result_shapes[0][d] > 1:
+            owner, end = starts[d] // block, context.params["limit_indices"][d]
+            if (end - 1) // block == owner:
+                starts[d], limits[d] = starts[d] - owner * block, end - owner * block
+                owners.append((axes, owner))
+            else:
                 few.append((d, axes, starts[d]))
                 starts[d], limits[d] = 0, block
-            else:
-                owner, starts[d] = divmod(starts[d], block)
-                limits[d] = starts[d] + 1
-                owners.append((axes, owner))
     for d, axes in split_halos(context).items():
         rows = rows_needed(context, x, d, axes)
         x, starts[d], limits[d] = rows.x, 0, rows.count
