@@ -64,7 +64,7 @@ _ASKED = lazy_pattern(r" asks for | asked for\b| takes operand \d+ as | wants it
 _PLACE = lazy_pattern(r", (?:as asked for|asked for here|asked for at \S+:\d+:\d+)(?=;|$)")
 # remarks on an exchange, other than its reason
 _REMARK = lazy_pattern(r"^(?:the same in every iteration of|finished once for all|and \d+ more$|"
-                     r"and more$)| the finished sum |"
+                     r"and more$|one device sends )| the finished sum |"
                      r"^\d+ of \d+ rows of dimension \d+ count$|"
                      r"^dimension \d+ of `[^`]*` has \d+ rows, padded to \d+$")
 _OF_A_SUM = lazy_pattern(r" leaves partial | finished sum | the sum that ")

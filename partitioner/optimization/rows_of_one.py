@@ -16,6 +16,7 @@ from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Literal
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
+from ..reasons import merged_reasons
 
 
 def _sent(m: Match, rows: Atom, exchange: Equation, owner: int, split: int) -> Atom:
@@ -24,7 +25,8 @@ def _sent(m: Match, rows: Atom, exchange: Equation, owner: int, split: int) -> A
     part = size // devices
     wanted = Wanted(part, 0, part, (Piece(0, size, 0, owner * size, 1),))
     return m.emit(exchange_rows_p, rows, like=exchange, axis_name=m.axis_name, axis_size=devices,
-                  dimension=split, parts=(size,), wanted=plain((wanted,)))
+                  dimension=split, parts=(size,), wanted=plain((wanted,)),
+                  reason=merged_reasons((exchange.reason, "one device sends all that is read")))
 
 
 def _are_of_one_block(m: Match) -> Any:
