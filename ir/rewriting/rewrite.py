@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..builder import ProgramBuilder
-from ..op import Op
+from ..op import OPS, Op
 from ..program import Atom, Equation, Level, Literal, Program, Var
 from .pattern import Named, Step, read
 from .unread import without_unread
@@ -149,6 +149,11 @@ class Match:
         results = self._builder.emit(op, operands, params, location=like.location,
                                      reason=like.reason if reason is None else reason)
         return results if op.multiple_results else results[0]
+
+    def full(self, number: Atom, shape: Sequence[int], sharding: Any = None) -> Atom:
+        """Write an array of this shape, all of whose elements are the number."""
+        return self.emit(OPS["broadcast_in_dim"], number, shape=tuple(shape),
+                         broadcast_dimensions=(), sharding=sharding)
 
     def reads(self, atom: Atom) -> int:
         """How often a value is read; known where a rewrite of the list names `single_use`."""

@@ -63,8 +63,7 @@ def _with_mask(m: Match) -> Atom:
     (d,) = m.numbers.start_index_map
 
     def full(value: object, shape: tuple[int, ...], dtype: np.dtype, weak: bool = False) -> Atom:
-        return m.emit(broadcast_in_dim_p, Literal(value, array_type((), dtype, weak)), shape=shape,
-                      broadcast_dimensions=(), sharding=None)
+        return m.full(Literal(value, array_type((), dtype, weak)), shape)
     last = m.x.aval.shape[d] - m.sizes[d]
     low, high = (full(np.asarray(n, given.dtype)[()], given.shape, given.dtype) for n in (0, last))
     inside = m.emit(and_p, m.emit(ge_p, m.indices, low), m.emit(le_p, m.indices, high))

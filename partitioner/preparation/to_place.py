@@ -123,8 +123,7 @@ def _placed(m: Match, largest: int = -1) -> Atom:
         whole = (start, limit) == (0, x.aval.shape[dimension])
         base = _edged(m, largest, fill)
     else:
-        base = m.emit(broadcast_in_dim_p, fill, shape=aval.shape, broadcast_dimensions=(),
-                      sharding=aval.sharding if any(aval.entries) else None)
+        base = m.full(fill, aval.shape, aval.sharding if any(aval.entries) else None)
     if aval.varying:
         base = m.emit(pvary_p, base, axes=tuple(sorted(aval.varying)))
     low = 0

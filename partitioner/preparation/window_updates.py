@@ -121,8 +121,7 @@ def _between(m: Match, count: int, first: int, end: int) -> Atom:
 
     def compared(op: Op, bound: int) -> Atom:
         limit = Literal(INT32.type(bound), array_type((), INT32))
-        return m.emit(op, place, m.emit(broadcast_in_dim_p, limit, shape=(count,),
-                                        broadcast_dimensions=(), sharding=None))
+        return m.emit(op, place, m.full(limit, (count,)))
     return m.emit(and_p, compared(ge_p, first), compared(lt_p, end))
 
 
@@ -155,7 +154,7 @@ def _reduced_in_place(m: Match) -> Atom | None:
         a: e.invars[0] for a, e in zip(begins, cuts, strict=True) if e is not None}, shape)[m.rows]
     number = Literal(identity(_REDUCTIONS[m.eqn.op.name], t.dtype),
                      array_type((), t.dtype, t.weak_type, memory_space=t.memory_space))
-    base = m.emit(broadcast_in_dim_p, number, shape=shape, broadcast_dimensions=(), sharding=None)
+    base = m.full(number, shape)
     for d in masked:
         x = m.emit(place_p, x, base, dimension=d, start=starts[d], limit=limits[d], low=starts[d])
         starts[d], limits[d] = 0, shape[d]

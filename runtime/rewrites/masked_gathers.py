@@ -94,14 +94,11 @@ def _from_whole(m: Match, places: Atom | None = None) -> Atom:
 
 def _filled_from_whole(m: Match) -> Atom | None:
     found = _from_whole(m)
-    fill = m.emit(broadcast_in_dim_p, m.value, shape=found.aval.shape, broadcast_dimensions=(),
-                  sharding=None)
-    return m.emit(select_n_p, m.outside, found, fill)
+    return m.emit(select_n_p, m.outside, found, m.full(m.value, found.aval.shape))
 
 
 def _slice_of_whole(m: Match) -> Atom:
-    at = m.emit(broadcast_in_dim_p, m.start, shape=m.steps.aval.shape, broadcast_dimensions=(),
-                sharding=None)
+    at = m.full(m.start, m.steps.aval.shape)
     return _from_whole(m, m.emit(
         broadcast_in_dim_p, m.emit(add_p, m.steps, at), shape=m.shape,
         broadcast_dimensions=m.broadcast_dimensions, sharding=None))

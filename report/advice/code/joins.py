@@ -129,9 +129,8 @@ class Parts:
         """The equation of these operands."""
         if self.flat and eqn.op.rule == ELEMENTWISE:
             shape = max((a.aval.shape for a in operands), key=len)
-            whole = [a if a.aval.shape == shape or isinstance(a, Literal) else self.m.emit(
-                OPS["broadcast_in_dim"], a, shape=shape, broadcast_dimensions=(), sharding=None)
-                for a in operands]
+            whole = [a if a.aval.shape == shape or isinstance(a, Literal) else
+                     self.m.full(a, shape) for a in operands]
             return self.m.emit(eqn.op, *whole, **eqn.params)
         if self.flat:
             axes = tuple(range(operands[0].aval.ndim))

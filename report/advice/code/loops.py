@@ -79,9 +79,7 @@ def _summed_behind(m: Match) -> list[Atom] | None:
         inside = body.replace(
             eqns=eqns, invars=[own if v is carry else v for v in body.invars],
             outvars=[out if i == j else v for i, v in enumerate(body.outvars)])
-        zero = m.emit(OPS["broadcast_in_dim"],
-                      varying_as(m, np.zeros((), part.aval.dtype)[()], part),
-                      shape=part.aval.shape, broadcast_dimensions=(), sharding=None)
+        zero = m.full(varying_as(m, np.zeros((), part.aval.dtype)[()], part), part.aval.shape)
         start = m.eqn.invars[first + j]
         given = [zero if i == first + j else a for i, a in enumerate(m.eqn.invars)]
         results = m.emit(m.eqn.op, *given, **{**m.eqn.params, "jaxpr": inside})

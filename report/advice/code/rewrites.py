@@ -229,8 +229,7 @@ def broadcast(m: Match, x: Atom, block: int, names: tuple[str, ...]) -> Atom:
     varies = x.aval.manual.varying & set(names)
     index = m.emit(OPS["axis_index"], axis_name=names, varying=bool(varies))
     mine = m.emit(OPS["eq"], index, varying_as(m, np.int32(block), index))
-    none = m.emit(OPS["broadcast_in_dim"], varying_as(m, np.zeros((), x.aval.dtype)[()], x),
-                  shape=x.aval.shape, broadcast_dimensions=(), sharding=None)
+    none = m.full(varying_as(m, np.zeros((), x.aval.dtype)[()], x), x.aval.shape)
     return over(m, "psum", m.emit(OPS["select_n"], mine, none, x), names)
 
 
