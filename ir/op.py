@@ -8,7 +8,8 @@ every file of ops; every stage reads the fields it needs, and no stage has a tab
     infer             shape and dtype of the results                  inference, verifier
     multiple_results  whether there is a list of them                 all
     subprograms       params that hold programs                       passes, executors
-    region            what is one value in and outside (ir/region.py) partitioner
+    region            what is one value inside and outside            partitioner
+                      (ir/ops/control/region.py)
     rule              factor rule (ir/rules/rule.py)                  typing, propagation,
                                                                       lowering, batching, cost
     explicit          entries of the results on Explicit axes         inference
@@ -309,7 +310,7 @@ def defop(name: str, *, doc: str = "",
     infer(*types, **params) -> (shape, dtype) or (shape, dtype, weak_type); a list of these if
       `multiple_results`. Raises TypeError/ValueError with JAX's text on bad operands. The weak flag
       defaults to "all operands are weak" (False without operands).
-    subprograms: params that hold Programs. region: equation -> `Region` (ir/region.py).
+    subprograms: params that hold Programs. region: equation -> `Region`.
     rule: text, or (operand_shapes, result_shapes, **params) -> text, Pattern or FactorRule.
     explicit: "join" (operands that carry a factor agree or are whole), "equal" (all operands have
       the same spec), "follow" (operand 0's axes, through the rule), "unsharded" (result whole), or

@@ -1,12 +1,12 @@
-"""Questions about the regions of equations (ir/region.py), and their programs replaced.
+"""Questions about the regions of equations (ir/ops/control/region.py), and their programs replaced.
 
 `shard_map`, whose body sees blocks, has no region: passes of its own handle it.
 """
 from __future__ import annotations
 
 from ..ir.facts import BRANCHES
+from ..ir.ops.control.region import Region
 from ..ir.program import Equation, Program
-from ..ir.region import Region
 
 UNKNOWN_TRIPS = 8
 """How often the body of a `while` is taken to run, where it matters."""

@@ -14,8 +14,8 @@ from ...ir.meshes.manual_state import ManualState
 from ...ir.op import Op
 from ...ir.ops.communication.collective import OPS_ON_DATA, psum_invariant_p, pvary_p
 from ...ir.ops.communication.sharding import assume_invarying_p
+from ...ir.ops.control.region import Region
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
-from ...ir.region import Region
 from ...ir.rules.factor_axes import axes_without
 from ...ir.types import ArrayType
 from ..redistribution.moves import varying

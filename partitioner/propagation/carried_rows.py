@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 
+from ...ir.ops.control.region import Slot
 from ...ir.program import Atom, Equation, Program
-from ...ir.region import Slot
 from ...ir.rules.factor import PASS
 from ...ir.spec import UNCONSTRAINED
 from ...ir.support.disjoint_sets import DisjointSets

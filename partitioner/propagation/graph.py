@@ -15,9 +15,9 @@ from ...ir.facts import PER_DEVICE
 from ...ir.meshes.mesh import AbstractMesh, AxisType
 from ...ir.op_instance import OpInstance
 from ...ir.ops.communication.sharding import sharding_constraint_p
+from ...ir.ops.control.region import Region, Slot
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.program import Atom, Equation, Program, Var
-from ...ir.region import Region, Slot
 from ...ir.rules.rule import ELEMENTWISE, make_rule
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import UNCONSTRAINED, PartitionSpec

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...ir.ops.communication.sharding import reshard_p
+from ...ir.ops.control.region import Region, Slot
 from ...ir.program import Atom, Equation, Program, Var
-from ...ir.region import Region, Slot
 from ...ir.types import ArrayType, Entries
 from ..choice.comparisons import Alternative, spelled
 from ..cost.prices import Prices

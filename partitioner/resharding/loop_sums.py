@@ -8,8 +8,8 @@ body can run so, given a parameter in its earlier form; it is done where that co
 from __future__ import annotations
 
 from ...ir.ops.communication.sharding import reshard_p
+from ...ir.ops.control.region import Region, Slot
 from ...ir.program import Atom, Equation, Literal, Program, Var
-from ...ir.region import Region, Slot
 from ...ir.rewriting.inside import inside
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType

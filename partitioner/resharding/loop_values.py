@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ...ir.ops.control.region import Region, Slot
 from ...ir.program import Atom, Equation, Program, Var
-from ...ir.region import Region, Slot
 from ...ir.support.named_tuple import NamedTuple
 from ..choice.sinking import partial_sum_sets
 from ..regions import is_loop, region_of, trips_of

@@ -14,9 +14,9 @@ import functools
 from collections.abc import Hashable, Sequence, Set
 
 from ...ir.ops.communication.sharding import reshard_p
+from ...ir.ops.control.region import Region
 from ...ir.passes import RECOMPUTES, LayoutConstraints
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
-from ...ir.region import Region
 from ...ir.rewriting.substitution import substituted
 from ...ir.settings.phases import phase
 from ...ir.source.location import UNKNOWN, Location

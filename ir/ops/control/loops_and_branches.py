@@ -15,12 +15,12 @@ import numpy as np
 from ...facts import BRANCHES
 from ...op import defop
 from ...program import Equation, Program
-from ...region import Region, Slot
 from ...shardings.sharding import named_sharding_abstract
 from ...spec import spec_from_entries
 from ...support.caches import cached
 from ...types import ArrayType, same_type
 from ..rules import no_rule, states_of
+from .region import Region, Slot
 
 Types = Sequence[ArrayType]
 

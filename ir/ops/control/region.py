@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .support.named_tuple import NamedTuple
+from ...support.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
-    from .program import Atom, Program, Var
+    from ...program import Atom, Program, Var
 
 
 class Slot(NamedTuple):
