@@ -34,8 +34,7 @@ Plan = collections.Counter[str]         # by kind and axes, "all-reduce x,y"
 
 
 EXAMPLES = {f"examples/{path.name}": path for path in sorted((ROOT / "examples").glob("*.py"))
-            if "def train_step(" in path.read_text() and path.stem not in (
-                "autoshard", "engine_xla", "train_mpi")}
+            if "def train_step(" in path.read_text() and path.stem != "autoshard"}
 
 
 class _Compiled(Exception):

@@ -1,13 +1,13 @@
 """Training over the ranks of an MPI job: one program text for every rank, as for many hosts.
 
-    mpiexec -n 4 python examples/train_mpi.py
+    mpiexec -n 4 python examples/engines/train_mpi.py
 
 The eight devices of the mesh are dealt out to the ranks: two each of four, one each of eight. Each
 rank makes the rows of the batch that its devices hold and runs its devices' part of the step; what
 devices of other ranks have comes over MPI. Losses do not depend on the number of ranks.
 
 An argument names a folder for a checkpoint, of which each rank writes its part. The same text runs
-with one process, by `python examples/train_mpi.py`, and in simulated ones, by `run_processes`.
+with one process, by `python` without `mpiexec`, and in simulated ones, by `run_processes`.
 docs/engines.md says what to install. `mpiexec` starts no more ranks than there are processor cores
 unless it is told `--oversubscribe`, and as root wants `--allow-run-as-root`.
 """

@@ -22,8 +22,7 @@ from ..paths import DOCS, EXAMPLES, GOLDEN
 SOURCES = {
     path.stem: path for path in sorted(EXAMPLES.glob("*.py"))
     if path.stem not in ("sharding_tour", "llama70b_on_4096", "uneven_loss",     # train nothing
-                         "autoshard",                      # tests/planning
-                         "engine_xla", "train_mpi")        # tests/engines
+                         "autoshard")                                        # tests/planning
 }
 LOSSES: dict[str, list[float]] = json.loads((GOLDEN / "examples.json").read_text())
 STEPS_PER_DEVICE = 3
@@ -64,9 +63,9 @@ def test_only_imports_name_the_library(name: str) -> None:
 
 def test_the_page_of_examples_lists_them_all() -> None:
     page = (EXAMPLES / "README.md").read_text()
-    assert set(re.findall(r"\((\w+)\.py\)", page)) == {
-        *SOURCES, "autoshard", "sharding_tour", "llama70b_on_4096", "uneven_loss", "engine_xla",
-        "train_mpi"}
+    assert set(re.findall(r"\(([\w/]+)\.py\)", page)) == {
+        *SOURCES, "autoshard", "sharding_tour", "llama70b_on_4096", "uneven_loss",
+        "engines/engine_xla", "engines/train_mpi"}
 
 
 def test_a_sequence_that_does_not_divide_is_not_gathered(capsys: Any) -> None:

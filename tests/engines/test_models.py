@@ -40,7 +40,7 @@ def test_losses_are_those_of_jax(name: str, jax: Any) -> None:
 
 def test_the_example_of_the_engine(capsys: pytest.CaptureFixture[str]) -> None:
     real_jax()
-    losses = load("engine_xla").main(steps=4)
+    losses = load("engines/engine_xla").main(steps=4)
     said = capsys.readouterr().out
     assert losses[-1] < losses[0] and f"on XLA {losses[-1]:.5f}" in said
     assert "jax.shard_map(train_step" in said

@@ -200,10 +200,10 @@ def test_losses_are_those_of_the_simulation(count: int) -> None:
 
 def test_the_example_trains_on_ranks_as_in_simulated_processes(
         tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    done = mpiexec(4, str(EXAMPLES / "train_mpi.py"), str(tmp_path / "state"))
+    done = mpiexec(4, str(EXAMPLES / "engines" / "train_mpi.py"), str(tmp_path / "state"))
     assert done.returncode == 0, done.stderr
     with config.override(jax_num_cpu_devices=8):
-        losses, *others = st.distributed.run_processes(load("train_mpi").main, 4)
+        losses, *others = st.distributed.run_processes(load("engines/train_mpi").main, 4)
     assert losses[-1] < losses[0] and all(x == losses for x in others)
     wanted = capsys.readouterr().out.splitlines()
     assert done.stdout.splitlines() == wanted

@@ -23,8 +23,7 @@ EIGHT_DEVICES = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform
 def models() -> list[pathlib.Path]:
     """The examples that train a model: all but the tour and the one made of shapes alone."""
     return [path for path in sorted(EXAMPLES.glob("*.py"))
-            if path.stem not in ("sharding_tour", "llama70b_on_4096", "uneven_loss", "engine_xla",
-                                 "train_mpi")]
+            if path.stem not in ("sharding_tour", "llama70b_on_4096", "uneven_loss")]
 
 
 def with_jax_imports(source: str) -> str:
