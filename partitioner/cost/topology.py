@@ -171,14 +171,6 @@ class Topology:
         networkx.set_edge_attributes(graph, wire["latency"], "latency")
         return graph
 
-    def slices_graph(self) -> Any:
-        """The slices or nodes around the network, as a networkx star."""
-        graph = networkx.star_graph(["network", *range(self.slices)])
-        networkx.set_edge_attributes(graph, self.hardware.network * math.prod(self.shape),
-                                     "bandwidth")
-        networkx.set_edge_attributes(graph, self.hardware.network_latency, "latency")
-        return graph
-
     def __str__(self) -> str:
         inside = " x ".join(map(str, self.shape))
         if self.hardware.kind == "torus":

@@ -57,10 +57,6 @@ class Memory:
     held: tuple[Held, ...]
     timeline: tuple[Moment, ...] = field(default=(), repr=False, compare=False)
 
-    @property
-    def temporary_bytes(self) -> int:
-        return max(0, self.peak_bytes - self.argument_bytes)
-
 
 def memory(program: Program, donated: Sequence[bool] = ()) -> Memory:
     """The peak memory of a LOCAL program, which remembers it. donated: for each argument, whether
