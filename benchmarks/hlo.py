@@ -162,19 +162,12 @@ def _walk(bodies: Bodies, name: str, mesh: dict[str, int], found: Found,
     lines = bodies.get(name, [])
     results = {i.name: i.result for i in lines}
     for i in lines:
-        if i.kind == "while":
-            trips = re.search(r'"known_trip_count":\{"n":"(\d+)"', i.text)
-            body = re.search(r"body=%?([\w.\-]+)", i.text)
-            if body:
-                _walk(bodies, body[1], mesh, found, times * (int(trips[1]) if trips else 1))
-        elif i.kind in ("call", "conditional"):     # of branches the one that exchanges most
-            branches: list[Found] = []
-            for inner in re.findall(r"(?:to_apply|calls|branch_computations|(?:true|false)"
-                                    r"_computation)=(\{.*?\}|%?[\w.\-]+)", i.text):
-                for called in re.findall(r"[\w.\-]+", inner):
-                    branches.append(Found())
-                    _walk(bodies, called, mesh, branches[-1], times)
-            found.add(max(branches, key=Found.moved, default=Found()))
+        trips, inner = runs(i)
+        if inner:                                   # of branches the one that exchanges most
+            branches = [Found() for _ in inner]
+            for called, one in zip(inner, branches, strict=True):
+                _walk(bodies, called, mesh, one, times * trips)
+            found.add(max(branches, key=Found.moved))
         elif i.kind in KINDS:
             found.exchanges += _exchange(i, bodies, name, mesh, times)
         elif i.kind not in _FREE and not i.kind.endswith("-done"):
@@ -185,6 +178,20 @@ def _walk(bodies: Bodies, name: str, mesh: dict[str, int], found: Found,
                 flops + _element_flops(bodies, fused or [i], results))
             if flops:
                 found.products[flops, size] += times
+
+
+def runs(i: Instruction) -> tuple[int, list[str]]:
+    """How often an instruction runs computations, and which: a loop its body, a conditional one of
+    several.
+    """
+    if i.kind == "while":
+        trips = re.search(r'"known_trip_count":\{"n":"(\d+)"', i.text)
+        return int(trips[1]) if trips else 1, re.findall(r"body=%?([\w.\-]+)", i.text)
+    if i.kind not in ("call", "conditional"):
+        return 1, []
+    listed = re.findall(r"(?:to_apply|calls|branch_computations|(?:true|false)_computation)="
+                        r"(\{.*?\}|%?[\w.\-]+)", i.text)
+    return 1, [name for names in listed for name in re.findall(r"[\w.\-]+", names)]
 
 
 def _called(bodies: Bodies, i: Instruction) -> list[Instruction]:

@@ -92,18 +92,10 @@ class Module:
 
     def _add(self, name: str, mesh: dict[str, int], found: Plan, times: int) -> None:
         for at in self.bodies.get(name, ()):
-            if at.kind == "while":
-                trips = re.search(r'"known_trip_count":\{"n":"(\d+)"', at.text)
-                body = re.search(r"body=%?([\w.\-]+)", at.text)
-                assert body is not None
-                self._add(body[1], mesh, found, times * (int(trips[1]) if trips else 1))
-            elif at.kind in ("call", "conditional", "fusion"):
-                for inner in re.findall(
-                        r"(?:to_apply|calls|_computation)=%?([\w.\-]+)", at.text) + [
-                        n for names in re.findall(r"branch_computations=\{(.*?)\}", at.text)
-                        for n in re.findall(r"%?([\w.\-]+)", names)]:
-                    self._add(inner, mesh, found, times)
-            elif at.kind in hlo.KINDS:
+            trips, inner = hlo.runs(at)
+            for called in inner:
+                self._add(called, mesh, found, times * trips)
+            if at.kind in hlo.KINDS:
                 axes = ",".join(sorted(hlo.axes_of(at.text, mesh)))
                 if axes:
                     for one in self._kinds(name, at):
