@@ -182,10 +182,10 @@ def document(report: Report) -> str:
 
 def _count(report: Report) -> str:
     """How many goals are met, and which are not."""
-    asked = [row for row in rows(report) if goal(row)]
-    above = [row.what for row in asked if not row.met]
-    told = f"{len(asked) - len(above)} of {len(asked)} goals are met."
-    return told + (f" Above theirs are: {'; '.join(above)}." if above else "")
+    bounded = [row for row in rows(report) if goal(row)]
+    above = [row.what for row in bounded if not row.met]
+    counts = f"{len(bounded) - len(above)} of {len(bounded)} goals are met."
+    return counts + (f" Above theirs are: {'; '.join(above)}." if above else "")
 
 
 def _disturbed(report: Report) -> str:

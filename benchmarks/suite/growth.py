@@ -30,7 +30,7 @@ from suite.worker import timed
 Measured = dict[Any, list[float]]
 
 
-def in_turns(rounds: int, subjects: dict[Any, Callable[[], Any]]) -> Measured:
+def interleaved(rounds: int, subjects: dict[Any, Callable[[], Any]]) -> Measured:
     """Seconds of each subject, `rounds` times, one after the other; one turn before counts not."""
     found: Measured = {key: [] for key in subjects}
     for turn in range(rounds + 1):
@@ -41,10 +41,11 @@ def in_turns(rounds: int, subjects: dict[Any, Callable[[], Any]]) -> Measured:
     return found
 
 
-def say(row: str, measured: Measured) -> None:
-    """One line for the driver: medians by size."""
+def measure(row: str, rounds: int, subjects: dict[Any, Callable[[], Any]]) -> None:
+    """Time subjects and print a line for the driver: medians by size."""
     print(json.dumps({"row": row, "sizes": {
-        str(k): statistics.median(v) for k, v in measured.items()}}), flush=True)
+        str(k): statistics.median(v) for k, v in interleaved(rounds, subjects).items()}}),
+        flush=True)
 
 
 def lowered(traced: Any) -> Any:
@@ -60,17 +61,16 @@ def equations(rounds: int, sizes: Sequence[int] = (3_000, 30_000)) -> None:
         x = lib.put(Placed(np.ones((8, 8), np.float32), ("X",)))
         traced = {n: lib.root.jit(chain(lib, n)).trace(x, x) for n in sizes}
         texts = {n: print_program(t.jaxpr) for n, t in traced.items()}
-        say("trace", in_turns(rounds, {
-            n: lambda n=n: lib.root.jit(chain(lib, n)).trace(x, x) for n in sizes}))
-        say("partition", in_turns(rounds, {n: lambda n=n: lowered(traced[n]) for n in sizes}))
-        say("print", in_turns(rounds, {
-            n: lambda n=n: print_program(traced[n].jaxpr) for n in sizes}))
-        say("parse", in_turns(rounds, {n: lambda n=n: parse_program(texts[n]) for n in sizes}))
-        say("verify", in_turns(rounds, {n: lambda n=n: verify(traced[n].jaxpr.replace())
-                                        for n in sizes}))     # a program remembers that it is valid
+        measure("trace", rounds, {
+            n: lambda n=n: lib.root.jit(chain(lib, n)).trace(x, x) for n in sizes})
+        measure("partition", rounds, {n: lambda n=n: lowered(traced[n]) for n in sizes})
+        measure("print", rounds, {n: lambda n=n: print_program(traced[n].jaxpr) for n in sizes})
+        measure("parse", rounds, {n: lambda n=n: parse_program(texts[n]) for n in sizes})
+        measure("verify", rounds, {n: lambda n=n: verify(traced[n].jaxpr.replace())
+                                   for n in sizes})     # a program remembers that it is valid
         compiled = {n: t.lower().compile() for n, t in traced.items()}
-        say("first run", in_turns(1, {n: lambda n=n: compiled[n](x, x) for n in sizes}))
-        say("steady run", in_turns(rounds, {n: lambda n=n: compiled[n](x, x) for n in sizes}))
+        measure("first run", 1, {n: lambda n=n: compiled[n](x, x) for n in sizes})
+        measure("steady run", rounds, {n: lambda n=n: compiled[n](x, x) for n in sizes})
 
 
 # Programs on an abstract mesh, each dimension of their arguments 256 times as long.
@@ -84,7 +84,7 @@ class OnMesh:
     def __init__(self, p: Program, sizes: dict[str, int]) -> None:
         self.program = p
         self.lib = Library("shardtrace", sizes, p.explicit, abstract=True)
-        self.args = map_tree(lambda a: stretched(self.lib, a),
+        self.args = map_tree(lambda a: enlarged(self.lib, a),
                              p.arguments(np.random.default_rng(0)))
         self.traced = self.trace()
 
@@ -111,12 +111,11 @@ def mesh(rounds: int) -> None:
         p = names()[name]
         few, many = OnMesh(p, p.mesh), OnMesh(p, dict.fromkeys(p.mesh, 256))
         for what in ("trace", "partition", "explain"):
-            say(f"{what}: {name}", in_turns(
-                rounds * 10,
-                {8: getattr(few, what), 65_536: getattr(many, what)}))
+            measure(f"{what}: {name}", rounds * 10,
+                    {8: getattr(few, what), 65_536: getattr(many, what)})
 
 
-def stretched(lib: Library, x: Placed) -> Any:
+def enlarged(lib: Library, x: Placed) -> Any:
     """The argument's type with every dimension 256 times as long: there is room for every axis."""
     sharding = lib.sharding.NamedSharding(lib.mesh, lib.P(*x.spec))
     shape = tuple(256 * n for n in x.value.shape)
@@ -144,8 +143,8 @@ def axes(rounds: int) -> None:
         with lib.context():
             return step(lib).trace(*args)
     traced = {n: trace(n) for n in cases}
-    say("trace", in_turns(rounds, {n: lambda n=n: trace(n) for n in cases}))
-    say("partition", in_turns(rounds, {n: lambda n=n: lowered(traced[n]) for n in cases}))
+    measure("trace", rounds, {n: lambda n=n: trace(n) for n in cases})
+    measure("partition", rounds, {n: lambda n=n: lowered(traced[n]) for n in cases})
 
 
 if __name__ == "__main__":

@@ -31,10 +31,10 @@ WIDTH_ROUNDS = 5        # the least, of processes over few and over many devices
 class Process:
     """A worker with its interpreter; see worker.py for what it answers.
 
-    asked: the one that was asked last. The next one waits until its threads are at rest.
+    latest: the one that answered last. The next one waits until its threads are at rest.
     """
 
-    asked: Process | None = None
+    latest: Process | None = None
 
     def __init__(self, python: str, library: str, p: Program, wide: bool = False) -> None:
         devices = int(np.prod(list((p.wide if wide and p.wide else p.mesh).values())))
@@ -56,8 +56,8 @@ class Process:
         """The answer; None, and `error` set, where it failed."""
         if self.error:
             return None
-        if Process.asked is not self:
-            Process.asked = self
+        if Process.latest is not self:
+            Process.latest = self
             time.sleep(SETTLE)
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"do": do, **request}) + "\n")
@@ -106,7 +106,7 @@ class Times:
         return min(found) if self.best and what != "first" else statistics.median(found)
 
     @property
-    def first_extra(self) -> float | None:
+    def first_result(self) -> float | None:
         """From traced to the first result, beyond a run: compiling, and what a first call adds."""
         compiling, first = self.median("compile"), self.median("first")
         return None if compiling is None or first is None else compiling + max(first, 0.0)
@@ -132,7 +132,7 @@ def race(p: Program, pythons: Mapping[str, str], rounds: int, best: bool = False
         slow = max((seconds for seconds, in trial.values()), default=0.0)
         compiles = rounds if slow < 1 else min(rounds, 3) if slow < 5 else 1
         each = 3 if slow < QUICK else 1
-        runs = {name: _runs(w) for name, w in running.items()}
+        runs = {name: _calls_per_round(w) for name, w in running.items()}
         for turn in range(rounds):
             for name, w in running.items():
                 w.measure(times[name], "steady", times=runs[name])
@@ -150,23 +150,24 @@ def race(p: Program, pythons: Mapping[str, str], rounds: int, best: bool = False
             w.close()
     for _ in range(min(compiles, 3)):
         for name in compilers:
-            found, share = undisturbed(lambda name=name: _alone(pythons[name], name, p, "anew"))
+            found, share = undisturbed(
+                lambda name=name: _in_new_process(pythons[name], name, p, "cold_stages"))
             for what, seconds in (found or {}).items():
                 times[name].add(what, [seconds], share)
     for name, t in times.items():
         if name != "jax" and not t.error:            # XLA's buffers are not seen from Python
-            t.allocated = _alone(pythons[name], name, p, "allocated") or 0
-            t.resident = _alone(pythons[name], name, p, "resident") or 0
+            t.allocated = _in_new_process(pythons[name], name, p, "allocated") or 0
+            t.resident = _in_new_process(pythons[name], name, p, "resident") or 0
     return times
 
 
-def _runs(w: Process) -> int:
+def _calls_per_round(w: Process) -> int:
     """How many calls a round times: as many as take about `QUICK`, three to nine."""
     seconds = min(w.ask("steady", times=2) or [QUICK])
     return max(3, min(9, int(QUICK / max(seconds, 1e-6))))
 
 
-def _alone(python: str, library: str, p: Program, what: str) -> Any:
+def _in_new_process(python: str, library: str, p: Program, what: str) -> Any:
     """The answer of a process that has not run anything before; None where it fails."""
     w = Process(python, library, p)
     try:
@@ -187,7 +188,7 @@ def widths(p: Program, python: str, rounds: int, best: bool = False) -> dict[str
         try:
             for _ in range(2):
                 for name, w in workers.items():
-                    w.measure(times[name], "steady", times=_runs(w))
+                    w.measure(times[name], "steady", times=_calls_per_round(w))
                     times[name].error = w.error
         finally:
             for w in workers.values():

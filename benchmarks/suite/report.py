@@ -31,7 +31,7 @@ class Report:
         times = self.programs[name]
         own, plain, jax = (times.get(lib, Times()) for lib in ("shardtrace", "numpy", "jax"))
         pairs = {"trace": (own.median("trace"), jax.median("trace")),
-                 "first": (own.first_extra, jax.median("compile")),
+                 "first": (own.first_result, jax.median("compile")),
                  "again": (own.median("again"), jax.median("compile")),
                  **{kind: (own.median(kind), jax.median(kind))
                     for kind in ("new trace", "new first")},
@@ -70,7 +70,7 @@ class Report:
         ratios = self.ratios(name)
         own = self.programs[name]["shardtrace"]
         cells = "  ".join(f"{COLUMNS[c]} {r:.3f}" for c, r in ratios.items())
-        steady, trace, first = own.median("steady"), own.median("trace"), own.first_extra
+        steady, trace, first = own.median("steady"), own.median("trace"), own.first_result
         return (f"{name}: run {seconds(steady)}, trace {seconds(trace)}, first {seconds(first)}, "
                 f"{own.equations} equations  {cells}"
                 + "".join(f"  [{lib}: {t.error}]" for lib, t in self.programs[name].items()
@@ -114,10 +114,10 @@ def number(value: float | None) -> str:
 
 
 def goal(row: Row) -> str:
-    """What is asked, in words."""
-    asked = [f"{name}{number(value)}" for name, value in
+    """The bounds of a goal, in words."""
+    bounds = [f"{name}{number(value)}" for name, value in
              (("mean ", row.mean_goal), ("worst ", row.worst_goal)) if value is not None]
-    return ", ".join(asked) if row.mean_goal is not None else number(row.worst_goal)
+    return ", ".join(bounds) if row.mean_goal is not None else number(row.worst_goal)
 
 
 def table(head: list[str], lines: list[list[str]]) -> str:
@@ -140,7 +140,7 @@ def program_table(report: Report) -> str:
     for name, times in report.programs.items():
         own, ratios = times.get("shardtrace", Times()), report.ratios(name)
         lines.append([name, str(own.equations), seconds(own.median("trace")),
-                      seconds(own.first_extra), seconds(own.median("steady")),
+                      seconds(own.first_result), seconds(own.median("steady")),
                       *(number(ratios.get(c)) for c in COLUMNS)])
     means = [number(geometric(report.column(c).values())) for c in COLUMNS]
     lines.append(["geometric mean", "", "", "", "", *means])

@@ -46,7 +46,7 @@ def make(lib, block):
 """
 
 
-def cold(library: str) -> dict[str, float]:
+def first_result(library: str) -> dict[str, float]:
     """Processor seconds, and modules, of which numpy's are no part."""
     before, start = len(sys.modules), time.process_time()
     root = importlib.import_module(library)
@@ -68,7 +68,7 @@ def _block(library: str, width: int) -> tuple[Library, tuple[Any, ...]]:
     return lib, (transformer.weights(rng, width, 4), x)
 
 
-def edit(library: str) -> dict[str, float]:
+def retrace(library: str) -> dict[str, float]:
     """Processor seconds of a trace, the median of some."""
     lib, arguments = _block(library, 64)
     with lib.context():
@@ -95,7 +95,7 @@ def edit(library: str) -> dict[str, float]:
                 "another line": statistics.median(traced(line=line) for line in lines)}
 
 
-def alone(library: str, kind: str = "alone") -> dict[str, float]:
+def small_products(library: str, kind: str = "alone") -> dict[str, float]:
     """Seconds by the clock of a step's run, the median of some."""
     lib, arguments = _block(library, 128)
     with lib.context():
@@ -109,11 +109,11 @@ def alone(library: str, kind: str = "alone") -> dict[str, float]:
         return {kind: statistics.median(found[3:])}
 
 
-def busy(library: str) -> dict[str, float]:
+def small_products_under_load(library: str) -> dict[str, float]:
     """The same while another process has a core of its own."""
     neighbour = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        return alone(library, "busy")
+        return small_products(library, "busy")
     finally:
         neighbour.kill()
         neighbour.wait()
@@ -133,14 +133,14 @@ def situations(pythons: dict[str, str], rounds: int) -> dict[str, dict[str, floa
                 threads: tuple[str, ...] = ("", "1") if kind in ("alone", "busy") and (
                     library == "shardtrace") else ("",)
                 for count in threads:
-                    for row, value in _asked(python, kind, library, count).items():
+                    for row, value in _in_new_process(python, kind, library, count).items():
                         name = f"{library}, one BLAS thread" if count else library
                         found.setdefault(row, {}).setdefault(name, []).append(value)
     return {row: {library: statistics.median(values) for library, values in by.items()}
             for row, by in found.items()}
 
 
-def _asked(python: str, kind: str, library: str, threads: str) -> dict[str, float]:
+def _in_new_process(python: str, kind: str, library: str, threads: str) -> dict[str, float]:
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment |= {"SHARDTRACE_NUM_DEVICES": "8", "JAX_PLATFORMS": "cpu",
                     "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
@@ -154,5 +154,6 @@ def _asked(python: str, kind: str, library: str, threads: str) -> dict[str, floa
 
 
 if __name__ == "__main__":
-    print(json.dumps({"cold": cold, "edit": edit, "alone": alone, "busy": busy}[sys.argv[1]](
-        sys.argv[2])))
+    subjects = {"cold": first_result, "edit": retrace, "alone": small_products,
+                "busy": small_products_under_load}
+    print(json.dumps(subjects[sys.argv[1]](sys.argv[2])))

@@ -52,7 +52,7 @@ class Worker:
         self.jitted = self.lib.root.jit(p.make(self.lib))
 
     def fresh(self) -> Any:
-        """The function jitted anew: nothing of it is known yet."""
+        """The function jitted again: nothing of it is known yet."""
         return self.lib.root.jit(self.program.make(self.lib))
 
     def run(self) -> Any:
@@ -61,7 +61,7 @@ class Worker:
             return self.function(*self.args)
         return self.lib.root.block_until_ready(self.jitted(*self.args))
 
-    # -- what can be asked -------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     def trace(self, times: int) -> list[float]:
         """Seconds to trace, each time a new function."""
@@ -76,7 +76,7 @@ class Worker:
         """Seconds from traced to a compiled program; no such program is known."""
         found = []
         for _ in range(times):
-            stage = self._stage(anew=True)
+            stage = self._stage(forgets=True)
             found.append(timed(lambda s=stage: s.lower().compile()))
         return found
 
@@ -84,25 +84,25 @@ class Worker:
         """Seconds by which a new compiled program's first call takes longer than the next ones."""
         found = []
         for _ in range(times):
-            compiled = self._stage(anew=True).lower().compile()
-            found.append(self._extra(compiled))
+            compiled = self._stage(forgets=True).lower().compile()
+            found.append(self._first_call_overhead(compiled))
         return found
 
     def again(self, times: int) -> list[float]:
         """Seconds of both, where the same lines were traced and run before."""
-        self._extra(self._stage(anew=True).lower().compile())
+        self._first_call_overhead(self._stage(forgets=True).lower().compile())
         found = []
         for _ in range(times):
-            stage = self._stage(anew=False)
+            stage = self._stage(forgets=False)
             start = CLOCK()
             compiled = stage.lower().compile()
-            found.append(CLOCK() - start + self._extra(compiled))
+            found.append(CLOCK() - start + self._first_call_overhead(compiled))
         return found
 
-    def anew(self) -> dict[str, float]:
+    def cold_stages(self) -> dict[str, float]:
         """Seconds of a trace, and from there to a compiled program and beyond a later call.
 
-        To be asked first, of a process that has traced nothing: no rule has been asked for.
+        To be called first, in a process that has traced nothing: no rule has been asked for.
         """
         f = self.fresh()
         start = CLOCK()
@@ -112,17 +112,17 @@ class Worker:
         compiled = traced.lower().compile()
         found["new first"] = CLOCK() - start
         if self.lib.root.__name__ == "shardtrace":
-            found["new first"] += max(self._extra(compiled), 0.0)
+            found["new first"] += max(self._first_call_overhead(compiled), 0.0)
         return found
 
-    def _stage(self, anew: bool) -> Any:
-        """A new function traced. anew: programs partitioned before are forgotten."""
+    def _stage(self, forgets: bool) -> Any:
+        """A new function traced. forgets: programs partitioned before are forgotten."""
         traced = self.fresh().trace(*self.args)
-        if anew and self.lib.root.__name__ == "shardtrace":
+        if forgets and self.lib.root.__name__ == "shardtrace":
             importlib.import_module("shardtrace.ir.support.caches").forget("driver.execution.partition_cache")
         return traced
 
-    def _extra(self, compiled: Any) -> float:
+    def _first_call_overhead(self, compiled: Any) -> float:
         wait = self.lib.root.block_until_ready
         first, *others = (timed(lambda: wait(compiled(*self.args))) for _ in range(1 + LATER))
         return first - statistics.median(others)
@@ -140,7 +140,7 @@ class Worker:
     def allocated(self, runs: int = RUNS) -> int:
         """Peak bytes that Python and numpy allocate for so many runs beyond their arguments.
 
-        To be asked first, as `resident`: buffers that are kept for later runs are part of it.
+        To be called first, as `resident`: buffers that are kept for later runs are part of it.
         """
         self.run()                          # what it imports is no part of it
         if not self.plain:
@@ -165,7 +165,7 @@ class Worker:
             return None
         ctypes.CDLL(None).malloc_trim(0)    # what made the arguments is free by now
         before = _status("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")        # the peak begins anew
+        Path("/proc/self/clear_refs").write_text("5")        # a new peak begins
         for _ in range(RUNS):
             call()
         return _status("VmHWM") - before

@@ -103,7 +103,7 @@ def test_workers_answer_and_say_what_went_wrong() -> None:
     p = PROGRAMS["add one"]
     process = race.Process(sys.executable, "shardtrace", p)
     try:
-        assert set(process.ask("anew")) == {"new trace", "new first"}
+        assert set(process.ask("cold_stages")) == {"new trace", "new first"}
         assert process.ask("equations") == 1
         assert len(process.ask("trace", times=2)) == 2
         assert process.ask("nothing") is None
