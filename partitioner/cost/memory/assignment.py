@@ -11,46 +11,42 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import accumulate
 
-_TRIED = 32                    # results in whose memory a temporary may lie
+_MAX_RESULTS = 32              # results in whose memory a temporary may lie
 
 
 class Span:
-    """A buffer: its bytes, and the first and last instant at which it is held. result: whether it
-    is a result's. pieces: of how many buffers of one size it is the sum.
+    """A buffer: its bytes, and the first and last instant of its live range. result: whether it is
+    a result's. buffers: how many buffers of equal size it stands for.
     """
 
-    __slots__ = ("end", "nbytes", "pieces", "result", "start")
+    __slots__ = ("buffers", "end", "nbytes", "result", "start")
 
-    def __init__(self, nbytes: int, start: int, end: int, pieces: int = 1) -> None:
+    def __init__(self, nbytes: int, start: int, end: int, buffers: int = 1) -> None:
         self.nbytes, self.start, self.end = nbytes, start, end
-        self.result, self.pieces = False, pieces
+        self.result, self.buffers = False, buffers
 
 
 def block_of_temporaries(spans: Iterable[Span], count: int) -> int:
     """Bytes of the block for what lies in no result's memory. count: of instants."""
     spans = sorted(spans, key=lambda s: (-s.nbytes, s.start, -s.end))
-    results = [(s.nbytes, [s.start], [s.end]) for s in spans if s.result][:_TRIED]
+    results = [(s.nbytes, [s.start], [s.end]) for s in spans if s.result][:_MAX_RESULTS]
     change = [0] * (count + 1)
     for s in spans:
         if s.result:
             continue
-        piece = s.nbytes // s.pieces
-        left = s.nbytes
+        size = s.nbytes // s.buffers
+        unassigned = s.nbytes
         for nbytes, starts, ends in results:         # in the order of time, as none overlap
-            if nbytes < piece:
+            if nbytes < size:
                 continue
             k = bisect_left(starts, s.start)
             if (not k or ends[k - 1] < s.start) and (k == len(starts) or s.end < starts[k]):
                 starts.insert(k, s.start)
                 ends.insert(k, s.end)
-                left -= piece
+                unassigned -= size
                 break
-        change[s.start] += left
-        change[s.end + 1] -= left
-    held = most = 0
-    for by in change:
-        held += by
-        if held > most:
-            most = held
-    return most
+        change[s.start] += unassigned
+        change[s.end + 1] -= unassigned
+    return max(accumulate(change))
