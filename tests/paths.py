@@ -12,6 +12,14 @@ DOCS = ROOT / "docs"
 EXAMPLES = ROOT / "examples"
 
 
+def module_of_benchmarks(name: str) -> ModuleType:
+    """A module of benchmarks/. They import each other by name alone."""
+    folder = str(ROOT / "benchmarks")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return importlib.import_module(name)
+
+
 @functools.cache
 def module_of_site(name: str) -> ModuleType:
     """A module of docs/site. They import each other by name alone, which nobody else should."""

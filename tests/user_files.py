@@ -11,7 +11,18 @@ from types import ModuleType
 
 from shardtrace.ir.settings.context import STATE
 
+from .paths import EXAMPLES
+
 COUNT = itertools.count()
+
+
+def example_module(name: str) -> ModuleType:
+    """The file of examples/ as a new module."""
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def user_file(folder: pathlib.Path, source: str) -> pathlib.Path:

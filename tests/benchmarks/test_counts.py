@@ -5,8 +5,6 @@ not.
 """
 from __future__ import annotations
 
-import importlib
-import sys
 from typing import Any
 
 import numpy as np
@@ -17,17 +15,15 @@ from shardtrace.ir.support.caches import forget
 from shardtrace.partitioner.cost.prices import Objective
 from shardtrace.partitioner.resharding.reshards import insert_reshards
 
-from ..paths import ROOT
+from ..paths import module_of_benchmarks
 from ..python_calls import python_calls
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-suite = importlib.import_module("suite")
-library = importlib.import_module("suite.library")
-mlp = importlib.import_module("suite.programs.mlp")
-transformer = importlib.import_module("suite.programs.transformer")
-elementwise = importlib.import_module("suite.programs.elementwise")
-worker = importlib.import_module("suite.worker")
+suite = module_of_benchmarks("suite")
+library = module_of_benchmarks("suite.library")
+mlp = module_of_benchmarks("suite.programs.mlp")
+transformer = module_of_benchmarks("suite.programs.transformer")
+elementwise = module_of_benchmarks("suite.programs.elementwise")
+worker = module_of_benchmarks("suite.worker")
 
 pytestmark = pytest.mark.usefixtures("empty_caches")
 RNG = np.random.default_rng(0)

@@ -5,7 +5,6 @@ What other tests have left, in caches and for the garbage collector, would be co
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ..paths import ROOT
+from ..paths import ROOT, module_of_benchmarks
 
 BOUNDS = {
     "chain of 20 on 4M floats": 1.0, "mlp forward, tensor parallel": 1.0,
@@ -35,8 +34,7 @@ def _some_layers(arguments: tuple[Any, Any]) -> tuple[Any, Any]:
 
 def _allocated() -> dict[str, tuple[int, int]]:
     """By program, the peak bytes of shardtrace and of numpy."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    suite, library, worker = (importlib.import_module(name) for name in (
+    suite, library, worker = (module_of_benchmarks(name) for name in (
         "suite", "suite.library", "suite.worker"))
     found = {}
     for name in BOUNDS:

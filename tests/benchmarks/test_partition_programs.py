@@ -4,9 +4,7 @@ values on devices that compute each for itself.
 from __future__ import annotations
 
 import functools
-import importlib
 import json
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -15,12 +13,10 @@ import pytest
 import shardtrace as st
 from shardtrace.ir.settings.context import config
 
-from ..paths import GOLDEN, ROOT
+from ..paths import GOLDEN, module_of_benchmarks
 from .program_values import arguments, is_run, numbers
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-collectives = importlib.import_module("collectives")
+collectives = module_of_benchmarks("collectives")
 RECORDED = json.loads((GOLDEN / "partition_programs.json").read_text())
 CASES = {case.name: case for case in collectives.CASES}
 

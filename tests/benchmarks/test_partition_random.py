@@ -2,9 +2,7 @@
 """
 from __future__ import annotations
 
-import importlib
 import math
-import sys
 
 import numpy as np
 import pytest
@@ -12,13 +10,11 @@ import pytest
 import shardtrace as st
 from shardtrace.ir.settings.context import config
 
-from ..paths import ROOT
+from ..paths import module_of_benchmarks
 from .program_values import arguments
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-collectives = importlib.import_module("collectives")
-drawn = importlib.import_module("partition.drawn").drawn
+collectives = module_of_benchmarks("collectives")
+drawn = module_of_benchmarks("partition.drawn").drawn
 
 MOST = 4_000_000                # elements of all arguments of a program that is run
 DRAWN = drawn(1, 40)

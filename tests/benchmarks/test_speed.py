@@ -1,7 +1,6 @@
 """The speed suite: its programs give numpy's values, and the page is in step with it."""
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import sys
@@ -9,19 +8,18 @@ import sys
 import numpy as np
 import pytest
 
-from ..paths import DOCS, ROOT
+from ..paths import DOCS, module_of_benchmarks
 
 PAGE = DOCS / "performance.md"
-sys.path.insert(0, str(ROOT / "benchmarks"))
 
-suite = importlib.import_module("suite")
-document = importlib.import_module("suite.document")
-goals = importlib.import_module("suite.goals")
-library = importlib.import_module("suite.library")
-quiet = importlib.import_module("suite.quiet")
-race = importlib.import_module("suite.race")
-report = importlib.import_module("suite.report")
-worker = importlib.import_module("suite.worker")
+suite = module_of_benchmarks("suite")
+document = module_of_benchmarks("suite.document")
+goals = module_of_benchmarks("suite.goals")
+library = module_of_benchmarks("suite.library")
+quiet = module_of_benchmarks("suite.quiet")
+race = module_of_benchmarks("suite.race")
+report = module_of_benchmarks("suite.report")
+worker = module_of_benchmarks("suite.worker")
 
 PROGRAMS = suite.names()
 LONG = {"10,000 flat equations", "24 layers step, unrolled, auto", "24 layers step, scanned"}

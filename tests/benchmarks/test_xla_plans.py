@@ -2,20 +2,16 @@
 from __future__ import annotations
 
 import collections
-import importlib
 import json
-import sys
 
 import pytest
 
-from ..paths import GOLDEN, ROOT
+from ..paths import GOLDEN, module_of_benchmarks
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-xla_plans = importlib.import_module("xla_plans")
+xla_plans = module_of_benchmarks("xla_plans")
 RECORDED = json.loads((GOLDEN / "xla_plans.json").read_text())
 
-UNEVEN = importlib.import_module("partition.uneven").NAMES
+UNEVEN = module_of_benchmarks("partition.uneven").NAMES
 
 # Rows 1 to 63 of 64, split over 8 devices unevenly; the order in which Shardy meets equations.
 OTHERWISE = {

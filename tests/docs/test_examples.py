@@ -4,12 +4,9 @@ JAX's losses were recorded by tests/record/examples.py, so these tests need no j
 """
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import runpy
-import sys
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -18,6 +15,7 @@ import pytest
 import shardtrace as st
 
 from ..paths import DOCS, EXAMPLES, GOLDEN
+from ..user_files import example_module
 
 SOURCES = {
     path.stem: path for path in sorted(EXAMPLES.glob("*.py"))
@@ -28,21 +26,13 @@ LOSSES: dict[str, list[float]] = json.loads((GOLDEN / "examples.json").read_text
 STEPS_PER_DEVICE = 3
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"example_{name}", SOURCES[name])
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_every_model_has_recorded_losses() -> None:
     assert sorted(LOSSES) == sorted(SOURCES)
 
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_losses_are_those_of_jax(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    losses = load(name).main()
+    losses = example_module(name).main()
     np.testing.assert_allclose(losses, LOSSES[name], rtol=5e-5)
     assert np.mean(losses[-3:]) < losses[0], "the model does not learn"
     assert f"{losses[-1]:.5f}" in capsys.readouterr().out
@@ -51,7 +41,7 @@ def test_losses_are_those_of_jax(name: str, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize("name", SOURCES)
 def test_losses_on_separate_devices_are_those_of_jax(name: str) -> None:
     with st.config.override(shardtrace_executor="per_device"):
-        losses = load(name).main(steps=STEPS_PER_DEVICE)
+        losses = example_module(name).main(steps=STEPS_PER_DEVICE)
     np.testing.assert_allclose(losses, LOSSES[name][:STEPS_PER_DEVICE], rtol=5e-5)
 
 

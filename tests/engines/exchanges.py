@@ -6,10 +6,8 @@ exchanges of rows and tiles are made of, the bytes that all devices send to othe
 """
 from __future__ import annotations
 
-import importlib
 import math
 import re
-import sys
 from collections import Counter
 from typing import Any
 
@@ -19,10 +17,9 @@ from shardtrace.ir.ops.communication.row_exchange_plan import sources
 from shardtrace.ir.program import Equation, Program
 from shardtrace.ir.spec import axis_factor
 
-from ..paths import ROOT
+from ..paths import module_of_benchmarks
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
-hlo = importlib.import_module("hlo")
+hlo = module_of_benchmarks("hlo")
 
 PERMUTED = ("collective-permute", ())
 Exchanged = Counter[tuple[str, tuple[str, ...]]]

@@ -79,6 +79,14 @@ def test_operations_outside_of_jit_stay_with_the_simulation(mesh):
     np.testing.assert_array_equal(y, X + 1)
 
 
+def run_without_flags(program):
+    """What a program does in a process where nobody has asked JAX for devices."""
+    pytest.importorskip("jax")
+    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    return subprocess.run([sys.executable, "-c", program], text=True, capture_output=True,
+                          env=environment, cwd=ROOT / "tests")
+
+
 def test_too_few_devices_say_what_to_set():
     program = ("import jax; jax.devices()\nimport shardtrace as st, numpy as np\n"
                "mesh = st.make_mesh((8,), ('x',))\n"
@@ -86,10 +94,7 @@ def test_too_few_devices_say_what_to_set():
                "f = st.jit(lambda x: x.sum())\n"
                "print(f.lower(x).compile(engine='jax', devices=1)(x))\n"
                "f.lower(x).compile(engine='jax')(x)")
-    pytest.importorskip("jax")
-    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
-    found = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True,
-                           env=environment, cwd=ROOT / "tests")
+    found = run_without_flags(program)
     assert found.stdout == "8.0\n"
     assert "the program is for 8 devices, and JAX has 1" in found.stderr
     assert "XLA_FLAGS=--xla_force_host_platform_device_count=8" in found.stderr
@@ -100,10 +105,7 @@ def test_where_nobody_asked_jax_for_devices_there_are_enough():
                "mesh = st.make_mesh((8,), ('x',))\n"
                "x = st.device_put(np.ones(8), st.NamedSharding(mesh, st.P('x')))\n"
                "print(st.jit(lambda x: x.sum()).lower(x).compile(engine='jax')(x))")
-    pytest.importorskip("jax")
-    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
-    found = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True,
-                           env=environment, cwd=ROOT / "tests")
+    found = run_without_flags(program)
     assert found.stdout == "8.0\n", found.stderr
 
 

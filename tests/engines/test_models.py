@@ -1,10 +1,7 @@
 """The models of examples/ on engines: they lose what they lose under JAX."""
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -12,8 +9,9 @@ import pytest
 
 import shardtrace as st
 
-from ..paths import EXAMPLES, GOLDEN
+from ..paths import GOLDEN
 from ..real_jax import real_jax
+from ..user_files import example_module
 from .conftest import ON_RANKS
 
 LOSSES: dict[str, list[float]] = json.loads((GOLDEN / "examples.json").read_text())
@@ -21,26 +19,18 @@ QUICK = ("mlp",)
 STEPS = 3
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"model_{name}", EXAMPLES / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.every_engine
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in LOSSES])
 def test_losses_are_those_of_jax(name: str, jax: Any) -> None:
     with st.config.override(engine="mpi" if ON_RANKS else "jax"):
-        losses = load(name).main(steps=STEPS)
+        losses = example_module(name).main(steps=STEPS)
     np.testing.assert_allclose(losses, LOSSES[name][:STEPS], rtol=5e-6)
 
 
 def test_the_example_of_the_engine(capsys: pytest.CaptureFixture[str]) -> None:
     real_jax()
-    losses = load("engines/engine_xla").main(steps=4)
+    losses = example_module("engines/engine_xla").main(steps=4)
     said = capsys.readouterr().out
     assert losses[-1] < losses[0] and f"on XLA {losses[-1]:.5f}" in said
     assert "jax.shard_map(train_step" in said

@@ -16,9 +16,9 @@ import shardtrace as st
 from shardtrace.ir.settings.context import config
 
 from ..paths import EXAMPLES, ROOT
+from ..user_files import example_module
 from .process_programs import PROGRAMS
 from .ranks import mpiexec, run
-from .test_models import load
 
 MODELS = ("mlp", "transformer", "mixture_of_experts")
 STEPS = 3
@@ -175,10 +175,10 @@ TRAIN = '''
 import json, sys
 sys.path.insert(0, "..")
 import shardtrace as st
-from tests.engines.test_models import load
+from tests.user_files import example_module
 st.distributed.initialize(engine="mpi")
 for name in sys.argv[2:]:
-    losses = load(name).main(steps=int(sys.argv[1]))
+    losses = example_module(name).main(steps=int(sys.argv[1]))
     if st.process_index() == 0:
         print("found", json.dumps([name, losses]))
 '''
@@ -192,10 +192,10 @@ def test_losses_are_those_of_the_simulation(count: int) -> None:
     for name in MODELS:
         with config.override(jax_num_cpu_devices=8):
             # the simulation computes blocks of all devices in one product: other roundings
-            np.testing.assert_allclose(found[name], load(name).main(steps=STEPS), rtol=1e-6,
-                                       err_msg=name)
+            np.testing.assert_allclose(found[name], example_module(name).main(steps=STEPS),
+                                       rtol=1e-6, err_msg=name)
         with config.override(jax_num_cpu_devices=8, engine="per_device"):
-            assert found[name] == load(name).main(steps=STEPS), name
+            assert found[name] == example_module(name).main(steps=STEPS), name
 
 
 def test_the_example_trains_on_ranks_as_in_simulated_processes(
@@ -203,7 +203,7 @@ def test_the_example_trains_on_ranks_as_in_simulated_processes(
     done = mpiexec(4, str(EXAMPLES / "engines" / "train_mpi.py"), str(tmp_path / "state"))
     assert done.returncode == 0, done.stderr
     with config.override(jax_num_cpu_devices=8):
-        losses, *others = st.distributed.run_processes(load("engines/train_mpi").main, 4)
+        losses, *others = st.distributed.run_processes(example_module("engines/train_mpi").main, 4)
     assert losses[-1] < losses[0] and all(x == losses for x in others)
     wanted = capsys.readouterr().out.splitlines()
     assert done.stdout.splitlines() == wanted

@@ -1,8 +1,6 @@
 """The report on what XLA makes of the programs of benchmarks/, beside another reader's count."""
 from __future__ import annotations
 
-import importlib
-import sys
 from collections import Counter
 from typing import Any
 
@@ -10,12 +8,11 @@ import pytest
 
 from shardtrace.interop.hlo.report import report_of
 
-from ..paths import ROOT
+from ..paths import module_of_benchmarks
 from ..real_jax import real_jax
 
 real_jax()
-sys.path.insert(0, str(ROOT / "benchmarks"))
-hlo, programs = importlib.import_module("hlo"), importlib.import_module("collectives")
+hlo, programs = module_of_benchmarks("hlo"), module_of_benchmarks("collectives")
 QUICK = 30                      # each thirtieth program is compiled in any run, all in slow ones
 
 

@@ -1,8 +1,6 @@
 """objective="xla": what moves where, and that values are right on devices that compute alone."""
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -19,11 +17,9 @@ from shardtrace.sharding import PartitionSpec as P
 
 from ..benchmarks import program_values
 from ..executors import EXECUTORS, assert_alike
-from ..paths import ROOT
+from ..paths import module_of_benchmarks
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
-
-collectives = importlib.import_module("collectives")
+collectives = module_of_benchmarks("collectives")
 LINE, GRID = {"x": 8}, {"x": 2, "y": 4}
 XLA = {"objective": "xla"}
 

@@ -1,10 +1,7 @@
 """Large programs, and those of others: the plans of autoshard beside those of people."""
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import sys
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,22 +12,12 @@ from shardtrace import nn
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
-from ..paths import DOCS
-
-EXAMPLES = DOCS.parent / "examples"
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from ..user_files import example_module
 
 
 @pytest.mark.slow
 def test_a_step_of_70b_parameters_on_4096_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    example = load("llama70b_on_4096")
+    example = example_module("llama70b_on_4096")
     by_hand = example.main()
     # the same step without a word about layouts
     monkeypatch.setattr(example, "pinned", lambda x, *spec: x)
@@ -48,7 +35,7 @@ def test_a_step_of_70b_parameters_on_4096_devices(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.slow
 def test_the_example_trains_as_without_a_plan() -> None:
-    example = load("autoshard")
+    example = example_module("autoshard")
     losses = example.main(steps=3)
     rng, params, step = np.random.default_rng(0), example.init(st.random.key(0)), st.jit(
         example.train_step)

@@ -1,5 +1,4 @@
 """assert_comm, whatif and the command: budgets that hold or name the line, and differences."""
-import importlib.util
 import json
 
 import numpy as np
@@ -13,6 +12,7 @@ from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
 from ...paths import EXAMPLES
+from ...user_files import example_module
 
 MESH = AbstractMesh((2, 4), ("X", "Y"))
 
@@ -224,14 +224,11 @@ def test_mistakes_are_said_in_a_line(arguments, capsys):
 # -- from shapes alone -----------------------------------------------------------------------------
 
 def test_seventy_billion_parameters_in_seconds():
-    path = EXAMPLES / "llama70b_on_4096.py"
-    spec = importlib.util.spec_from_file_location("llama70b_on_4096", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = example_module("llama70b_on_4096")
     found = module.main()
     assert found.partitioned.mesh.size == 4096
     # six operations a parameter and token, and attention and recomputation beside
     wanted = 6 * 70.6e9 * module.BATCH * module.LENGTH / 4096
     assert wanted < found.flops < 2 * wanted
     assert found.peak_bytes < 95e9                    # fits into a v5p
-    assert {c.source.file for c in found.collectives if c.source.line} == {str(path)}
+    assert {c.source.file for c in found.collectives if c.source.line} == {module.__file__}

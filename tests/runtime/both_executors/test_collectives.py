@@ -102,6 +102,14 @@ def as_referred(eqn, blocks, run):
     return out
 
 
+def complete(name, params, builder):
+    """The size of a collective's group, and its params with those that follow from its axes."""
+    size = math.prod(builder.sizes[a] for a in params.get("axis_name", params.get("axes")))
+    sized = name.endswith("_scatter") or not name.startswith("p")
+    return size, {**params, **({"axis_size": size} if sized else {}),
+                  **({"axis_index_groups": None} if name in GROUPED else {})}
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, "bfloat16"])
 @pytest.mark.parametrize(("name", "params", "shape"), CASES)
 @np.errstate(invalid="ignore")
@@ -109,13 +117,7 @@ def test_all_ways_to_run_a_collective_agree(name, params, shape, dtype, local, r
     dtype = np.dtype(__import__("ml_dtypes").bfloat16) if dtype == "bfloat16" else dtype
     for entries in _layouts(len(shape)):
         builder = local(X=2, Y=3, Z=2)
-        params = dict(params)
-        group = params.get("axis_name", params.get("axes"))
-        size = math.prod(builder.sizes[a] for a in group)
-        if name.endswith("_scatter") or not name.startswith("p"):
-            params["axis_size"] = size
-        if name in GROUPED:
-            params["axis_index_groups"] = None
+        _, params = complete(name, params, builder)
         whole = [n * math.prod(builder.sizes[a] for a in e)
                  for n, e in zip(shape, entries, strict=True)]
         x = builder.arg(whole, entries, dtype)
@@ -144,13 +146,7 @@ def test_all_ways_to_run_a_collective_agree(name, params, shape, dtype, local, r
 def test_the_meter_counts_what_the_op_declares(name, params, shape, local):
     """On shapes that divide evenly, measured bytes are those of the declared formula."""
     builder = local(X=2, Y=3, Z=2)
-    params = dict(params)
-    group = params.get("axis_name", params.get("axes"))
-    size = math.prod(builder.sizes[a] for a in group)
-    if name.endswith("_scatter") or not name.startswith("p"):
-        params["axis_size"] = size
-    if name in GROUPED:
-        params["axis_index_groups"] = None
+    size, params = complete(name, params, builder)
     shape = tuple(n * 6 for n in shape) if params.get("tiled", True) else shape
     x = builder.arg([2 * shape[0], *shape[1:]] if shape else (), (("Z",),) + ((),) * (
         len(shape) - 1) if shape else ())
