@@ -1,6 +1,7 @@
 """A partitioned program that is called with arrays and returns arrays."""
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from ...engines.engine import ENGINES
 from ...ir.diagnostics.diagnostic import fail
+from ...ir.diagnostics.errors import JaxRuntimeError
 from ...ir.dtypes import float0
 from ...ir.meshes.device import Device
 from ...ir.program import Program
@@ -94,6 +96,53 @@ class Executable(BoundProgram):
                 report(self.partitioned.traced, leaves, kind, kinds, self.placement.mesh,
                        self.is_operation)
         return out
+
+    def donated(self, leaves: Sequence[Any], gives: Sequence[bool],
+                names: Callable[[], Sequence[str]]) -> tuple[list[int], list[str]]:
+        """Which leaves give their buffers to results, and the types of those that no result can
+        use.
+
+        gives: for each leaf, whether it may. names: of the leaves, for messages. Raises
+        JaxRuntimeError where one that does is passed to the call twice.
+        """
+        spare = [(t.shape, t.dtype) for t in self.avals]
+        gone: list[int] = []
+        others: list[int] = []
+        for i, (x, may) in enumerate(zip(leaves, gives, strict=True)):
+            if not may or not self.used[i] or not isinstance(x, ArrayImpl):
+                continue
+            if (x.aval.shape, x.aval.dtype) in spare:
+                spare.remove((x.aval.shape, x.aval.dtype))
+                gone.append(i)
+            else:
+                others.append(i)
+        sizes = [math.prod(shape) for shape, _ in spare]      # a result of another shape, then
+        unusable = []
+        for i in others:
+            size = leaves[i].aval.size
+            if size in sizes:
+                sizes.remove(size)
+                gone.append(i)
+            else:
+                unusable.append(str(leaves[i].aval))
+        if len({*map(id, leaves)}) < len(leaves):
+            self._refuse_donated_twice(leaves, gone, names())
+        return gone, unusable
+
+    def _refuse_donated_twice(self, leaves: Sequence[Any], gone: Sequence[int],
+                              names: Sequence[str]) -> None:
+        for i in gone:
+            for j, x in enumerate(leaves):
+                if x is not leaves[i] or j == i or not self.used[j]:
+                    continue
+                what = ("donate the same buffer twice in" if j in gone else
+                        "use a buffer that was previously donated in the same call to" if i < j
+                        else "donate a buffer which is also used by the same call to")
+                fail(JaxRuntimeError, f"Attempt to {what} Execute(): `{names[i]}` and "
+                     f"`{names[j]}` are one array", code="donated-twice",
+                     because=("a result may be written into the buffer of a donated argument "
+                              "while the other is still to be read",),
+                     help=f"pass a copy for `{names[i]}` (`jnp.copy`), or do not donate it")
 
     def fast_path(self, leaves: Sequence[Any]
                   ) -> Callable[[Sequence[np.ndarray]], list[ArrayImpl]] | None:

@@ -54,7 +54,6 @@ from .argument_checks import (
     abstract,
     argument_type,
     check_values,
-    donated,
     qualified_name,
     refuse_large,
     refuse_metadata,
@@ -159,7 +158,13 @@ class Jitted:
             if key is not None:
                 self._executables[key] = found
         executable, rebuild = found
-        gone, unusable = donated(self.arguments, traced_args, traced_kwargs, leaves, executable)
+        gone: Sequence[int] = ()
+        unusable: Sequence[str] = ()
+        arguments = self.arguments
+        if arguments.donate_nums or arguments.donate_names:
+            gone, unusable = executable.donated(
+                leaves, arguments.donated(traced_args, traced_kwargs),
+                lambda: arguments.leaf_names(traced_args, traced_kwargs))
         results = executable(leaves)
         for i in gone:
             leaves[i].delete()
