@@ -136,6 +136,7 @@ def test_copies_and_pickles_are_the_same_object(s):
     assert pickle.loads(pickle.dumps(s)) is s
 
 
+@pytest.mark.usefixtures("only_own_objects")
 def test_unused_specs_are_forgotten():
     gc.collect()
     before = len(spec_module._TABLE)

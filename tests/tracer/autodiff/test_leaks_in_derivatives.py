@@ -8,6 +8,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 
+pytestmark = pytest.mark.usefixtures("only_own_objects")      # which the checks walk
 X = np.array([3.0], np.float32)
 
 

@@ -135,6 +135,7 @@ def test_what_is_not_mapped_is_concrete():
         st.vmap(np.asarray)(X)
 
 
+@pytest.mark.usefixtures("only_own_objects")
 def test_a_leaked_tracer_is_an_error():
     kept = []
     st.vmap(kept.append)(X)

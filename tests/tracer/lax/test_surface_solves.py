@@ -322,6 +322,7 @@ def test_known_values_are_computed_within_a_trace_on_request():
     assert st.jit(f)(2.0) == 12
 
 
+@pytest.mark.usefixtures("only_own_objects")
 def test_leaks_and_new_traces_are_reported():
     kept = []
     with st.checking_leaks(), pytest.raises(
