@@ -100,6 +100,7 @@ def test_a_selection_beside_a_negative_zero_keeps_its_sign(monkeypatch):
     assert bodies(lambda x, y: jnp.where(x > y, x, -0.0) * 2, X, Y, monkeypatch=monkeypatch)
 
 
+@pytest.mark.usefixtures("only_own_objects")
 @pytest.mark.parametrize("count", [1, 2])
 def test_registers_come_from_the_pool_and_go_back_to_it(count, monkeypatch):
     monkeypatch.setattr(threads, "ENOUGH", 1)
