@@ -9,7 +9,7 @@ laid out unlike others (advice/freedoms.py) are suspect, and count for more.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,13 +101,13 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
     that is changed is one of this, if no line asked for it.
     """
     rows = _Rows(partitioned, freedoms, [c.cause.asked_by for c in collectives])
-    roots = {id(c): dict(sorted(rows.roots(c), key=lambda r: r[1])) for c in collectives}
-    before: dict[str, dict[str, bool]] = {}
+    roots: dict[int, dict[str, bool]] = {}
+    before: dict[str, list[str]] = {}
     for c in collectives:           # axes that a choice brought: from the exchange before over them
-        axes = whole_axes(c.mesh_axes)
-        if not roots[id(c)]:
-            roots[id(c)] = {root: False for a in axes for root in before.get(a, ())}
-        before.update(dict.fromkeys(axes, roots[id(c)]))
+        axes, own = whole_axes(c.mesh_axes), list(rows.roots(c))
+        roots[id(c)] = {text: direct for text, direct, _ in sorted(own, key=lambda r: r[1])} or (
+            {text: False for a in axes for text in before.get(a, ())})
+        before |= {a: found for a in axes if (found := [r for r, _, over in own if a in over])}
     changed = rows.changed(changes)
     if about is not None and about.cause.asked_by is None and not changed:
         lines = {rows.placed(_expression(c.location), c.location): True for c in changes
@@ -224,24 +224,24 @@ class _Rows:
         self.suspect = {(self.text if i >= 0 else self.results).get(i if i >= 0 else ~i, "")
                         for i in unlike} - {""}
 
-    def roots(self, c: ExplainedCollective) -> Iterator[tuple[str, bool]]:
-        """The texts of the roots of a collective, and whether they are of what it is about itself.
+    def roots(self, c: ExplainedCollective) -> Iterator[tuple[str, bool, Set[str]]]:
+        """The texts of the roots of a collective, whether they are of what it is about itself, and
+        which of its axes they bring.
         """
-        cause = c.cause
+        cause, axes = c.cause, whole_axes(c.mesh_axes)
         if cause.asked_by is not None:
             text = self.told(cause.asked_by.result, cause.asked_by.text, cause.asked_by.location)
             self.asked.add(text)
-            yield text, True
-        axes = whole_axes(c.mesh_axes)
+            yield text, True, axes
         for path in cause.paths:
-            if axes & whole_axes([path.axis]):
+            if over := axes & whole_axes([path.axis]):
                 own = path.wanted or all([_keeps_layout(name) for name, _ in path.steps])
                 result = self.result_of.get(path.tensors[-1], -1) if path.tensors else -1
                 yield self.text.get(path.argument) or self.told(
-                    result, path.root, path.root_location), own
+                    result, path.root, path.root_location), own, over
         for hold in cause.holds:
             result = self.result_of.get(hold.tensor, -1)
-            yield self.told(result, hold.root, hold.root_location), True
+            yield self.told(result, hold.root, hold.root_location), True, axes
 
     def told(self, result: int, text: str, at: Location) -> str:
         """What is written at a place, or asks for a result, by its number, if that is none of -1.

@@ -176,3 +176,32 @@ def test_a_small_mistake_is_told_before_a_sum_that_is_needed() -> None:
                           given((16384,), "data"), given((16384, 1024), "model"))
     assert [cause.text for cause in found.root_causes] == ["`b` as P('data')", "`o` as P('model')"]
     assert found.root_causes[0].time < found.root_causes[1].time
+
+
+def test_what_a_choice_brings_is_because_of_what_brought_its_axes(by_time: None) -> None:
+    """The sum of the table's gradient over `data` is put together again for the results, behind an
+    exchange over both axes of which the momentum brings one.
+    """
+    mesh = AbstractMesh((8, 4), ("data", "model"))
+
+    def given(shape, *spec, dtype=np.float32):
+        return st.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
+
+    def step(params, mu, tokens, targets):
+        def loss(p):
+            h = p["table"][tokens]
+            h = h + jnp.tanh(h @ p["w"]["up"]) @ p["w"]["down"]
+            z = h @ p["table"].T
+            chosen = jnp.take_along_axis(z, targets[..., None], -1)
+            return (nn.logsumexp(z, -1) - chosen[..., 0]).mean()
+        mu = st.tree.map(lambda m, g: 0.9 * m + 0.1 * g, mu, st.grad(loss)(params))
+        return st.tree.map(lambda p, m: p - m, params, mu), mu
+
+    def tree(*down):
+        return {"table": given((32000, 1024), "model"), "w": {
+            "up": given((1024, 4096), None, "model"), "down": given((4096, 1024), *down)}}
+
+    tokens = given((32, 512), "data", dtype=np.int32)
+    found = st.explain(step, trials=1)(tree("model"), tree(None, "model"), tokens, tokens)
+    wrong = next(r for r in found.root_causes if r.text.startswith("`mu"))
+    assert all("model" in c.mesh_axes for c in wrong.collectives)
