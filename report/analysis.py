@@ -84,8 +84,8 @@ class Analysis:
         best = [(c.suggestions[0], c) for cause in self.causes_by_cost[:_TRIED]
                 for c in [cause.groups[0][0]] if c.suggestions and not self.search.whole.much(
                     c.suggestions[0].peak_bytes, c.suggestions[0].flops)]
-        most = max([self.time - s.time for s, _ in best], default=0.0)
-        best.sort(key=lambda found: self.time - found[0].time < _NEARLY * most)
+        most = max([s.saved_of(self.time) for s, _ in best], default=0.0)
+        best.sort(key=lambda found: found[0].saved_of(self.time) < _NEARLY * most)
         for s, c in best:
             causes = self._causes_of(s, c)
             c = causes[0].groups[0][0]           # what is told first has to be what avoids it

@@ -115,11 +115,14 @@ def _by_cause(e: Analysis, advised: int) -> Iterator[str]:
     """
     short = 0
     root_causes = e.root_causes if advised else e.causes_by_cost
+    best = root_causes[0].groups[0][0].suggestions if advised and root_causes else ()
+    told = _Told()
+    if best and best[0].time < e.time:
+        yield "\n".join(["", *_proposal(e, "change first", best[0], told)])
     left = [g for cause in root_causes for g in cause.groups[1:]
             if g[0].exchange is None or g[0].exchange is not cause.groups[0][0].exchange]
     left.sort(key=lambda g: g[0].kind in ("all-reduce", "reduce-scatter"))
     more_advised = {id(g) for g in left[:max(0, advised - len(root_causes))]}
-    told = _Told()
     for i, cause in enumerate(root_causes, 1):
         first, *others = cause.groups
         start = ["", f"{i}. because of {cause.said(e.received_bytes)}", "   "] if others else [
@@ -220,7 +223,8 @@ def advice(e: Analysis, c: ExplainedCollective, count: int = 3, told: _Told | No
            ) -> list[str]:
     """What avoids a collective, and what that saves; the latter not of what was told."""
     search = c.search
-    found = _worth_telling(e, search.suggestions)[:count]
+    found = [s for s in _worth_telling(e, search.suggestions)[:count]
+             if told is None or s.lessens or s.text not in told.suggestions]
     left = search.candidates - search.tried
     tried = (f"of {search.candidates} candidates the first {search.tried} were tried"
              + (", then it was stopped" if search.stopped
@@ -232,18 +236,23 @@ def advice(e: Analysis, c: ExplainedCollective, count: int = 3, told: _Told | No
     lines = []
     for s in found:
         word = "avoided" if s.removes else "less" if s.lessens else "faster"
-        if told is not None and told.again(s):
-            lines.append(f"   {word} by: {s.text} (as above)")
-            continue
-        lines.append(f"   {word} by: {s.text}")
-        lines += [f"      {sign} {line}" for both in s.diff
-                  for sign, line in zip("-+", both, strict=True)]
-        lines.append(f"      {effect(e, s)}")
+        lines += [f"   {line}" for line in _proposal(e, f"{word} by", s, told)]
     if search.turn is not None:
         factor, other = search.turn
         lines.append(f"   from about {factor:.2g} times the data on, "
                      + ("the first saves no time" if other is None else f"rather: {other.text}"))
     return lines + ([f"   {tried}"] if tried else [])
+
+
+def _proposal(e: Analysis, word: str, s: Suggestion, told: _Told | None) -> Iterator[str]:
+    """A suggestion, the code that it changes, and its effect; only its words if it was told."""
+    if told is not None and told.again(s):
+        yield f"{word}: {s.text} (as above)"
+        return
+    yield f"{word}: {s.text}"
+    for both in s.diff:
+        yield from (f"   {sign} {line}" for sign, line in zip("-+", both, strict=True))
+    yield f"   {effect(e, s)}"
 
 
 def _worth_telling(e: Analysis, found: Sequence[Suggestion]) -> list[Suggestion]:

@@ -10,6 +10,8 @@ from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Equation
 from ...ir.spec import PartitionSpec
 from ...ir.support.caches import cached
+from ...partitioner.pipeline import Partitioned
+from ..bounds import missing
 from ..reasons.causes import Cause, where
 from ..words import spec_text
 from .candidates import Candidates
@@ -129,6 +131,23 @@ class Kinds:
                  for a in _moved(c.spec, specs[c.index])}
         return any(self.tiles(_axes(now) - moved) > self.tiles(_axes(was) - moved)
                    for was, now in zip(before, after, strict=False))
+
+    def fed_back(self, before: Partitioned, after: Partitioned) -> int:
+        """Bytes that a device receives of results to bring them back to the layout of an argument
+        of their type, which they had before: whoever passes them on has to, as from step to step.
+        """
+        types = [v.aval for v in before.stages["inlined"].invars]
+        had, have = ({(t.shape, t.dtype, spec) for t, spec in zip(types, one.in_specs, strict=True)}
+                     for one in (before, after))
+        found = 0
+        for v, was, now in zip(after.stages["inlined"].outvars, before.out_specs, after.out_specs,
+                               strict=False):
+            key = (v.aval.shape, v.aval.dtype)
+            if was != now and (*key, was) in had and (*key, now) not in have:
+                mesh, rank = self.candidates.mesh, v.aval.ndim
+                found += missing(mesh, v.aval.shape, now.padded(rank).entries,
+                                 was.padded(rank).entries) * v.aval.dtype.itemsize
+        return found
 
     def splits(self, changes: Sequence[Change]) -> bool:
         """Does some change split an argument over axes that did not split it, into more parts?"""

@@ -13,8 +13,8 @@ memory or operations rise by over a tenth, and with each of these irrelevances:
   they or results get axes, so that less is computed (but not by axes that the argument which the
   collective comes from has on another dimension);
 - the collective, or part of it, remains, which weighs more;
-- no change concerns what the collective comes from or, if the user requested it, what requested it,
-  which weighs less, as does each further change. A further row of the table of arguments hardly
+- no change concerns what the collective comes from, which weighs less, as does each further change,
+  or, if the user requested it, what requested it. A further row of the table of arguments hardly
   weighs anything, since several may be wrong.
 
 Splitting further is relevant where a mesh axis is idle, everything being computed again along it,
@@ -36,7 +36,7 @@ from .code.changes import Rewritten
 from .code.interleave import Interleave
 from .kinds import Kinds
 from .suggestion import Suggestion
-from .trials import MUCH, Trials
+from .trials import MUCH, Tried, Trials
 
 _BESIDE = 0.65     # what is left of the worth for each thing that is beside the point
 _MORE, _LESS = 3, 0.5           # so many things are those that count for more, and for less
@@ -143,16 +143,19 @@ class Ranking:
                        for c in s.changes)
             gain = max(gain, saved if code else saved * _LAID_OUT)
         price = max(1.0, self.cost_factor(s) / _LITTLE_MORE)
-        return (gain * (1 - _CALLERS * self.share_of_caller(s)) * price ** -_PRICE
+        return (gain * (1 - _CALLERS * s._callers) * price ** -_PRICE
                 * _BESIDE ** self.count_irrelevant(s))
 
-    def share_of_caller(self, s: Suggestion) -> float:
-        """The share of the saved bytes that whoever passes the arguments has to gather instead."""
+    def share_of_caller(self, changes: Sequence[Change], tried: Tried) -> float:
+        """The share of the saved bytes that whoever passes the arguments, or gets the results, has
+        to exchange instead.
+        """
         base = self.trials.base
-        gathered = self.kinds.gathered(s.changes)
-        if gathered <= base.peak_bytes * LITTLE:
+        exchanged = self.kinds.gathered(changes) + self.kinds.fed_back(
+            self.trials.partitioned, tried.partitioned)
+        if exchanged <= base.peak_bytes * LITTLE:
             return 0.0
-        return min(1.0, gathered / max(gathered, base.received_bytes - s.received_bytes))
+        return min(1.0, exchanged / max(exchanged, base.received_bytes - tried.received_bytes))
 
     def cost_factor(self, s: Suggestion) -> float:
         """By what factor memory, operations or exchanged bytes rise, whichever most; at least 1."""
@@ -167,7 +170,8 @@ class Ranking:
             _ROW if all(isinstance(c, Argument) for c in written) else 1)
         stays = 0.0 if self.avoids(s) else min(1.0, s._left)
         return (self.wastes_axes(s) + _MORE * stays + _UNLIKE * self.kinds.count_unlike(s.changes)
-                + _LESS * (further + (not self.kinds.any_direct(s.changes))))
+                + _LESS * (further + (1 + self.kinds.asked) * (
+                    not self.kinds.any_direct(s.changes))))
 
     def uses_idle_axes(self, s: Suggestion) -> bool:
         """Does it use mesh axes along which nearly everything is computed repeatedly? That counts
@@ -198,7 +202,7 @@ class Ranking:
 
     def is_best(self, s: Suggestion) -> bool:
         """Does it remove the collective, lower the time, and raise nothing?"""
-        return (self.avoids(s) and not self.share_of_caller(s) and self.cost_factor(s) <= SOME
+        return (self.avoids(s) and not s._callers and self.cost_factor(s) <= SOME
                 and s.time < self.trials.base.time * (1 - SAME))
 
     def effort(self, s: Suggestion) -> tuple:

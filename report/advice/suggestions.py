@@ -331,6 +331,7 @@ class _One(Ranking):
                           new.memory.argument_bytes, self.kinds.finer(
                               changes, self.trials.partitioned.out_specs,
                               tried.partitioned.out_specs),
+                          self.share_of_caller(changes, tried),
                           new.times.communication)
 
     def elsewhere(self, tried: Tried, left: int) -> bool:

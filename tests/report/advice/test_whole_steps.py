@@ -140,6 +140,32 @@ def packed_columns_cut_into_three(x, wqkv, wo):
     return x + jnp.einsum("bhqk,bkhd->bqhd", p, v).reshape(16, 1024, 2048) @ wo
 
 
+# what is faster since whoever passes the result on would exchange it instead
+
+@case({"q": struct((2048, 16, 128), None, None, "model"),
+       "k": struct((2048, 16, 128), None, "model"), "v": struct((2048, 16, 128), "model"),
+       "o": struct((16, 128, 2048), "model")}, struct((8, 1024, 2048), "data"),
+      reason=r"argument `w\['v'\]`",
+      fix=r"^pass `w\['q'\]` as P\(None, 'model'\) instead of P\(None, None, 'model'\), "
+          r"and pass `w\['v'\]` as P\(None, 'model'\) instead of P\('model'\)$")
+def two_rows_of_a_layer_whose_result_is_like_its_argument(w, x):
+    q, k, v = (jnp.einsum("bsm,mhd->bshd", x, w[n]) for n in "qkv")
+    a = nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) / 11)
+    return x + jnp.einsum("bqhd,hdm->bqm", jnp.einsum("bhqk,bkhd->bqhd", a, v), w["o"])
+
+
+# more axes for an argument, which leave what the user asked for as it is
+
+@case(struct((64, 32, 32, 128), "data"), struct((3, 3, 128, 512), None, None, None, "model"),
+      struct((3, 3, 512, 128), None, None, "model"), reason="`to.* at ",
+      fix=r"^take out the `with_sharding_constraint` to P\('model'\) at line \d+$")
+def a_constraint_between_two_convolutions(x, a, b):
+    def conv(x, k):
+        return lax.conv_general_dilated(x, k, (1, 1), "SAME",
+                                        dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    return x + conv(to(nn.relu(conv(x, a)), "model"), b)
+
+
 # code, the computation it saves included
 
 @case(struct((1024, 64)), struct((65536, 1024), "data"),
