@@ -194,11 +194,13 @@ def freedoms_of(partitioned: Partitioned) -> Freedoms | None:
 
 def together(graph: Graph) -> list[list[tuple[int, int]]]:
     """The dimensions of tensors that share a factor along which sharding flows, without those of
-    size 1. For a dimension of several factors the first one counts, which is what splits it.
+    size 1. For a dimension of several factors the first one counts, which is what splits it. What a
+    loop cuts into slices, or makes of them, shares the dimension of its steps.
     """
     dims = [(t, d) for t, layout in enumerate(graph.layouts) if t not in graph.repeats
             for d, n in enumerate(layout.shape) if n > 1]
     known, classes = set(dims), DisjointSets[tuple[int, int]]()
+    steps: dict[int, tuple[int, int]] = {}              # by loop
     for node in graph.nodes:
         own = [graph.repeats.get(t, t) for t in node.tensors]
         groups: list[list[tuple[int, int]]] = []
@@ -206,6 +208,9 @@ def together(graph: Graph) -> list[list[tuple[int, int]]]:
             (outer, body), rank = own, len(graph.layouts[own[0]].shape)
             groups = [[(outer, d), (body, d)] for d in range(rank)]
         else:
+            if node.equation is not None and node.equation.op.subprograms and len(own) == 2 and (
+                    graph.layouts[own[0]].shape[1:] == graph.layouts[own[1]].shape):
+                groups = [[(own[0], 0), steps.setdefault(id(node.equation), (own[0], 0))]]
             for f in node.info.flowing:
                 groups.append([(own[t], d) for t, d, _ in node.info.positions[f]
                                if own[t] >= 0 and node.info.maps[t][d][0] == f])

@@ -19,6 +19,13 @@ def other_layouts(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries,
     if wanted is not None and len(wanted) == len(entries) and not _has_parts(wanted):
         seen.add(wanted)
         yield wanted
+    for d, e in itertools.combinations(range(len(shape)), 2):
+        swapped = list(entries)      # the axes of two dimensions swapped
+        swapped[d], swapped[e] = entries[e], entries[d]
+        new = tuple(swapped)
+        if entries[d] and entries[e] and new not in seen and is_layout(mesh, shape, new):
+            seen.add(new)
+            yield new
     bare = without(entries, axes)
     if _has_parts(bare):
         return                                   # users cannot write parts of axes
@@ -30,13 +37,6 @@ def other_layouts(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries,
         yield bare
     if _has_parts(entries):
         return
-    for d, e in itertools.combinations(range(len(shape)), 2):
-        swapped = list(entries)      # the axes of two dimensions swapped
-        swapped[d], swapped[e] = entries[e], entries[d]
-        new = tuple(swapped)
-        if entries[d] and entries[e] and new not in seen and is_layout(mesh, shape, new):
-            seen.add(new)
-            yield new
     if entries not in seen and any(entries) and entries != bare:
         yield entries                # pinned as it is, against propagation
 

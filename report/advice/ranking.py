@@ -36,7 +36,7 @@ from .code.changes import Rewritten
 from .code.interleave import Interleave
 from .kinds import Kinds
 from .suggestion import Suggestion
-from .trials import MUCH, Tried, Trials
+from .trials import MUCH, Trials, Tried
 
 _BESIDE = 0.65     # what is left of the worth for each thing that is beside the point
 _MORE, _LESS = 3, 0.5           # so many things are those that count for more, and for less

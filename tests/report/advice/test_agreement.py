@@ -7,6 +7,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import config, lax, nn
+from shardtrace.report.advice.other_layouts import other_layouts
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -84,3 +85,21 @@ def test_what_is_told_first(f) -> None:
     assert words in best.text and best.time < found.time
     if not words.startswith("multiply"):
         assert len({c.spec if hasattr(c, "spec") else c for c in best.changes}) == 1
+
+
+def test_a_stack_that_is_split_by_the_steps_of_a_loop_is_unlike_the_others() -> None:
+    def layers(ws, x):
+        def one(x, w):
+            return x + nn.gelu(x @ w["up"] + w["bias"]) @ w["down"], None
+        return lax.scan(one, x, ws)[0]
+
+    found = st.explain(layers, trials=1)(
+        {"up": struct((8, 1024, 4096), "model"), "bias": struct((8, 4096), None, "model"),
+         "down": struct((8, 4096, 1024), None, "model")}, struct((4096, 1024), "data"))
+    assert found.freedoms is not None
+    assert [found.partitioned.traced.arg_names[i] for i in found.freedoms.unlike] == ["ws['up']"]
+
+
+def test_two_axes_that_stand_the_wrong_way_round_change_places_first() -> None:
+    layouts = other_layouts(MESH, (64, 64), (("model",), ("data",)), ("data", "model"), None)
+    assert next(layouts) == (("data",), ("model",))
