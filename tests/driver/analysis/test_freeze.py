@@ -87,6 +87,10 @@ def mixed(x, w):
     return (x @ jnp.tanh(w)).sum(0)
 
 
+def masked(x, at):
+    return jnp.where(jnp.arange(256) <= at, x, 0.0)
+
+
 def halved(x):
     def body(state):
         y, total = state
@@ -125,6 +129,9 @@ CASES = {
     "an argument that nobody placed": (mixed, (
         specs.struct((64, 256), "data", "model", mesh=MESH.abstract_mesh),
         st.ShapeDtypeStruct((256, 256), np.float32))),
+    "values that are made of no argument": (masked, (
+        specs.struct((64, 256), "data", "model", mesh=MESH.abstract_mesh),
+        specs.struct((64, 1), "data", mesh=MESH.abstract_mesh))),
     "uneven, gradient": (shifted_loss, (struct((4, 256, 64), None, "model"), struct((64, 32)))),
     "shard_map": (manual, (struct((64, 256), "data"), struct((256, 256), "model")))}
 
