@@ -147,7 +147,8 @@ def test_what_saves_most_if_it_is_changed_comes_before_what_moves_more() -> None
 
 def test_a_suggestion_is_told_in_full_once_and_reasons_by_the_nearest() -> None:
     text = re.sub(r"\n {15}(?=\S)", " ", str(explained(6, None, "model")))     # unwrapped
-    lines = [line.strip() for line in text.splitlines() if " by: " in line]
+    lines = [line.partition(": ")[2] for line in text.splitlines()
+             if " by: " in line or line.startswith("change first: ")]
     assert len({line.removesuffix(" (as above)") for line in lines}) < len(lines)
     for n, line in enumerate(lines):
         assert line.endswith("(as above)") == (line.removesuffix(" (as above)") in lines[:n])
