@@ -17,6 +17,7 @@ ROWS = (64, 128)
 CASES = {
     "what takes long is not repeated by a broadcast": (
         lambda n, x, y: n.exp(x)[:, None] + y, ((64, 16), (64, 32, 16)), 64 * 16 * 4),
+    "sines do not": (lambda n, x, y: n.sin(x)[:, None] + y, ((64, 16), (64, 32, 16)), 0),
     "nor is a lookup": (
         lambda n, x, i: x[i.astype(int)].T[:, None] + n.zeros((16, 4, 64)),
         ((128, 16), (64,)), 16 * 64 * 4),
