@@ -235,7 +235,7 @@ stack_p = defop(
     "stack", doc="The operands as slices of a new dimension `axis`.",
     infer=_stack_infer, rule=_stack_rule, explicit=_stack_explicit, pending=_concat_pending,
     linear="all", jvp="linear", transpose=_stack_transpose, batch=_concat_batch("stack", "axis"),
-    evaluate=_stack_evaluate, arithmetic=False,
+    evaluate=_stack_evaluate, arithmetic=False, facts=(REARRANGED, SPLICED),
     samples=lambda: [Sample((arange(2, 3), -arange(2, 3)), {"axis": 1},
                             lambda a, b: np.stack([a, b], 1)),
                      Sample((arange(2), arange(2), -arange(2)), {"axis": 0},

@@ -32,6 +32,8 @@ CASES = {
     "short rows are put together where they are read": (
         lambda n, x, y: n.sort(n.flip(n.concatenate([x, y], 1), 1), 1)[:, :9],
         ((64, 63), (64, 64)), 64 * 127 * 4),
+    "so are stacks": (
+        lambda n, x: n.sort(n.stack([x[1:], -x[:-1]], 1), 1)[:, :1], ((129,),), 128 * 2 * 4),
     "long ones are in memory": (
         lambda n, x, y: n.sort(n.flip(n.concatenate([x, y], 1), 1), 1)[:, :9],
         ((64, 64), (64, 64)), 2 * 64 * 128 * 4),
