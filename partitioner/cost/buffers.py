@@ -52,6 +52,8 @@ def buffers(program: Program, key: str = KEY) -> Buffers:
 def _buffers(program: Program, reductions_first: bool) -> Buffers:
     eqns = program.eqns
     kinds = [kind_of(eqn) for eqn in eqns]
+    if reductions_first:
+        kinds = [kind._replace(bitcast=True) if kind.alone else kind for kind in kinds]
     out = Buffers(root := {}, set(), kinds, set(), set())
     readers: dict[Atom, list[int]] = {}
     for i, eqn in enumerate(eqns):

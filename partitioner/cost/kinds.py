@@ -65,7 +65,7 @@ def is_reduction(eqn: Equation) -> bool:
 
 class Kind(NamedTuple):
     """How an equation takes part in fusions. reads: it can read values that are never written to
-    memory.
+    memory. alone: it reduces over dimensions of size 1.
     """
     elementwise: bool
     reduction: bool
@@ -73,13 +73,16 @@ class Kind(NamedTuple):
     bitcast: bool
     generated: bool
     rearranged: bool
+    alone: bool
 
 
 @by_types
 def kind_of(eqn: Equation) -> Kind:
     elementwise, reduction, facts = is_elementwise(eqn), is_reduction(eqn), eqn.op.facts
+    alone = reduction and not elementwise and READS_FUSED not in facts and all(
+        [a.aval.size == v.aval.size for a, v in zip(eqn.invars, eqn.outvars, strict=False)])
     return Kind(elementwise, reduction, elementwise or reduction or READS_FUSED in facts,
-                BITCAST in facts, GENERATED in facts, REARRANGED in facts)
+                BITCAST in facts, GENERATED in facts, REARRANGED in facts, alone)
 
 
 @by_types

@@ -40,6 +40,9 @@ CASES = {
     "what is put together is not computed twice": (
         lambda n, x, y: (lambda z: z[1:] * z[:-1])(n.concatenate([x, y])),
         ((64, 16), (64, 16)), 2 * 64 * 16 * 4),
+    "what is reduced over dimensions of size 1 is not": (
+        lambda n, x, y: n.where((y[..., None] > 0).all(-1), x, 0).max(1),
+        ((64, 32), (64, 32)), 0),
     "a kernel computes a value at up to 15 indices": (
         lambda n, x: shifted_sums(x, 4), ((64, 16),), 0),
     "what it would compute at more is written": (
