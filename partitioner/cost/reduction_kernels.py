@@ -68,12 +68,21 @@ class _Kernels:
         self.members[first], new = [first], [first]
         while new:
             new += self._makers(self.eqns[new.pop()], first)
-            v = self.eqns[last].outvars[0]
-            uses = self.readers.get(v, ())
-            if not new and v not in self.apart and len(uses) == 1 and uses[0] not in self.of \
-                    and self._joins(uses[0]):
-                (last,) = new = [*uses]
+            follower = None if new else self._follower(last)
+            if follower is not None:
+                last, new = follower, [follower]
                 self._add(new, first)
+
+    def _follower(self, last: int) -> int | None:
+        """What alone reads the result of the last equation of a kernel, if the kernel takes it:
+        one that repeats elements only with what reads that.
+        """
+        v = self.eqns[last].outvars[0]
+        uses = self.readers.get(v, ())
+        if v in self.apart or len(uses) != 1 or uses[0] in self.of or not self._joins(uses[0]) or (
+                REPEATS in self.eqns[uses[0]].op.facts and self._follower(uses[0]) is None):
+            return None
+        return uses[0]
 
     def _makers(self, eqn: Equation, first: int) -> list[int]:
         """Add what makes the operands of an equation of a kernel, if only the kernel reads it."""
