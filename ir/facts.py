@@ -104,6 +104,8 @@ class DeviceCost:
     traffic: (read, written, operands, params) -> bytes read from memory of each operand and written
       of each result, given those of whole blocks, which are the default.
     scratch: (read, written, operands, params) -> bytes held besides while the op runs; 0.
+    in_parts: (operands, params) -> whether it makes parts of the size of its result, which what
+      reads it puts together; False.
     orders: (position, type, params) -> the orders, from the major dimension to the minor one, in
       which it reads the operand at this position, or behind those of all operands in which it
       writes its result; what lies otherwise is copied to the first one. By default any will do.
@@ -114,6 +116,7 @@ class DeviceCost:
     flops: Callable[[Types, Types, dict[str, Any]], float] | None = None
     traffic: Callable[[Sizes, Sizes, Types, dict[str, Any]], tuple[Sizes, Sizes]] | None = None
     scratch: Callable[[Sizes, Sizes, Types, dict[str, Any]], int] | None = None
+    in_parts: Callable[[Types, dict[str, Any]], bool] | None = None
     orders: Callable[[int, ArrayType, dict[str, Any]], Sequence[Sequence[int]]] | None = None
     is_packed: bool = False
     matrix_unit: bool = False

@@ -25,7 +25,7 @@ from .kinds import Kind
 
 _EMITTED = 15                   # times that a kernel's code holds an equation
 _ROW = 128                      # elements of a long row
-_CHEAP = {sin_p, cos_p, tan_p}    # of reals, XLA says
+_CHEAP = {sin_p, cos_p, tan_p}  # of reals
 _KERNELS = 64                   # that compute a value, or that are looked at for one that waits
 
 

@@ -228,8 +228,14 @@ def _running(n: int) -> int:
 
 
 def _scratch(read: Sizes, written: Sizes, operands: Types, params: dict[str, Any]) -> int:
-    """The scans of blocks, before they are put together."""
-    return written[0] if operands[0].shape[params["axis"]] > _BLOCK else 0
+    """The operand, padded to whole blocks."""
+    n = operands[0].shape[params["axis"]]
+    return read[0] * -(-n // _BLOCK) * _BLOCK // n if n > _BLOCK and n % _BLOCK else 0
+
+
+def _in_parts(operands: Types, params: dict[str, Any]) -> bool:
+    """Does it scan several blocks?"""
+    return operands[0].shape[params["axis"]] > _BLOCK
 
 
 def _localize(op: Callable[[], Op], combine: str, identity: Callable[[np.dtype], Any]
@@ -308,7 +314,8 @@ def _cumulative(name: str, doc: str, kind: str, *, accepted: Any = np.number, co
         name, doc=doc, infer=_infer(name, accepted), rule=_rule(kind), explicit=_explicit,
         pending="indexed",
         batch=_batch(op), facts=(READS_FUSED,),
-        cost=DeviceCost(_flops, scratch=_scratch), localize=_localize(op, combine, identity),
+        cost=DeviceCost(_flops, scratch=_scratch, in_parts=_in_parts),
+        localize=_localize(op, combine, identity),
         **fields)
 
 

@@ -8,7 +8,7 @@ into the order of its result, or unpacked.
 """
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from itertools import accumulate
 
 from ....ir.program import Equation, Literal, Program, Var
@@ -20,6 +20,7 @@ from ..kinds import (
     is_flattened,
     is_product,
     operand_bytes,
+    reads_as_stored,
 )
 from .assignment import Span
 from .order import BREADTH_FIRST
@@ -57,7 +58,8 @@ class LiveRanges:
         self.program = program
         held = buffers(program, WRITTEN)
         count = len(program.eqns)
-        self._last, self._moved = _last_uses(program, held)
+        unfinished = _unfinished(program)
+        self._last, self._moved = _last_uses(program, held, unfinished)
         self._of: dict[Var, Buffer] = {}
         self.copies: list[Span] = []
         self._copy_of: dict[tuple[object, ...], Span] = {}          # by value and order
@@ -71,7 +73,7 @@ class LiveRanges:
             if i < count:
                 ending.setdefault(i, []).append(v)
         ordered, self._twice = _wanted(program, held)
-        self._reordered = _reordered(program, held)
+        self._written_anew = _written_anew(program, held, unfinished) if unfinished else set()
         zeros: dict[tuple[object, ...], tuple[int, Buffer, int]] = {}
         for i, eqn in enumerate(program.eqns):
             start = INSTANTS * i + self._copy(eqn, i, held, ordered)
@@ -113,7 +115,8 @@ class LiveRanges:
                 buffer.end = self._end(v, i)
                 buffer.values.append((i, v))
 
-    def _copy(self, eqn: Equation, i: int, held: Buffers, ordered: Set[Var]) -> int:
+    def _copy(self, eqn: Equation, i: int, held: Buffers,
+              ordered: Mapping[Var, list[int]]) -> int:
         """Add the copies that equation i makes. Returns at which instant its result is made."""
         entry, cost = INSTANTS * i, eqn.op.cost
         copied = False
@@ -122,7 +125,8 @@ class LiveRanges:
             orders = copies(eqn)
             for n, a in enumerate(eqn.invars):
                 v = held.of(a)
-                if v not in self._of or v in ordered or not (n in orders or cost.is_packed):
+                if v not in self._of or not (n in orders or cost.is_packed) or (
+                        v in ordered and ordered[v] == orders.get(n)):
                     continue
                 buffer, copied = self._of[v], True
                 if self._last[v] == ends:
@@ -142,8 +146,8 @@ class LiveRanges:
             self.copies.append(Span(sum(operand_bytes(eqn)[0]), entry + ENTRY, entry + EXIT))
         if cost.scratch is not None:
             nbytes = cost.scratch(*operand_bytes(eqn), eqn.types[0], eqn.params)
-            self.copies.append(Span(nbytes, entry + ENTRY, entry + EXIT))
-        if eqn.outvars and eqn.outvars[0] in self._reordered:
+            self.copies.append(Span(nbytes, entry + ENTRY, entry + RUN))
+        if eqn.outvars and eqn.outvars[0] in self._written_anew:
             self.copies.append(Span(eqn.outvars[0].aval.local_nbytes, entry + RUN, entry + EXIT))
             return EXIT
         return RUN if copied else ENTRY
@@ -171,19 +175,19 @@ class LiveRanges:
         return [(v, None if i == GIVEN else self.program.eqns[i]) for i, v in found]
 
 
-def _reordered(program: Program, held: Buffers) -> set[Var]:
-    """The results that are copied into the order of their dimensions: something reads them other
-    than element by element.
-    """
-    orders = {eqn.outvars[0]: order for eqn in program.eqns if eqn.op.cost.orders is not None
-              and (order := copies(eqn).get(len(eqn.invars)))}
-    if not orders:
-        return set()
-    found = {v for a in program.outvars if (v := held.of(a)) in orders}
+def _unfinished(program: Program) -> set[Var]:
+    """The results that lie in another order than that of their dimensions, or in parts."""
+    return {eqn.outvars[0] for eqn in program.eqns
+            if eqn.op.cost.in_parts is not None and eqn.op.cost.in_parts(eqn.types[0], eqn.params)
+            or eqn.op.cost.orders is not None and copies(eqn).get(len(eqn.invars))}
+
+
+def _written_anew(program: Program, held: Buffers, unfinished: set[Var]) -> set[Var]:
+    """Those of them that are copied, as something reads them other than element by element."""
+    found = {v for a in program.outvars if (v := held.of(a)) in unfinished}
     for eqn, kind in zip(program.eqns, held.kinds, strict=True):
-        if kind.bitcast or kind.reads:
-            continue
-        found.update([v for a in eqn.invars if (v := held.of(a)) in orders])
+        if not (kind.bitcast or kind.reads):
+            found.update([v for a in eqn.invars if (v := held.of(a)) in unfinished])
     return found
 
 
@@ -194,29 +198,37 @@ def _stacked(eqn: Equation) -> list[Var]:
             if slot.stacked and slot.result >= 0]
 
 
-def _wanted(program: Program, held: Buffers) -> tuple[set[Var], set[Var]]:
-    """Of the elementwise results that equations want in another order: (those that are made so, as
-    nothing else reads them; those that XLA makes twice from the same operands, so for a product,
-    and as they are for others).
+def _wanted(program: Program, held: Buffers) -> tuple[dict[Var, list[int]], set[Var]]:
+    """Of the elementwise results that equations want in another order: (by value the order in which
+    it is made, where nothing reads it as it stands; those that XLA makes once more from the same
+    operands, so for a product, and as they are, or in another order, for others).
     """
-    wanted = {(v, i) for i, eqn in enumerate(program.eqns) if eqn.op.cost.orders is not None
-              for n in copies(eqn) if n < len(eqn.invars)
-              and (v := held.of(eqn.invars[n])) is not None}
+    eqns = program.eqns
+    wanted: dict[Var, dict[int, list[int]]] = {}                    # by reader: in which order
+    for i, eqn in enumerate(eqns):
+        for n, order in (copies(eqn) if eqn.op.cost.orders is not None else {}).items():
+            v = held.of(eqn.invars[n]) if n < len(eqn.invars) else None
+            if v is not None:
+                wanted.setdefault(v, {})[i] = order
     if not wanted:
-        return set(), set()
-    made = {v for eqn, kind in zip(program.eqns, held.kinds, strict=True) if kind.elementwise
+        return {}, set()
+    made = {v for eqn, kind in zip(eqns, held.kinds, strict=True) if kind.elementwise
             for v in eqn.outvars if v not in held.fused and v not in held.root}
-    readers: dict[Var | None, set[int]] = {v: set() for v in made}
-    for i, eqn in enumerate(program.eqns):
-        for a in eqn.invars:
-            readers.get(held.of(a), set()).add(i)
+    readers: dict[Var | None, dict[int, list[int]]] = {v: {} for v in made}
+    for i, eqn in enumerate(eqns):
+        for n, a in enumerate(eqn.invars):
+            readers.get(held.of(a), {}).setdefault(i, []).append(n)
     results = {held.of(a) for a in program.outvars}
-    alone = {v for v, i in wanted if readers.get(v) == {i} and v not in results}
-    return alone, {v for v, i in wanted if len(readers.get(v, ())) > 1
-                   and is_product(eqn := program.eqns[i]) and not info_of(eqn).has_halos}
+    ordered = {v: order for v, by in wanted.items() if v in readers and v not in results
+               for order in list(by.values())[:1]
+               if all([i in by or all([reads_as_stored(eqns[i], n, order) for n in places])
+                       for i, places in readers[v].items()])}
+    return ordered, {v for v, by in wanted.items() if len(readers.get(v, ())) > 1 and any([
+        is_product(eqns[i]) and not info_of(eqns[i]).has_halos for i in by])}
 
 
-def _last_uses(program: Program, held: Buffers) -> tuple[dict[Var, int], set[tuple[Var, int]]]:
+def _last_uses(program: Program, held: Buffers, unfinished: Set[Var]
+               ) -> tuple[dict[Var, int], set[tuple[Var, int]]]:
     """(last equation that reads each buffer, directly or in a fusion; the pairs (buffer, equation)
     in which elements go to other positions, or are read at several as if in another shape).
     """
@@ -246,7 +258,7 @@ def _last_uses(program: Program, held: Buffers) -> tuple[dict[Var, int], set[tup
             if type(a) is Literal:
                 continue
             source = root.get(a, a)          # type: ignore[call-overload]
-            if moves:
+            if moves or source in unfinished:
                 moved.add((source, at))
             if (source, i) in held.again:
                 again[source] = max(at, again.get(source, at))

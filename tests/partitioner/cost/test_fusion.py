@@ -45,6 +45,9 @@ CASES = {
         ((64, 32), (64, 32)), 0),
     "a kernel computes a value at up to 15 indices": (
         lambda n, x: shifted_sums(x, 4), ((64, 16),), 0),
+    "what only products read is made in the orders in which they do": (
+        lambda n, x, y: (lambda z: n.einsum("mec,ecd->emd", z, n.einsum("mec,md->ecd", z, y)))(
+            x * 2), ((64, 4, 16), (64, 8)), (2 * 64 * 4 * 16 + 4 * 16 * 8) * 4),
     "what it would compute at more is written": (
         lambda n, x: shifted_sums(x, 5), ((64, 16),), 63 * 16 * 4),
 }

@@ -280,6 +280,16 @@ def test_a_temporary_lies_where_a_result_will_be():
     assert block_of_temporaries([Span(2 * n, 0, 1), *spans[2:]], 9) == 2 * n   # too large for it
 
 
+@pytest.mark.parametrize("n, parts", [(16, 1), (128, 1), (100, 1 + 112 / 100)])
+def test_what_reads_a_running_sum_puts_its_parts_together(n, parts):
+    """What does not divide into parts of 16 is padded before, and is held besides."""
+    x = np.ones((64, n), np.float32)
+    read, made = (st.jit(f).lower(x).compile().memory_analysis().temp_size_in_bytes for f in (
+        lambda x: (jnp.cumsum(x, 1) - x).max(1), lambda x: jnp.cumsum(x, 1)))
+    assert read == round(parts * x.nbytes)
+    assert made == (n > 16) * read                      # parts, and the result
+
+
 def test_what_a_branch_hands_through_is_copied_before_the_other_runs():
     def f(x, w, flag):
         return lax.cond(flag, lambda x: jnp.tanh(x @ w) @ w, lambda x: x, x)
