@@ -214,17 +214,22 @@ def _wanted(program: Program, held: Buffers) -> tuple[dict[Var, list[int]], set[
         return {}, set()
     made = {v for eqn, kind in zip(eqns, held.kinds, strict=True) if kind.elementwise
             for v in eqn.outvars if v not in held.fused and v not in held.root}
-    readers: dict[Var | None, dict[int, list[int]]] = {v: {} for v in made}
+    readers: dict[Var | None, list[tuple[int, int]]] = {v: [] for v in made}
     for i, eqn in enumerate(eqns):
         for n, a in enumerate(eqn.invars):
-            readers.get(held.of(a), {}).setdefault(i, []).append(n)
+            readers.get(held.of(a), []).append((i, n))
     results = {held.of(a) for a in program.outvars}
-    ordered = {v: order for v, by in wanted.items() if v in readers and v not in results
-               for order in list(by.values())[:1]
-               if all([i in by or all([reads_as_stored(eqns[i], n, order) for n in places])
-                       for i, places in readers[v].items()])}
-    return ordered, {v for v, by in wanted.items() if len(readers.get(v, ())) > 1 and any([
-        is_product(eqns[i]) and not info_of(eqns[i]).has_halos for i in by])}
+    ordered: dict[Var, list[int]] = {}
+    for v, by in wanted.items():
+        order, uses = next(iter(by.values())), readers.get(v, ())
+        reshaped = any([eqns[i].invars[n].aval.shape != v.aval.shape for i, n in uses])
+        if uses and v not in results and ({i for i, _ in uses} == {*by} and len(by) == 1 or (
+                not reshaped and all([i in by or reads_as_stored(eqns[i], n, order)
+                                      for i, n in uses]))):
+            ordered[v] = order
+    return ordered, {v for v, by in wanted.items() if len({i for i, _ in readers.get(v, ())}) > 1
+                     and any([is_product(eqns[i]) and not info_of(eqns[i]).has_halos
+                              for i in by])}
 
 
 def _last_uses(program: Program, held: Buffers, unfinished: Set[Var]

@@ -290,6 +290,15 @@ def test_what_reads_a_running_sum_puts_its_parts_together(n, parts):
     assert made == (n > 16) * read                      # parts, and the result
 
 
+def test_what_one_product_wants_in_another_order_and_shape_is_there_for_others_as_it_is():
+    def f(x, y):
+        z = x * 2
+        return jnp.einsum("mec,ed->mcd", z.reshape(64, 4, 16), y[:4]).sum() + z.T @ y
+    x, y = np.ones((64, 64), np.float32), np.ones((64, 8), np.float32)
+    plan = st.jit(f).lower(x, y).compile().memory_analysis()
+    assert plan.temp_size_in_bytes >= 2 * x.nbytes
+
+
 def test_what_a_branch_hands_through_is_copied_before_the_other_runs():
     def f(x, w, flag):
         return lax.cond(flag, lambda x: jnp.tanh(x @ w) @ w, lambda x: x, x)
