@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from itertools import accumulate
 
-from ....ir.program import Equation, Literal, Program, Var
+from ....ir.program import Atom, Equation, Literal, Program, Var
 from ..buffers import WRITTEN, Buffers, buffers
 from ..kinds import (
     copies,
@@ -61,6 +61,7 @@ class LiveRanges:
         unfinished = _unfinished(program)
         self._last, self._moved = _last_uses(program, held, unfinished)
         self._of: dict[Var, Buffer] = {}
+        self._ready = _ready(program, held) if BREADTH_FIRST in program.memo else []
         self.copies: list[Span] = []
         self._copy_of: dict[tuple[object, ...], Span] = {}          # by value and order
         for v in (*program.invars, *program.constvars):
@@ -139,6 +140,10 @@ class LiveRanges:
                 begin = ENTRY if buffer.given else entry + ENTRY
                 if v in self._twice:
                     begin = INSTANTS * buffer.value_at(i)[0]
+                elif self._ready and not buffer.given and self._last[v] != ends:
+                    made = buffer.value_at(i)[0]
+                    begin = INSTANTS * next(
+                        (j for j in range(made + 1, i) if self._ready[j] >= made), i)
                 copy = self._copy_of.setdefault((v, *orders[n]), Span(buffer.nbytes, begin, begin))
                 copy.end = INSTANTS * ends + RUN
         if eqn.op.collective is not None and eqn.op.collective.kind == "reduce-scatter" \
@@ -173,6 +178,18 @@ class LiveRanges:
                         if b.start <= max(at, 0) <= b.end and (at > GIVEN or b.given)],
                        key=lambda value: value[0])
         return [(v, None if i == GIVEN else self.program.eqns[i]) for i, v in found]
+
+
+def _ready(program: Program, held: Buffers) -> list[int]:
+    """Behind which equation each one can run, the last that makes what it reads."""
+    made: dict[Atom, int] = {}
+    found: list[int] = []
+    for i, eqn in enumerate(program.eqns):
+        found.append(max([made.get(a, GIVEN) for a in eqn.invars], default=GIVEN)
+                     + bool(copies(eqn)))
+        made.update([(v, found[i] if v in held.fused or v in held.root else i)
+                     for v in eqn.outvars])
+    return found
 
 
 def _unfinished(program: Program) -> set[Var]:

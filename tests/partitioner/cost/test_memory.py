@@ -333,3 +333,14 @@ def test_of_two_operands_that_end_the_result_takes_the_place_of_the_first():
         lambda x, v, w, out: (st.nn.silu(x @ v) * (x @ w)) @ out + x, ("x",),
         ((2048, 512), ("x",)), ((512, 1792), (None, "y")), ((512, 1792), (None, "y")),
         ((1792, 512), ("y",))) == 1024 * 512 * 4
+
+
+def test_products_copy_what_is_a_result_too_as_soon_as_it_is_there():
+    """Both caches, before the first product; each is copied into the order of its product."""
+    def step(q, k, v):
+        k, v = (lax.dynamic_update_slice(c, q[:, None], (0, 5, 0, 0)) for c in (k, v))
+        scores = st.nn.softmax(jnp.einsum("bhd,bkhd->bhk", q, k))
+        return jnp.einsum("bhk,bkhd->bdh", scores, v), k, v
+    cache = ((8, 512, 8, 32), ("x", None, "y"))
+    assert temporaries_as_in_xla(step, ("x", None, "y"), ((8, 8, 32), ("x", "y")),
+                                 cache, cache) >= 2 * 8 * 512 * 8 * 32 * 4 // 8
