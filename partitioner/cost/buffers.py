@@ -15,7 +15,7 @@ from ...ir.ops.elementwise.arithmetic import max_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.support.named_tuple import NamedTuple
 from .fusion import fused_values
-from .kinds import Kind, kind_of, reads_as_stored, reads_transposed
+from .kinds import Kind, kind_of, reads_as_stored, reads_in_parts, reads_transposed
 from .reduction_kernels import is_split, reduction_kernels
 
 
@@ -88,6 +88,7 @@ def _buffers(program: Program, reductions_first: bool) -> Buffers:
         out.fused.update(inside)
         out.beside.update(written)
         reads = [read and i not in kernel and not (kind.reduction and is_split(eqn, kind))
+                 and not reads_in_parts(eqn)
                  for i, (eqn, kind, read) in enumerate(zip(eqns, kinds, reads, strict=True))]
         values, again = fused_values(eqns, kinds, readers, reads, results,
                                      {*root, *inside, *written}, generated)

@@ -154,6 +154,14 @@ def operand_bytes(eqn: Equation) -> tuple[list[int], list[int]]:
     return [a.aval.local_nbytes for a in eqn.invars], [v.aval.local_nbytes for v in eqn.outvars]
 
 
+@by_types
+def reads_in_parts(eqn: Equation) -> bool:
+    """Does it read its operand where that lies, as what it reads in parts needs no padding?"""
+    cost = eqn.op.cost
+    return cost.in_parts is not None and cost.scratch is not None and not cost.scratch(
+        *operand_bytes(eqn), eqn.types[0], eqn.params)
+
+
 def in_place(eqn: Equation, elementwise: bool) -> bool:
     """May the result take the buffer of an operand that nothing reads later?"""
     facts = eqn.op.facts

@@ -153,6 +153,9 @@ class LiveRanges:
             nbytes = cost.scratch(*operand_bytes(eqn), eqn.types[0], eqn.params)
             self.copies.append(Span(nbytes, entry + ENTRY, entry + RUN))
         if eqn.outvars and eqn.outvars[0] in self._written_anew:
+            for v in {held.of(a) for a in eqn.invars}:
+                if v in self._of and self._last[v] == i:
+                    self._of[v].end = min(self._of[v].end, entry + RUN)
             self.copies.append(Span(eqn.outvars[0].aval.local_nbytes, entry + RUN, entry + EXIT))
             return EXIT
         return RUN if copied else ENTRY

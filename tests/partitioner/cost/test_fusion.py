@@ -43,6 +43,8 @@ CASES = {
     "what is reduced over dimensions of size 1 is not": (
         lambda n, x, y: n.where((y[..., None] > 0).all(-1), x, 0).max(1),
         ((64, 32), (64, 32)), 0),
+    "nor does a running sum compute what it adds up": (
+        lambda n, x: (n.cumsum(x * x, 1) * 2).sum(1), ((64, 16),), 2 * 64 * 16 * 4),
     "a kernel computes a value at up to 15 indices": (
         lambda n, x: shifted_sums(x, 4), ((64, 16),), 0),
     "what only products read is made in the orders in which they do": (
