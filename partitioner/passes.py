@@ -32,6 +32,7 @@ from .preparation.inline import inline
 from .preparation.jax_lowering import broadcast_operands
 from .preparation.to_place import arrange, arrange_as_xla
 from .preparation.uneven import pad_uneven
+from .preparation.visit_order import in_visit_order
 from .preparation.window_updates import REDUCE_SLICES
 from .propagation.fully_specified import decide, is_decided
 from .propagation.resolve import propagate
@@ -109,6 +110,9 @@ PREPARE = pipeline(
          "what changes nothing is not computed", IDENTITIES, inside=True),
     Pass("merge-equal", "inlined", lambda p, r: merge_equal(p),
          "equal equations are one before they are split", plans="xla", decides=True),
+    Pass("visit-order", "inlined", lambda p, r: in_visit_order(p),
+         "equations come in the order in which XLA visits them, as conflicts are settled in order",
+         plans="xla", decides=True),
     Pass("split-constants", "inlined", lambda p, r: split_constants(p),
          "what is computed from constants alone is computed once for each reader, in its layout",
          plans="xla", decides=True),

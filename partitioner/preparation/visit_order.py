@@ -1,0 +1,30 @@
+"""Equations in the order in which XLA visits them: operands first, from the results back.
+
+XLA keeps a graph, not a list. Shardy, which settles conflicts where it meets them, is given the
+graph in this order: the gradient of the first weight comes behind all that it needs, and gradients
+that nothing else needs come last.
+"""
+from __future__ import annotations
+
+from ...ir.program import Atom, Equation, Program
+from ...ir.rewriting.inside import inside
+
+
+def in_visit_order(program: Program) -> Program:
+    """The program, nested ones included, with each equation behind those that it needs, the first
+    operand's first. What is seen on the host stays in order, and so does all else beside it.
+    """
+    program = inside(program, in_visit_order)
+    if program.effects:
+        return program
+    made: dict[Atom, Equation] = {v: eqn for eqn in program.eqns for v in eqn.outvars}
+    eqns: dict[Equation, None] = {}
+    stack = [made[a] for a in reversed(program.outvars) if a in made]
+    while stack:
+        eqn = stack[-1]
+        missing = [made[a] for a in eqn.invars if a in made and made[a] not in eqns]
+        if missing and eqn not in eqns:
+            stack += reversed(missing)
+        else:
+            eqns[stack.pop()] = None
+    return program.replace(eqns=[*eqns])
