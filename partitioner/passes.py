@@ -29,6 +29,7 @@ from .preparation.constants import split_constants
 from .preparation.dead_code import drop_unread
 from .preparation.identities import IDENTITIES, drop_identities
 from .preparation.inline import inline
+from .preparation.jax_derivatives import as_jax_derives
 from .preparation.jax_lowering import broadcast_operands
 from .preparation.to_place import arrange, arrange_as_xla
 from .preparation.uneven import pad_uneven
@@ -106,6 +107,9 @@ PREPARE = pipeline(
          "calls are replaced by what they call", CALLS, inside=True, needed=True),
     Pass("drop-unread", "inlined", lambda p, r: drop_unread(p),
          "what nothing reads asks for no layout", decides=True),
+    Pass("jax-derivatives", "inlined", lambda p, r: as_jax_derives(p),
+         "slopes multiply in JAX's order, as each factor has a layout of its own",
+         frozenset({"mul"}), inside=True, plans="xla", decides=True),
     Pass("drop-identities", "inlined", lambda p, r: drop_identities(p),
          "what changes nothing is not computed", IDENTITIES, inside=True),
     Pass("merge-equal", "inlined", lambda p, r: merge_equal(p),

@@ -1,6 +1,7 @@
 """objective="xla": what moves where, and that values are right on devices that compute alone."""
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -65,6 +66,22 @@ def test_sums_are_finished_where_they_arise() -> None:
 
 def test_sums_over_several_dimensions_are_one_all_reduce_each() -> None:
     assert plan(jnp.sum, GRID, ((64, 64), P("x", "y")), out=P()) == ["all-reduce y", "all-reduce x"]
+
+
+def test_factors_of_a_derivative_are_those_of_jax_in_its_order() -> None:
+    """Weights split as the data is, and gradients too (as in JAX 0.10.2)."""
+    def exchanges(layer: Callable[..., Any], *widths: int) -> dict[str, int]:
+        def gradients(x: Any, *p: Any) -> Any:
+            return st.grad(lambda p: (layer(x, *p) ** 2).mean())(p)
+        shapes = [(64, 64), *[(64, n) for n in widths], (widths[0], 64)]
+        return dict(Counter(plan(gradients, LINE, *[(shape, P("x")) for shape in shapes],
+                                 out=P("x"))))
+    assert exchanges(lambda x, a, c: jnp.tanh(x @ a) @ c, 256) == {
+        "all-gather x": 4, "all-to-all x": 3, "reduce-scatter x": 1}
+    assert exchanges(lambda x, a, b, c: (jnp.tanh(x @ a) * (x @ b)) @ c, 256, 256) == {
+        "all-gather x": 5, "all-to-all x": 5, "reduce-scatter x": 2}
+    assert exchanges(lambda x, a, b, c: ((x @ a) / (1 + (x @ b) ** 2)) @ c, 256, 256) == {
+        "all-gather x": 6, "all-to-all x": 5, "reduce-scatter x": 1}
 
 
 @pytest.mark.parametrize("width, groups, spec, found", [
@@ -215,7 +232,7 @@ def test_weights_are_gathered_one_by_one_and_sums_joined() -> None:
 
 
 @pytest.mark.parametrize("turned, found", [
-    (False, ["all-reduce x", "all-reduce y", "reduce-scatter y", "all-reduce x"]),
+    (False, ["reduce-scatter y", "all-reduce x", "all-reduce x", "all-reduce y"]),
     (True, ["reduce-scatter y", "all-reduce x", "all-reduce y"])])
 def test_sums_are_joined_in_the_order_in_which_results_need_them(turned: bool, found: list[str]
                                                                  ) -> None:
