@@ -13,7 +13,9 @@ from itertools import islice
 from ...ir.op import params_key
 from ...ir.ops.communication.collective import SCATTERS
 from ...ir.ops.communication.variadic import EACH, MEMBERS, VARIADIC, combined
+from ...ir.ops.movement.shape import transpose_p
 from ...ir.program import Atom, Equation, Program
+from ..cost.kinds import is_product
 from ..cost.prices import Prices
 from ..reasons import merged_reasons
 from .two_step_sums import in_two_steps
@@ -157,8 +159,8 @@ def _with_earlier_ones(made: Iterable[list[_Group]]) -> dict[_Group, _Group]:
 
 def _groups_in_order(program: Program, keys: Mapping[Equation, tuple]) -> dict[Equation, _Group]:
     """The groups of XLA: each exchange with the next ones of its key, up to one that depends on
-    them. Exchanges come in the order in which the results need them, anew when some are combined;
-    fusion has turned the order of operands round.
+    them. Exchanges come in the order in which the results need them, anew when some are combined.
+    Fusion takes what is computed last first, and puts what that reads behind the other operands.
     """
     if len({*keys.values()}) == len(keys):
         return {}
@@ -209,14 +211,17 @@ def _needs(program: Program, exchanges: Container[Equation]
                 known |= reached[eqn]
         return found
 
-    for eqn in program.eqns:
-        found = nearest(reversed(eqn.invars))
+    fused: dict[Atom, int] = {}         # what is fused with its readers: minus its place
+    for k, eqn in enumerate(program.eqns):
+        found = nearest(sorted(eqn.invars, key=lambda a: fused.get(a, -len(program.eqns))))
         if eqn in exchanges:
             below[eqn] = found
             reached[eqn] = 1 << len(reached)
             for other in found:
                 reached[eqn] |= reached[other]
             found = [eqn]
+        elif not is_product(eqn) and eqn.op is not transpose_p and not eqn.op.subprograms:
+            fused.update(dict.fromkeys(eqn.outvars, -k))
         if found:
             reads.update(dict.fromkeys(eqn.outvars, found))
     return nearest(program.outvars), below

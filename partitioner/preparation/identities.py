@@ -34,6 +34,12 @@ _REWRITES = Rewrites(
             where=lambda m: m.x.aval == m.negated.aval))
 
 
+PLUS_ZERO = tuple([Rewrite(name, pattern, "x", why="x plus zero is x", where=_is_result)
+                   for name, pattern in (("plus-zero", "out = add x 0"),
+                                         ("zero-plus", "out = add 0 x"))])
+"""What XLA removes besides: sums of Python's begin with zero."""
+
+
 def drop_identities(program: Program) -> Program:
     """The program, nested ones included, without arithmetic that changes nothing.
 

@@ -23,6 +23,7 @@ from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ...ir.types import array_type
 from ..propagation.divisibility import splitting_sizes
 from .compose import COMPOSE, OF_ONE_OPERAND
+from .identities import PLUS_ZERO
 from .jax_lowering import FILL_APART
 from .row_numbers import ROWS_BY_NUMBER
 from .separate import SEPARATE
@@ -170,7 +171,7 @@ _MOVED = (
 
 AT_KNOWN_PLACES = Rewrites(*ROWS_BY_NUMBER, CHOOSE_BOX, also_drops=(concatenate_p,))
 
-ARRANGE_AS_XLA = Rewrites(OF_ONE_OPERAND, *_MOVED, FILL_APART,
+ARRANGE_AS_XLA = Rewrites(OF_ONE_OPERAND, *_MOVED, FILL_APART, *PLUS_ZERO,
                           also_drops=(slice_p, broadcast_in_dim_p, concatenate_p))
 
 ARRANGE = Rewrites(

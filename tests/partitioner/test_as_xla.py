@@ -252,6 +252,19 @@ def test_sums_are_joined_in_the_order_in_which_results_need_them(turned: bool, f
     assert [f"{r.kind} {','.join(r.mesh_axes)}" for r in compiled.collectives()] == found
 
 
+@pytest.mark.parametrize("f, found", [
+    (lambda a, b: jnp.sqrt(sum((d ** 2).sum() for d in (a, b))), {"x": 2, "y": 1}),
+    (lambda a, b: jnp.sqrt(sum((d ** 2).sum() for d in (b, a))), {"x": 1, "y": 2}),
+    (lambda a, b: jnp.sqrt((a ** 2).sum() + 1.) * (1. - (b ** 2).sum()), {"x": 1, "y": 2}),
+    (lambda a, b: (b ** 2).sum() * jnp.sqrt((a ** 2).sum() + 1.), {"x": 1, "y": 2}),
+    (lambda a, b: jnp.exp((b ** 2).sum()) * (a ** 2).sum(), {"x": 2, "y": 1})])
+def test_sums_that_are_read_as_they_are_come_before_those_of_what_is_fused(
+        f: Callable[..., Any], found: dict[str, int]) -> None:
+    """The first one meets the last of the other array (JAX 0.10.2)."""
+    exchanges = Counter(plan(f, GRID, ((64, 64), P("x", "y")), ((64, 64), P("y", "x")), out=P()))
+    assert exchanges == {f"all-reduce {axes}": n for axes, n in found.items()}
+
+
 @pytest.mark.parametrize("f, args, out, found", [
     (jnp.matmul, [((64, 16, 256), P(None, ("y", "x"), "z")), ((256, 256), P("x", ("z", "y")))],
      P(None, ("y", "x"), "z"),
