@@ -2,42 +2,74 @@
 
 Here a cotangent enters by one product whose other factor is known, and comes first. JAX lets it
 meet what the function was made of, one after the other, and writes the factors of a product in the
-order in which the product has them. Where these are laid out otherwise than the cotangent, they are
-what XLA moves.
+order in which the product has them: of `x * y`, `g * y` and `x * g`. Where these are laid out
+otherwise than the cotangent, they are what XLA moves.
 """
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
 from ...ir.ops.elementwise.arithmetic import mul_p
 from ...ir.ops.elementwise.transcendental import tanh_p
-from ...ir.program import Equation, Program
+from ...ir.program import Atom, Equation, Program
 from ...ir.rewriting.inside import inside
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
+from ..regions import has_region, region_of
+
+Product = tuple[Atom, Atom, tuple]          # two values, and the place in the source
 
 
 def as_jax_derives(program: Program) -> Program:
     """The program, nested ones included, with such derivatives as JAX writes them."""
-    return _SLOPES(_factors_in_order(inside(program, as_jax_derives)))
+    made: dict[Atom, Atom] = {}
+    products = {(_origin(x, made), _origin(y, made), place)
+                for x, y, place in [*_products(program, made)]}
+    behind: dict[tuple, set[Atom]] = defaultdict(set)
+    for x, y, place in products:
+        behind[x, place].add(y)
+
+    def comes_second(eqn: Equation) -> bool:
+        place, (g, f) = eqn.location.place, [_origin(a, made) for a in eqn.invars]
+        return any([(g, y, place) in products for y in behind.get((f, place), ())])
+
+    def written(program: Program) -> Program:
+        program = inside(program, written)
+        turned = {eqn: eqn.replace(invars=eqn.invars[::-1]) for eqn in program.eqns
+                  if _is_product(eqn) and eqn.location.transform.startswith("transpose")
+                  and comes_second(eqn)}
+        return _SLOPES(program.replace(eqns=[turned.get(eqn, eqn) for eqn in program.eqns])
+                       if turned else program)
+    return written(program)
 
 
-def _factors_in_order(program: Program) -> Program:
-    """The program with a cotangent behind the factor that comes first in the product."""
-    first = {(eqn.invars[0], eqn.location.place) for eqn in program.eqns
-             if _is_product(eqn) and not _is_transposed(eqn)}
-    behind = [eqn for eqn in program.eqns if first and _is_product(eqn) and _is_transposed(eqn)
-              and (eqn.invars[1], eqn.location.place) in first]
-    if not behind:
-        return program
-    turned = {eqn: eqn.replace(invars=eqn.invars[::-1]) for eqn in behind}
-    return program.replace(eqns=[turned.get(eqn, eqn) for eqn in program.eqns])
+def _products(program: Program, made: dict[Atom, Atom]) -> Iterator[Product]:
+    """The products of a program and those in it. made: gets, for what loops stack and read again,
+    what it is in the loop that makes it.
+    """
+    for eqn in program.eqns:
+        if _is_product(eqn):
+            yield eqn.invars[0], eqn.invars[1], eqn.location.place
+        elif has_region(eqn):
+            region = region_of(eqn)
+            for slot in region.slots:
+                if slot.stacked and slot.operand >= 0:
+                    made[region.body_atoms(slot)[0]] = eqn.invars[slot.operand]
+                elif slot.stacked:
+                    made[eqn.outvars[slot.result]] = region.body_atoms(slot)[-1]
+            for _, _, body in region.programs:
+                yield from _products(body, made)
+
+
+def _origin(atom: Atom, made: Mapping[Atom, Atom]) -> Atom:
+    while atom in made:
+        atom = made[atom]
+    return atom
 
 
 def _is_product(eqn: Equation) -> bool:
     """Does it multiply two values?"""
     return eqn.op is mul_p and eqn.invars[0] is not eqn.invars[1]
-
-
-def _is_transposed(eqn: Equation) -> bool:
-    return eqn.location.transform.startswith("transpose")
 
 
 def _is_of_tanh(m: Match) -> bool:

@@ -30,14 +30,16 @@ def mesh_of(axes: dict[str, int]) -> Any:
 
 
 def plan(f: Callable[..., Any], axes: dict[str, int], *args: tuple[tuple[int, ...], Any],
-         out: Any = None) -> list[str]:
-    """The exchanges of a function of such shapes and specs, in order."""
+         out: Any = None, times: bool = False) -> list[str]:
+    """The exchanges of a function of such shapes and specs, in order. times: as often as they run.
+    """
     mesh = mesh_of(axes)
     shapes = [st.ShapeDtypeStruct(shape, "float32", sharding=NamedSharding(mesh, spec))
               for shape, spec in args]
     made = {} if out is None else {"out_shardings": NamedSharding(mesh, out)}
     compiled = st.jit(f, compiler_options=XLA, **made).lower(*shapes).compile()
-    return [f"{r.kind} {','.join(r.mesh_axes)}" for r in compiled.collectives()]
+    return [f"{r.kind} {','.join(r.mesh_axes)}" for r in compiled.collectives()
+            for _ in range(r.count if times else 1)]
 
 
 def test_a_row_parallel_product_ends_with_one_all_reduce() -> None:
@@ -82,6 +84,21 @@ def test_factors_of_a_derivative_are_those_of_jax_in_its_order() -> None:
         "all-gather x": 5, "all-to-all x": 5, "reduce-scatter x": 2}
     assert exchanges(lambda x, a, b, c: ((x @ a) / (1 + (x @ b) ** 2)) @ c, 256, 256) == {
         "all-gather x": 6, "all-to-all x": 5, "reduce-scatter x": 1}
+
+
+@pytest.mark.parametrize("remat", [False, True])
+def test_factors_that_a_loop_keeps_or_computes_again_come_in_order_too(remat: bool) -> None:
+    """Three gated layers whose weights are split as the data is (JAX 0.10.2)."""
+    def layer(h: Any, p: Any) -> Any:
+        a, b, c = p
+        return h + (st.nn.silu(h @ a) * (h @ b)) @ c, None
+
+    def gradients(x: Any, *p: Any) -> Any:
+        body = st.checkpoint(layer) if remat else layer
+        return st.grad(lambda p: (lax.scan(body, x, p)[0] ** 2).mean())(p)
+    found = plan(gradients, LINE, ((64, 128), P("x")), *[((3, 128, 256), P(None, "x"))] * 2,
+                 ((3, 256, 128), P(None, "x")), out=P(None, "x"), times=True)
+    assert Counter(found) == {"all-gather x": 21, "all-to-all x": 21, "reduce-scatter x": 6}
 
 
 @pytest.mark.parametrize("width, groups, spec, found", [
