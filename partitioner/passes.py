@@ -9,6 +9,7 @@ from ..ir.op import names_with
 from ..ir.ops.communication.collective import all_gather_invariant_p, all_to_all_p, ppermute_p
 from ..ir.ops.control.custom import CALLS
 from ..ir.ops.control.loops_and_branches import REGIONS
+from ..ir.ops.movement.slicing import slice_p
 from ..ir.passes import Pass, pipeline, run_passes
 from ..ir.program import Program
 from ..ir.rewriting.inside import inside
@@ -21,7 +22,7 @@ from .lowering.localize import localize
 from .optimization.combine import COMBINED, combine, combine_as_xla
 from .optimization.hoist import hoist_invariants
 from .optimization.multiplications import MULTIPLICATIONS
-from .optimization.optimize import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS, dedupe, merge_equal
+from .optimization.optimize import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS, dedupe
 from .optimization.rows_of_one import ROWS_OF_ONE
 from .optimization.shared_rows import share_rows
 from .preparation.checks import drop_checks
@@ -112,8 +113,8 @@ PREPARE = pipeline(
          frozenset({"mul"}), inside=True, plans="xla", decides=True),
     Pass("drop-identities", "inlined", lambda p, r: drop_identities(p),
          "what changes nothing is not computed", IDENTITIES, inside=True),
-    Pass("merge-equal", "inlined", lambda p, r: merge_equal(p),
-         "equal equations are one before they are split", plans="xla", decides=True),
+    Pass("merge-slices", "inlined", lambda p, r: dedupe(p, p.ops - {slice_p}),
+         "equal slices are one before they are split", plans="xla", decides=True),
     Pass("visit-order", "inlined", lambda p, r: in_visit_order(p),
          "equations come in the order in which XLA visits them, as conflicts are settled in order",
          plans="xla", decides=True),

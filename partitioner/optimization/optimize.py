@@ -13,7 +13,7 @@ from ...ir.ops.communication.collective import (
     pvary_p,
 )
 from ...ir.ops.movement.shape import transpose_p
-from ...ir.program import Atom, Equation, Literal, Program
+from ...ir.program import Atom, Equation, Program
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ..reasons import merged_reasons
 from ..redistribution.moves import group_size
@@ -50,19 +50,6 @@ def dedupe(program: Program, but: frozenset[Op] = frozenset()) -> Program:
     if not now:
         return program
     return program.replace(eqns=eqns, outvars=[now.get(a, a) for a in program.outvars])
-
-
-def merge_equal(program: Program) -> Program:
-    """`dedupe` for a program of whole values, in which equal numbers beside values are one literal
-    first: whether they are depends on what was traced before.
-    """
-    known: dict[tuple, Literal] = {}
-    eqns = [eqn.replace(invars=[
-        known.setdefault((a.aval, a.val.tobytes()), a) if isinstance(a, Literal) else a
-        for a in eqn.invars]) if len({*map(type, eqn.invars)}) == 2 else eqn
-        for eqn in program.eqns]
-    merged = dedupe(program.replace(eqns=eqns))
-    return program if len(merged.eqns) == len(eqns) else merged
 
 
 def _block(m: Match) -> Atom:

@@ -241,6 +241,16 @@ def test_single_rows_are_joined_to_split_ones(objective: str) -> None:
     np.testing.assert_array_equal(found, [0, 1, 2, 3, 1, 2])
 
 
+def test_slices_that_are_equal_move_once_and_all_else_as_often_as_it_is_written() -> None:
+    """Each of these rows comes by one permutation for each of two distances (JAX 0.10.2)."""
+    def f(a: Any, b: Any) -> Any:
+        return (jnp.where(b[:, None] == b[None], a, 0.).max(1)
+                - jnp.where(b[:, None] == b[None], 1., a).min(1))
+    assert plan(f, LINE, ((128, 128), P("x")), ((128,), P("x")), out=P("x")) == ["all-gather x"] * 2
+    assert plan(lambda a: (a[4:68] * 2, jnp.sin(a[4:68])), LINE, ((72, 16), P("x"))) == [
+        "collective-permute x"] * 2
+
+
 def test_weights_are_gathered_one_by_one_and_sums_joined() -> None:
     def f(a: Any, b: Any, x: Any) -> Any:
         return st.grad(lambda p: (jnp.tanh(x @ p[0]) @ p[1]).sum())((a, b))
