@@ -1,14 +1,13 @@
 """Compares two explanations: what changed in collectives, bytes, memory and time."""
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any
 
 from ..ir.ops.communication.sharding import reshard_p
 from ..ir.source.wording import duration
 from ..ir.support.html import code, escaped
-from ..ir.types import ArrayType
 from . import render
 from .equal_collectives import grouped, places
 from .explained_collective import ExplainedCollective
@@ -46,10 +45,13 @@ class Difference:
         named = list(zip(names, a.global_in, b.global_in, strict=False))
         named += [(f"result {i}", x, y) for i, (x, y) in enumerate(zip(
             a.global_out, b.global_out, strict=False))]
-        inner = _values(self.before)
-        named += [(name, inner[key][1], t) for key, (name, t) in _values(self.after).items()
-                  if key in inner]
         found = [(n, x.str_short(True), y.str_short(True)) for n, x, y in named]
+        inner = _values(self.before)
+        for key, after in _values(self.after).items():
+            if len(before := inner.get(key, [])) == len(after):
+                left, right = Counter(before), Counter(after)
+                found += [(name, x, y) for (_, x), (name, y) in zip(
+                    (left - right).elements(), (right - left).elements(), strict=True)]
         return list(dict.fromkeys(f for f in found if f[1] != f[2]))
 
     @property
@@ -96,19 +98,17 @@ class Difference:
         return "\n".join(lines)
 
 
-def _values(found: Explanation) -> dict[tuple, tuple[str, ArrayType]]:
-    """The values at the user's lines: place -> (name, type)."""
-    values: dict[tuple, tuple[str, ArrayType]] = {}
-    seen: Counter[tuple] = Counter()
+def _values(found: Explanation) -> dict[tuple, list[tuple[str, str]]]:
+    """The values at the user's lines, (name, type) each: by place and op."""
+    values: dict[tuple, list[tuple[str, str]]] = defaultdict(list)
     for eqn in equations(found.partitioned.resolved):
         at = where(eqn.location)
         if eqn.op is reshard_p or not eqn.location.line or at[-1]:
             continue                                 # derivatives repeat the user's lines
-        key = (*at, eqn.op.name)
-        seen[key] += 1
         for k, v in enumerate(eqn.outvars):
             text = f"`{v.name}`" if v.name else f"`{eqn.op.name}`"
-            values[*key, seen[key], k] = f"{text} line {eqn.location.line}", v.aval
+            values[*at, eqn.op.name, k].append(
+                (f"{text} line {eqn.location.line}", v.aval.str_short(True)))
     return values
 
 
@@ -125,6 +125,8 @@ def _missing(a: Explanation, b: Explanation) -> list[ExplainedCollective]:
 
 
 def _key(c: ExplainedCollective) -> tuple:
-    # the expression: line numbers move when lines above are edited
-    where = c.source.text() or c.source.source_line().strip() or c.source.line
-    return (c.kind, c.mesh_axes, c.received_bytes, c.count, c.source.short_file, where)
+    # the expressions: line numbers move when lines above are edited
+    sources = [part.source for part in c.parts] or [c.source]
+    places = sorted([(at.short_file, at.text() or at.source_line().strip() or str(at.line))
+                     for at in sources])
+    return c.kind, c.mesh_axes, c.received_bytes, c.count, *places

@@ -283,6 +283,21 @@ rows.lower(st.ShapeDtypeStruct((64, 256), np.float32, sharding=NamedSharding(mes
         assert status == 2 and "--objective xla" in err
 
 
+def test_what_comes_in_another_order_is_no_difference(write, said):
+    """Two gradients are summed together, and XLA computes the first one first."""
+    path = write(LAYER + """
+@st.jit
+def step(x, a, b):
+    ga, gb = st.grad(lambda p: ((jnp.tanh(x @ p[0]) @ p[1]) ** 2).mean())((a, b))
+    return a - 0.1 * ga, b - 0.1 * gb
+
+step.lower(*[st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, spec))
+             for shape, spec in (((64, 32), P("X")), ((32, 32), P()), ((32, 32), P()))])
+""")
+    _, out, _ = said("diff", "--objective", "xla", f"{path}:step")
+    assert not [line for line in out.split("\n") if line.startswith("  -") or " -> f32" in line]
+
+
 def test_diff_of_two_directories_of_dumps(layer, said, tmp_path):
     said("partition", layer, "--dump", tmp_path / "a")
     layer.write_text(layer.read_text().replace('struct((256, 256), None, "Y")\n',
