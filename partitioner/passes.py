@@ -30,12 +30,12 @@ from .preparation.constants import split_constants
 from .preparation.dead_code import drop_unread
 from .preparation.identities import IDENTITIES, drop_identities
 from .preparation.inline import inline
-from .preparation.jax_derivatives import as_jax_derives
-from .preparation.jax_lowering import broadcast_operands
 from .preparation.to_place import arrange, arrange_as_xla
 from .preparation.uneven import pad_uneven
-from .preparation.visit_order import in_visit_order
 from .preparation.window_updates import REDUCE_SLICES
+from .preparation.xla.derivatives import as_jax_derives
+from .preparation.xla.lowering import broadcast_operands
+from .preparation.xla.visit_order import in_visit_order
 from .propagation.fully_specified import decide, is_decided
 from .propagation.resolve import propagate
 from .resharding.loop_sums import move_sums

@@ -107,7 +107,7 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
         axes, own = whole_axes(c.mesh_axes), list(rows.roots(c))
         roots[id(c)] = {text: direct for text, direct, _ in sorted(own, key=lambda r: r[1])} or (
             {text: False for a in axes for text in before.get(a, ())})
-        before |= {a: found for a in axes if (found := [r for r, _, over in own if a in over])}
+        before |= {a: some for a in axes if (some := [r for r, _, over in own if a in over])}
     changed = rows.changed(changes)
     if about is not None and about.cause.asked_by is None and not changed:
         lines = {rows.placed(_expression(c.location), c.location): True for c in changes

@@ -1,9 +1,9 @@
 """Rows of one device are sent by it alone, a part of them to each of the others.
 
-`x[-1]` of rows over x, wanted in columns over x, is an all-to-all of the blocks of which one is then
-read, or a reduce-scatter of blocks that are zero but on one device. Of rows that all lie in the
-block of one device, the others have nothing to send. (What the program itself exchanges, which has
-no reason, stays as it is written.)
+`x[-1]` of rows over x, wanted in columns over x, is an all-to-all of the blocks of which one is
+then read, or a reduce-scatter of blocks that are zero but on one device. Of rows that all lie in
+the block of one device, the others have nothing to send. (What the program itself exchanges, which
+has no reason, stays as it is written.)
 """
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def _sliced_first(m: Match) -> Atom:
 def _is_of_one_device(m: Match) -> Any:
     """Are the summed values zero but on one device of those that the sum is over?"""
     index, zeros = m.maker(m.index), m.maker(m.zeros)
-    return (m.eqn.reason and m.owner.__class__ is Literal
+    return (m.eqn.reason and isinstance(m.owner, Literal)
             and index is not None and index.op is axis_index_p
             and index.params["axis_name"] == m.axis_name
             and zeros is not None and zeros.op is broadcast_in_dim_p
-            and zeros.invars[0].__class__ is Literal and not zeros.invars[0].val)
+            and isinstance(zeros.invars[0], Literal) and not zeros.invars[0].val)
 
 
 ROWS_OF_ONE = Rewrites(

@@ -24,10 +24,10 @@ from ...ir.types import array_type
 from ..propagation.divisibility import splitting_sizes
 from .compose import COMPOSE, OF_ONE_OPERAND
 from .identities import PLUS_ZERO
-from .jax_lowering import FILL_APART
 from .row_numbers import ROWS_BY_NUMBER
 from .separate import SEPARATE
 from .window_updates import CHOOSE_BOX, constant_of, reduce_in_place
+from .xla.lowering import FILL_APART
 
 
 def arrange(program: Program) -> Program:

@@ -8,7 +8,7 @@ import pytest
 
 import shardtrace as st
 from shardtrace.ir.text.parse import parse_program
-from shardtrace.partitioner.preparation.visit_order import in_visit_order
+from shardtrace.partitioner.preparation.xla.visit_order import in_visit_order
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

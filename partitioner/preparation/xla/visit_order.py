@@ -6,8 +6,8 @@ that nothing else needs come last.
 """
 from __future__ import annotations
 
-from ...ir.program import Atom, Equation, Program
-from ...ir.rewriting.inside import inside
+from ....ir.program import Atom, Equation, Program
+from ....ir.rewriting.inside import inside
 
 
 def in_visit_order(program: Program) -> Program:

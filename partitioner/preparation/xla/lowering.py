@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir.ops.elementwise.bitwise import and_p
-from ...ir.ops.elementwise.comparison import ge_p, le_p
-from ...ir.ops.elementwise.select import select_n_p
-from ...ir.ops.indexing.common import GatherScatterMode
-from ...ir.ops.indexing.gather import fill_constant
-from ...ir.ops.movement.shape import broadcast_in_dim_p
-from ...ir.ops.reductions.reduction import reduce_and_p
-from ...ir.program import Atom, Equation, Literal, Program, Var
-from ...ir.rewriting.inside import inside
-from ...ir.rewriting.rewrite import Match, Rewrite
-from ...ir.rules.rule import ELEMENTWISE
-from ...ir.types import array_type
+from ....ir.ops.elementwise.bitwise import and_p
+from ....ir.ops.elementwise.comparison import ge_p, le_p
+from ....ir.ops.elementwise.select import select_n_p
+from ....ir.ops.indexing.common import GatherScatterMode
+from ....ir.ops.indexing.gather import fill_constant
+from ....ir.ops.movement.shape import broadcast_in_dim_p
+from ....ir.ops.reductions.reduction import reduce_and_p
+from ....ir.program import Atom, Equation, Literal, Program, Var
+from ....ir.rewriting.inside import inside
+from ....ir.rewriting.rewrite import Match, Rewrite
+from ....ir.rules.rule import ELEMENTWISE
+from ....ir.types import array_type
 
 
 def broadcast_operands(program: Program) -> Program:

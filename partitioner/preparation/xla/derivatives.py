@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from ...ir.ops.elementwise.arithmetic import mul_p
-from ...ir.ops.elementwise.transcendental import tanh_p
-from ...ir.program import Atom, Equation, Program
-from ...ir.rewriting.inside import inside
-from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
-from ..regions import has_region, region_of
+from ....ir.ops.elementwise.arithmetic import mul_p
+from ....ir.ops.elementwise.transcendental import tanh_p
+from ....ir.program import Atom, Equation, Program
+from ....ir.rewriting.inside import inside
+from ....ir.rewriting.rewrite import Match, Rewrite, Rewrites
+from ...regions import has_region, region_of
 
 Product = tuple[Atom, Atom, tuple]          # two values, and the place in the source
 
