@@ -46,6 +46,7 @@ STATED = 3                 # plans with names of which states are split further
 SAME = 1.001               # a time is as good as one that is less by this factor
 ASIDE = 1.05               # times the time of the best, from which on a choice is tried in one way
 PROMISING = 1.3            # times the time of the best: what takes longer is not changed
+PROPOSED = 3               # layouts of each argument that promise most
 PATIENCE = 3               # plans in a row whose changes lead to nothing better
 EXCESS, OUTSET = 8, 1      # powers to which what is above the limit of memory counts in a climb,
                            # and where it begins
@@ -283,9 +284,11 @@ class Search:
         return time * max(1.0, peak / limit) ** excess if limit else time
 
     def moves(self, own: Sequence[int], best: Trial) -> list[tuple[int, int]]:
-        """Other layouts of arguments, the most promising three of each and overall first."""
+        """Other layouts of arguments, the most promising three of each and overall first; where the
+        limit of memory binds then the others, of which the model says less.
+        """
         scale = best.figures.peak_bytes / self.memory.peak(own)
-        found = []
+        found, others = [], []
         for g in sorted(self.arguments):
             ranked = []
             for n in range(len(self.model.layouts[g])):
@@ -293,8 +296,10 @@ class Search:
                     other = descend(self.model, [*own[:g], n, *own[g + 1:]], self.arguments)
                     ranked.append((self.weighed(self.model.cost(other),
                                               scale * self.memory.peak(other)), g, n))
-            found += sorted(ranked)[:3]
-        return [(g, n) for _, g, n in sorted(found)]
+            ranked.sort()
+            found += ranked[:PROPOSED]
+            others += ranked[PROPOSED:] if self.binds else []
+        return [(g, n) for _, g, n in [*sorted(found), *sorted(others)]]
 
     def split_states(self, rivals: tuple[Rival, ...]) -> tuple[Rival, ...]:
         """Split the states of the best plans further than their parameters; the rivals, with those
