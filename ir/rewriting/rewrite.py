@@ -155,6 +155,14 @@ class Match:
         return self.emit(OPS["broadcast_in_dim"], number, shape=tuple(shape),
                          broadcast_dimensions=(), sharding=sharding)
 
+    def constant_of(self, atom: Atom) -> Literal | None:
+        """The value of all elements of an array, if it is made by repeating a constant."""
+        eqn = self.maker(atom)
+        if eqn is not None and eqn.op is OPS["broadcast_in_dim"] and isinstance(
+                eqn.invars[0], Literal):
+            return eqn.invars[0]
+        return None
+
     def reads(self, atom: Atom) -> int:
         """How often a value is read; known where a rewrite of the list names `single_use`."""
         return (self._walk.reads or {})[atom]

@@ -12,7 +12,6 @@ from typing import Any
 from ...ir.ops.communication.collective import axis_index_p
 from ...ir.ops.communication.exchange_rows import exchange_rows_p
 from ...ir.ops.communication.row_exchange_plan import Piece, Wanted, plain
-from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Literal
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
@@ -52,12 +51,11 @@ def _sliced_first(m: Match) -> Atom:
 
 def _is_of_one_device(m: Match) -> Any:
     """Are the summed values zero but on one device of those that the sum is over?"""
-    index, zeros = m.maker(m.index), m.maker(m.zeros)
+    index, number = m.maker(m.index), m.constant_of(m.zeros)
     return (m.eqn.reason and isinstance(m.owner, Literal)
             and index is not None and index.op is axis_index_p
             and index.params["axis_name"] == m.axis_name
-            and zeros is not None and zeros.op is broadcast_in_dim_p
-            and isinstance(zeros.invars[0], Literal) and not zeros.invars[0].val)
+            and number is not None and not number.val)
 
 
 ROWS_OF_ONE = Rewrites(

@@ -26,7 +26,7 @@ from .compose import COMPOSE, OF_ONE_OPERAND
 from .identities import PLUS_ZERO
 from .row_numbers import ROWS_BY_NUMBER
 from .separate import SEPARATE
-from .window_updates import CHOOSE_BOX, constant_of, reduce_in_place
+from .window_updates import CHOOSE_BOX, reduce_in_place
 from .xla.lowering import FILL_APART
 
 
@@ -98,7 +98,7 @@ def _largest(m: Match) -> int:
         return -1
     k = max(range(len(counts)), key=counts.__getitem__)
     odd = any(total % n == 0 and any(c % n for c in counts) for n in splitting_sizes(m.mesh))
-    return k if odd and 2 * counts[k] > total and constant_of(m, m.operands[k]) is None else -1
+    return k if odd and 2 * counts[k] > total and m.constant_of(m.operands[k]) is None else -1
 
 
 def _over_largest(m: Match) -> Atom | None:
@@ -111,7 +111,7 @@ def _placed(m: Match, largest: int = -1) -> Atom:
     padding.
     """
     dimension, aval = m.dimension, m.eqn.outvars[0].aval
-    constants = [constant_of(m, a) for a in m.operands]
+    constants = [m.constant_of(a) for a in m.operands]
     fill = next((c for c in constants if c is not None), None)
     if fill is None:
         zero = np.zeros((), aval.dtype)[()] if isinstance(aval.dtype, np.dtype) else None

@@ -54,17 +54,9 @@ BOXES = {"scatter": None, "scatter-add": "add", "scatter-sub": "sub", "scatter-m
          "scatter-min": "min", "scatter-max": "max"}
 
 
-def constant_of(m: Match, atom: Atom) -> Literal | None:
-    """The value of all elements of an array, if it is made by repeating a constant."""
-    eqn = m.maker(atom)
-    if eqn is not None and eqn.op is broadcast_in_dim_p and isinstance(eqn.invars[0], Literal):
-        return eqn.invars[0]
-    return None
-
-
 def known_starts(m: Match, indices: Atom) -> list[int] | None:
     """The start of a window, from an index vector made of constants."""
-    number, eqn = constant_of(m, indices), m.maker(indices)
+    number, eqn = m.constant_of(indices), m.maker(indices)
     if number is not None:
         return [int(number.val)] * indices.aval.size
     if eqn is None or eqn.op is not concatenate_p:
@@ -227,7 +219,7 @@ def _reduced_of_slice(m: Match) -> Atom | None:
 
 def _changes_nothing(m: Match, base: Atom) -> bool:
     """Is every element of it the identity of the reduction?"""
-    number = constant_of(m, base)
+    number = m.constant_of(base)
     return number is not None and number.val == identity(_REDUCTIONS[m.eqn.op.name],
                                                          base.aval.dtype)
 
