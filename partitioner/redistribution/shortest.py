@@ -73,7 +73,8 @@ def shortest(lengths: tuple[int, ...], sizes: tuple[tuple[str, int], ...], sourc
     bound = lacks[source]
     cap = max(_tile(lengths, source, size), lacks.tile)
     ticket = itertools.count()
-    queue: list[tuple] = [((0, 0, 0), next(ticket), source, 0, None)]
+    # (score, with what is still needed at least; ticket; tiling; elements received so far)
+    queue: list[tuple] = [((0, 0, 0), next(ticket), source, 0)]
     best: dict[Tiling, tuple[int, int, int]] = {source: (0, 0, 0)}
     came: dict[Tiling, tuple[Tiling, Step]] = {}
     done: set[Tiling] = set()
@@ -85,9 +86,10 @@ def shortest(lengths: tuple[int, ...], sizes: tuple[tuple[str, int], ...], sourc
                 for end in _ends(lengths, size, tile, source, target)]
 
     while queue and len(done) < most:
-        score, _, state, spent, _ = heapq.heappop(queue)
+        _, _, state, spent = heapq.heappop(queue)
         if state in done:
             continue
+        score = best[state]
         if state == target:
             steps: list[Step] = []
             while state != source:
@@ -95,15 +97,17 @@ def shortest(lengths: tuple[int, ...], sizes: tuple[tuple[str, int], ...], sourc
                 steps.append(step)
             return Path(lengths, source, tuple(reversed(steps)), score)
         done.add(state)
-        for step, cost in _steps(lengths, size, state, source, target, ends, cap, bound - spent):
-            after = step.after
-            if after in done or spent + cost + lacks[after] > bound:
+        left = bound - spent
+        for cost, *step in _steps(lengths, size, state, source, target, ends, cap, left):
+            kind, after = step[0], step[-1]
+            if cost + lacks[after] > left or after in done:
                 continue
-            new = (score[0] + (step.kind != "all_slice"), score[1] + (step.kind == "retile"
+            new = (score[0] + (kind != "all_slice"), score[1] + (kind == "retile"
                    and tile_counts(after, size) != tile_counts(state, size)), score[2] + 1)
-            if new < best.get(after, (math.inf,)):
-                best[after], came[after] = new, (state, step)
-                heapq.heappush(queue, (new, next(ticket), after, spent + cost, None))
+            if after not in best or new < best[after]:
+                best[after], came[after] = new, (state, Step(*step))
+                least = (new[0] + (lacks[after] > 0), new[1], new[2] + (after != target))
+                heapq.heappush(queue, (least, next(ticket), after, spent + cost))
     return None
 
 
@@ -131,6 +135,9 @@ class _Lacks(dict[Tiling, int]):
         size, keeps = self.size, 1
         for n, end, have, want in zip(self.lengths, self.ends, self.long(tiling), self.target,
                                       strict=True):
+            if have == want:
+                keeps *= end
+                continue
             k = min(len(have), len(want))
             if have[:k] != want[:k]:
                 keeps = 0
@@ -152,37 +159,36 @@ def _tile(lengths: tuple[int, ...], tiling: Tiling, size: Sizes) -> int:
 
 def _steps(lengths: tuple[int, ...], size: Sizes, state: Tiling, source: Tiling, target: Tiling,
            ends: Callable[[int], list[tuple[Tiling, _Lacks]]], cap: int, most: int
-           ) -> Iterator[tuple[Step, int]]:
-    """The moves from a tiling, each with its cost in elements, up to `most`, to tiles of up to
-    `cap`. ends: the tilings to retile to, by tile size, with what is still lacking there.
+           ) -> Iterator[tuple[int, str, tuple[str, ...], int, int, Tiling]]:
+    """The moves from a tiling, as (cost in elements, *fields of a `Step`): those that cost up to
+    `most`, to tiles of up to `cap`. ends: the tilings to retile to, by tile size, with what is
+    still lacking there.
     """
     used = {a for axes in state for a in axes}
-    counts = tile_counts(state, size)
-    here = math.prod([n // k for n, k in zip(lengths, counts, strict=True)])
-
-    def with_dim(base: Tiling, d: int, axes: tuple[str, ...]) -> Tiling:
-        return (*base[:d], axes, *base[d + 1:])
-
+    blocks = _local(lengths, state, size)
+    here = math.prod(blocks)
     for a in dict.fromkeys(a for tiling in (target, source) for axes in tiling for a in axes):
         if a not in used:
             for d, axes in enumerate(state):
-                if lengths[d] % (counts[d] * size[a]) == 0:
-                    yield Step("all_slice", (a,), d, -1, with_dim(state, d, (*axes, a))), 0
+                if blocks[d] % size[a] == 0:
+                    yield 0, "all_slice", (a,), d, -1, (*state[:d], (*axes, a), *state[d + 1:])
     for d, axes in enumerate(state):
-        for k in range(1, len(axes) + 1):
-            moved, n = axes[-k:], math.prod([size[a] for a in axes[-k:]])
+        n = 1
+        for k in range(len(axes) - 1, -1, -1):
+            moved = axes[k:]
+            n *= size[axes[k]]
             if here * (n - 1) // n > most:          # longer ones cost more
                 break
-            shorter = with_dim(state, d, axes[:-k])
+            shorter = (*state[:d], axes[:k], *state[d + 1:])
             if here * n <= cap and here * (n - 1) <= most:
-                yield Step("all_gather", moved, d, -1, shorter), here * (n - 1)
-            for to in range(len(state)):
-                if to != d and lengths[to] % (counts[to] * n) == 0:
-                    after = with_dim(shorter, to, state[to] + moved)
-                    yield Step("all_to_all", moved, d, to, after), here * (n - 1) // n
+                yield here * (n - 1), "all_gather", moved, d, -1, shorter
+            for to, block in enumerate(blocks):
+                if to != d and block % n == 0:
+                    yield (here * (n - 1) // n, "all_to_all", moved, d, to,
+                           (*shorter[:to], state[to] + moved, *shorter[to + 1:]))
     for end, lacks in ends(here):
         if end != state and lacks[state] <= most:
-            yield Step("retile", (), -1, -1, end), lacks[state]
+            yield lacks[state], "retile", (), -1, -1, end
 
 
 def _ends(lengths: tuple[int, ...], size: Sizes, tile: int, source: Tiling, target: Tiling

@@ -20,10 +20,13 @@ from ...ir.rewriting.inside import inside
 from ...ir.spec import axes_overlap
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType, Entries
+from ..choice.costs import transfer
 from ..cost.prices import Prices
 from ..propagation.resolved_types import reshard_equation, typed
 
 _GAIN = 0.95            # of the price of the direct way, from which down another one is taken
+_LEAST = 0.75           # of a transfer's price without a plan: a plan may exchange whole tiles, over
+                        # more links, where the former cuts and gathers
 _MOST_DIMENSIONS = 4    # that differ
 
 
@@ -51,6 +54,9 @@ def _middle(prices: Prices, source: ArrayType, target: ArrayType) -> ArrayType |
         return None
     least, found = _GAIN * prices.between(source, target), None
     for entries in _layouts_between(source.entries, target.entries) if least else ():
+        if _LEAST * (_unplanned(prices, target, source.entries, entries)
+                     + _unplanned(prices, target, entries, target.entries)) >= least:
+            continue
         middle = typed(target, target.mesh, entries, target.sharding.spec.unreduced)
         price = prices.between(source, middle)
         if price < least:
@@ -58,6 +64,13 @@ def _middle(prices: Prices, source: ArrayType, target: ArrayType) -> ArrayType |
             if price < least:
                 least, found = price, middle
     return found
+
+
+def _unplanned(prices: Prices, aval: ArrayType, source: Entries, target: Entries) -> int:
+    """The price of bringing a value of this type from one layout to another, without a plan."""
+    mesh = aval.mesh
+    return transfer(prices.on(mesh).exchange, mesh, source, target).of(
+        aval.shape, aval.dtype.itemsize)
 
 
 def _layouts_between(source: Entries, target: Entries) -> Iterator[Entries]:
