@@ -1,13 +1,15 @@
 """Combines small, independent exchanges of one kind.
 
 The number of bytes stays the same; the saving is the start-up time of an exchange. The operands of
-all are those of one variadic exchange, which lists the lines and reasons of all. Large ones are not
-combined, since what waits for the first would wait for the last. (This is a pass rather than a
-rewrite because independence is a property of the whole program.)
+all are those of one variadic exchange, which lists the lines and reasons of all. What waits for the
+first then waits for the last. So large ones are not combined, and many that are large together only
+up to that size where a step is shorter so. (This is a pass rather than a rewrite because
+independence is a property of the whole program.)
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+import math
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import islice
 
 from ...ir.op import params_key
@@ -17,6 +19,8 @@ from ...ir.ops.movement.shape import transpose_p
 from ...ir.program import Atom, Equation, Program
 from ..cost.kinds import is_product
 from ..cost.prices import Prices
+from ..cost.schedule import times
+from ..cost.topology import Topology
 from ..reasons import merged_reasons
 from .two_step_sums import in_two_steps
 
@@ -30,10 +34,6 @@ WINDOW = 500
 
 _SUMS = {op: whole for whole, part in SCATTERS.items() for op in (whole, part)}
 
-Limit = Callable[[Equation], float]
-"""The size in bytes up to which an exchange may be combined with others."""
-
-
 def combine(program: Program, prices: Prices, two_steps: bool = False) -> Program:
     """A LOCAL program (without nested ones) with small independent exchanges combined.
 
@@ -43,13 +43,24 @@ def combine(program: Program, prices: Prices, two_steps: bool = False) -> Progra
         return program
 
     def small_groups(program: Program) -> tuple[dict[Equation, tuple], dict[Equation, _Group]]:
-        keys = _keys(program, lambda eqn: prices.exchange_of(eqn).combine_limit)
+        keys = _keys(program, prices)
         return keys, _groups(program, keys)
 
     combinable = small_groups(program)
     if two_steps:
         program, combinable = in_two_steps(program, prices, combinable, small_groups)
-    return _combined(program, combinable[1])
+    _, groups = combinable
+    found = _combined(program, groups)
+    topology, parts = prices.topology, _cut(groups, prices)
+    if topology is None or parts is groups:
+        return found
+    return min(found, _combined(program, parts), key=lambda program: _seconds(program, topology))
+
+
+def _seconds(program: Program, topology: Topology) -> float:
+    """Of a step: the geometric mean of that with and without overlap of exchanges."""
+    found = times(program, topology)
+    return math.sqrt(found.step * (found.compute + found.communication))
 
 
 def combine_as_xla(program: Program) -> Program:
@@ -70,10 +81,10 @@ def _combined(program: Program, groups: dict[Equation, _Group]) -> Program:
     return _Combining(program, groups).run() if groups else program
 
 
-def _keys(program: Program, limit: Limit) -> dict[Equation, tuple]:
+def _keys(program: Program, prices: Prices) -> dict[Equation, tuple]:
     """For each exchange that is small enough, what others must share with it to be combined."""
     return {eqn: _key(eqn) for eqn in program.eqns if eqn.op in VARIADIC
-            and 0 < eqn.invars[0].aval.local_nbytes <= limit(eqn)}
+            and 0 < eqn.invars[0].aval.local_nbytes <= prices.exchange_of(eqn).combine_limit}
 
 
 def _key(eqn: Equation) -> tuple:
@@ -126,6 +137,25 @@ def _groups(program: Program, keys: Mapping[Equation, tuple]) -> dict[Equation, 
     merged_into = _with_earlier_ones(made.values())
     found = {eqn: merged_into.get(group, group) for eqn, group in found.items()}
     return {eqn: group for eqn, group in found.items() if group.size > 1}
+
+
+def _cut(groups: dict[Equation, _Group], prices: Prices) -> dict[Equation, _Group]:
+    """The groups cut, in program order, where their bytes exceed the limit of one exchange; the
+    same if none does.
+    """
+    found: dict[Equation, _Group] = {}
+    parts: dict[_Group, tuple[_Group, float]] = {}      # the last part of each, and what it takes
+    for eqn, group in reversed(groups.items()):
+        nbytes = eqn.invars[0].aval.local_nbytes
+        part, left = parts.get(group) or (_Group(0), prices.exchange_of(eqn).combine_limit)
+        if nbytes > left:
+            part, left = _Group(0), prices.exchange_of(eqn).combine_limit
+        part.size += 1
+        found[eqn] = part
+        parts[group] = part, left - nbytes
+    if len({*found.values()}) == len(parts):
+        return groups
+    return {eqn: part for eqn, part in found.items() if part.size > 1}
 
 
 def _waiting(program: Program, keys: Mapping[Equation, tuple]) -> set[Atom]:

@@ -51,6 +51,23 @@ def test_gathers_of_all_dtypes_are_one_exchange(dtypes):
         np.testing.assert_array_equal(np.asarray(found), value)
 
 
+def test_layers_do_not_wait_for_the_weights_of_later_ones():
+    """Together, eight weights of 2 MB are too many to wait for where products run meanwhile."""
+    def layers(x, ws):
+        for w in ws:
+            x = jnp.tanh(x @ w)
+        return x
+
+    def kinds(f, rows):
+        x = st.ShapeDtypeStruct((rows, 768), "float32", sharding=NamedSharding(MESH, P("x", None)))
+        w = st.ShapeDtypeStruct((768, 768), "float32", sharding=NamedSharding(MESH, P("x", None)))
+        found = st.jit(f).lower(x, [w] * 8).compile().collectives()
+        assert sum(c.received_bytes for c in found) == 8 * 7 * 768 * 96 * 4
+        return [c.kind for c in found]
+    assert 1 < len(kinds(layers, 1 << 15)) < 8
+    assert kinds(lambda x, ws: whole(*ws), 1 << 15) == ["all-gather"]   # nothing runs meanwhile
+
+
 def test_the_bits_of_numbers_that_are_none_stay():
     bits = np.uint32(0x7F800001) + np.arange(64, dtype=np.uint32)
     found, _ = st.jit(whole)(placed(bits.view(np.float32), "x"), placed(np.arange(64), "x"))
