@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -39,12 +40,6 @@ class Found:
     exchanges: list[Exchange] = field(default_factory=list)
     products: Counter[tuple[int, int]] = field(default_factory=Counter)
     repeated: int = 0
-
-    def add(self, other: Found) -> None:
-        """What is called besides."""
-        self.exchanges += other.exchanges
-        self.products += other.products
-        self.repeated += other.repeated
 
     def moved(self) -> tuple[int, int]:
         """By which branches compare: bytes exchanged, and operations."""
@@ -144,10 +139,38 @@ def parse(text: str) -> tuple[Bodies, str]:
 
 
 def xla_program(text: str, mesh: dict[str, int]) -> Found:
-    """What an optimised HLO module of one device exchanges and computes."""
-    found = Found()
-    _walk(*parse(text), mesh, found, 1)
-    return found
+    """What an optimised HLO module of one device exchanges and computes; of branches, the one that
+    exchanges most.
+    """
+    bodies, entry = parse(text)
+    types = {name: {i.name: i.result for i in lines} for name, lines in bodies.items()}
+
+    def found_in(computation: str) -> Found:
+        found = Found()
+        for times, body, i in executed(bodies, computation, costliest):
+            if i.kind in KINDS:
+                found.exchanges += _exchange(i, bodies, body, mesh, times)
+            elif i.kind not in _FREE and not i.kind.endswith("-done"):
+                _compute(found, bodies, bodies[body], i, types[body], times)
+        return found
+
+    def costliest(branches: list[str]) -> list[str]:
+        return [max(branches, key=lambda branch: found_in(branch).moved())]
+    return found_in(entry)
+
+
+def executed(bodies: Bodies, computation: str,
+             taken: Callable[[list[str]], list[str]] = list, times: int = 1
+             ) -> Iterator[tuple[int, str, Instruction]]:
+    """All that a computation runs, loops and branches included: how often, the computation where it
+    stands, the instruction. taken: of a conditional's branches those that count, by default all.
+    """
+    for i in bodies.get(computation, ()):
+        trips, called = _runs(i)
+        for inner in taken(called) if i.kind == "conditional" else called:
+            yield from executed(bodies, inner, taken, times * trips)
+        if not called:
+            yield times, computation, i
 
 
 def _synchronous(lines: list[Instruction]) -> list[Instruction]:
@@ -157,30 +180,18 @@ def _synchronous(lines: list[Instruction]) -> list[Instruction]:
             if i.name in ends else i for i in lines]
 
 
-def _walk(bodies: Bodies, name: str, mesh: dict[str, int], found: Found,
-          times: int) -> None:
-    lines = bodies.get(name, [])
-    results = {i.name: i.result for i in lines}
-    for i in lines:
-        trips, inner = runs(i)
-        if inner:                                   # of branches the one that exchanges most
-            branches = [Found() for _ in inner]
-            for called, one in zip(inner, branches, strict=True):
-                _walk(bodies, called, mesh, one, times * trips)
-            found.add(max(branches, key=Found.moved))
-        elif i.kind in KINDS:
-            found.exchanges += _exchange(i, bodies, name, mesh, times)
-        elif i.kind not in _FREE and not i.kind.endswith("-done"):
-            size = _bytes(i.result) + sum(_bytes(results.get(o, "")) for o in i.operands)
-            fused = _called(bodies, i)
-            flops = sum(_product_flops(j, fused) for j in fused) or _product_flops(i, lines)
-            found.repeated += (times - 1) * (
-                flops + _element_flops(bodies, fused or [i], results))
-            if flops:
-                found.products[flops, size] += times
+def _compute(found: Found, bodies: Bodies, lines: list[Instruction], i: Instruction,
+             results: dict[str, str], times: int) -> None:
+    """What an instruction computes, among the lines of a computation and the types of these."""
+    size = _bytes(i.result) + sum(_bytes(results.get(o, "")) for o in i.operands)
+    fused = _called(bodies, i)
+    flops = sum(_product_flops(j, fused) for j in fused) or _product_flops(i, lines)
+    found.repeated += (times - 1) * (flops + _element_flops(bodies, fused or [i], results))
+    if flops:
+        found.products[flops, size] += times
 
 
-def runs(i: Instruction) -> tuple[int, list[str]]:
+def _runs(i: Instruction) -> tuple[int, list[str]]:
     """How often an instruction runs computations, and which: a loop its body, a conditional one of
     several.
     """

@@ -78,41 +78,31 @@ _CASES = {case.name: case for case in CASES}
 
 
 # -- XLA ------------------------------------------------------------------------------------------
-class Module:
-    """An optimised HLO module, from its text."""
+def plan_of_hlo(text: str, mesh: dict[str, int]) -> Plan:
+    """The exchanges of an optimised HLO module; of a conditional those of all branches, as the
+    collectives of a program of shardtrace are.
+    """
+    bodies, entry = hlo.parse(text)
+    found: Plan = collections.Counter()
+    for times, body, at in hlo.executed(bodies, entry):
+        axes = ",".join(sorted(hlo.axes_of(at.text, mesh))) if at.kind in hlo.KINDS else ""
+        for kind in _kinds(bodies, body, at) if axes else ():
+            found[f"{kind} {axes}"] += times
+    return found
 
-    def __init__(self, text: str) -> None:
-        self.bodies, self.entry = hlo.parse(text)
 
-    def plan(self, mesh: dict[str, int]) -> Plan:
-        """Its exchanges."""
-        found: Plan = collections.Counter()
-        self._add(self.entry, mesh, found, 1)
-        return found
-
-    def _add(self, name: str, mesh: dict[str, int], found: Plan, times: int) -> None:
-        for at in self.bodies.get(name, ()):
-            trips, inner = hlo.runs(at)
-            for called in inner:
-                self._add(called, mesh, found, times * trips)
-            if at.kind in hlo.KINDS:
-                axes = ",".join(sorted(hlo.axes_of(at.text, mesh)))
-                if axes:
-                    for one in self._kinds(name, at):
-                        found[f"{one} {axes}"] += times
-
-    def _kinds(self, body: str, at: hlo.Instruction) -> list[str]:
-        """What an exchange is: of a joint all-reduce, all that is scattered apart."""
-        if at.kind != "all-reduce":
-            return [at.kind]
-        parts = hlo.cut_parts(self.bodies, body, at)
-        return ["reduce-scatter"] * sum(parts) + ["all-reduce"] * (not all(parts))
+def _kinds(bodies: hlo.Bodies, body: str, at: hlo.Instruction) -> list[str]:
+    """What an exchange is: of a joint all-reduce, all that is scattered apart."""
+    if at.kind != "all-reduce":
+        return [at.kind]
+    parts = hlo.cut_parts(bodies, body, at)
+    return ["reduce-scatter"] * sum(parts) + ["all-reduce"] * (not all(parts))
 
 
 def xla_plan(name: str) -> Plan:
     """What XLA makes of a program, in the process of JAX."""
     found, mesh = compiled(name, "jax")
-    return Module(found.as_text()).plan(mesh)
+    return plan_of_hlo(found.as_text(), mesh)
 
 
 # -- shardtrace -----------------------------------------------------------------------------------

@@ -67,5 +67,5 @@ ENTRY %main (a: f32[8]) -> f32[1] {
 
 
 def test_a_part_of_a_joint_sum_that_is_cut_is_a_reduce_scatter() -> None:
-    assert xla_plans.Module(HLO).plan({"x": 2, "y": 4}) == {
+    assert xla_plans.plan_of_hlo(HLO, {"x": 2, "y": 4}) == {
         "all-reduce x": 1, "reduce-scatter x": 1, "all-gather y": 5}
