@@ -8,7 +8,7 @@ import shardtrace.numpy as jnp
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 
-from ...executors import agree
+from ...executors import EXECUTORS, agree
 
 N = 4
 MESH = st.make_mesh((N,), ("s",), axis_types=(AxisType.Auto,))
@@ -34,55 +34,51 @@ def layer(w, x):
     return jnp.tanh(x @ w)
 
 
-def written(ws, xs, send=ring, stage=layer):
-    """Results are written into a carried array by the last stage."""
+def in_a_loop(ws, xs, write, send=ring, stage=layer):
+    """write(out, y, done, last): the carried results with what a stage made; done: of which
+    microbatch the last stage has it, below 0 of none; last: whether this is the last stage.
+    """
     w, me, m = ws[0], lax.axis_index("s"), xs.shape[0]
 
     def tick(t, carry):
         state, out = carry
         y = stage(w, jnp.where(me == 0, xs[jnp.clip(t, 0, m - 1)], state))
-        done = t - (N - 1)
-        out = jnp.where((me == N - 1) & (done >= 0), lax.dynamic_update_index_in_dim(
-            out, y, jnp.clip(done, 0, m - 1), 0), out)
-        return send(y), out
+        return send(y), write(out, y, t - (N - 1), me == N - 1)
     _, out = lax.fori_loop(0, m + N - 1, tick, (varying(jnp.zeros_like(xs[0])),
                                                 varying(jnp.zeros_like(xs))))
     return lax.psum(jnp.where(me == N - 1, out, 0), "s")
+
+
+def written(ws, xs, send=ring):
+    """Results are written into a carried array by the last stage."""
+    def write(out, y, done, last):
+        return jnp.where(last & (done >= 0), lax.dynamic_update_index_in_dim(
+            out, y, jnp.clip(done, 0, len(xs) - 1), 0), out)
+    return in_a_loop(ws, xs, write, send)
 
 
 def part_written(ws, xs):
     """The last stage writes what it has, others what was there."""
-    w, me, m = ws[0], lax.axis_index("s"), xs.shape[0]
-
-    def tick(t, carry):
-        state, out = carry
-        y = layer(w, jnp.where(me == 0, xs[jnp.minimum(t, m - 1)], state))
-        k = jnp.clip(t - (N - 1), 0, m - 1)
+    def write(out, y, done, last):
+        k = jnp.clip(done, 0, len(xs) - 1)
         before = lax.dynamic_index_in_dim(out, k, 0, keepdims=False)
-        y_or_before = jnp.where((me == N - 1) & (t >= N - 1), y, before)
-        return ring(y), lax.dynamic_update_index_in_dim(out, y_or_before, k, 0)
-    _, out = lax.fori_loop(0, m + N - 1, tick, (varying(jnp.zeros_like(xs[0])),
-                                                varying(jnp.zeros_like(xs))))
-    return lax.psum(jnp.where(me == N - 1, out, 0), "s")
+        return lax.dynamic_update_index_in_dim(
+            out, jnp.where(last & (done >= 0), y, before), k, 0)
+    return in_a_loop(ws, xs, write)
 
 
-def set_at(ws, xs, whole=False):
-    """The same with `.at[].set`; whole: of what is then taken or left as a whole."""
-    w, me, m = ws[0], lax.axis_index("s"), xs.shape[0]
+def set_at(ws, xs):
+    """The same with `.at[].set`."""
+    def write(out, y, done, last):
+        k = jnp.clip(done, 0, len(xs) - 1)
+        return out.at[k].set(jnp.where(last & (done >= 0), y, out[k]))
+    return in_a_loop(ws, xs, write)
 
-    def tick(t, carry):
-        state, out = carry
-        y = layer(w, jnp.where(me == 0, xs[jnp.minimum(t, m - 1)], state))
-        done = (me == N - 1) & (t >= N - 1)
-        k = jnp.clip(t - (N - 1), 0, m - 1)
-        if whole:
-            out = jnp.where(done, out.at[t - (N - 1)].set(y), out)
-        else:
-            out = out.at[k].set(jnp.where(done, y, out[k]))
-        return ring(y), out
-    _, out = lax.fori_loop(0, m + N - 1, tick, (varying(jnp.zeros_like(xs[0])),
-                                                varying(jnp.zeros_like(xs))))
-    return lax.psum(jnp.where(me == N - 1, out, 0), "s")
+
+def set_whole(ws, xs):
+    """The same of what is then taken or left as a whole."""
+    return in_a_loop(ws, xs, lambda out, y, done, last: jnp.where(
+        last & (done >= 0), out.at[done].set(y), out))
 
 
 def masked(ws, xs):
@@ -161,7 +157,7 @@ PROGRAMS = {
     "received first": (received_first, plain),
     "written in part": (part_written, plain),
     "set": (set_at, plain),
-    "set or left": (lambda w, x: set_at(w, x, whole=True), plain),
+    "set or left": (set_whole, plain),
     "masked": (masked, plain),
     "step by step": (steps, plain),
     "step by step, sent along a line": (lambda w, x: steps(w, x, line), plain),
@@ -174,7 +170,7 @@ def mapped(body, mesh=MESH, specs=(P("s"), P()), out=P()):
     return st.shard_map(body, mesh=mesh, in_specs=specs, out_specs=out)
 
 
-@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+@pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_results_are_those_of_the_stages(name, executor):
     body, want = PROGRAMS[name]
@@ -214,13 +210,10 @@ def test_rows_written_at_another_place_than_they_are_read():
         _, out = lax.fori_loop(0, m + N - 1, tick, (varying(jnp.zeros_like(xs[0])),
                                                     varying(xs)))
         return out[None]
-    got = st.jit(mapped(body, out=P("s")))(WS, XS)
-    with st.config.override(shardtrace_executor="per_device"):
-        np.testing.assert_allclose(got, st.jit(mapped(body, out=P("s")))(WS, XS), rtol=1e-5,
-                                   atol=1e-6)
+    agree(mapped(body, out=P("s")), WS, XS, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+@pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("body", [written, part_written, set_at, masked, stacked, steps])
 def test_batches_are_split_over_another_axis(body, executor):
     f = st.jit(mapped(body, MESH_2D, (P("s"), P(None, "d")), P(None, "d")))
@@ -228,7 +221,7 @@ def test_batches_are_split_over_another_axis(body, executor):
         np.testing.assert_allclose(f(WS, XS), plain(WS, XS), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+@pytest.mark.parametrize("executor", EXECUTORS)
 def test_stages_are_split_over_another_axis(executor):
     up, down = (RNG.normal(size=(N, *shape)).astype(np.float32) / 3 for shape in ((6, 8), (8, 6)))
 
@@ -260,14 +253,10 @@ def test_several_things_are_passed_on():
         last = me == N - 1
         return lax.psum((jnp.where(last, ys[N - 1:], 0), jnp.where(last, zs[N - 1:], 0)), "s")
 
-    def both(executor):
-        with st.config.override(shardtrace_executor=executor):
-            return st.jit(mapped(body, out=(P(), P())))(WS, XS)
-    for a, b in zip(both("simulated"), both("per_device"), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    agree(mapped(body, out=(P(), P())), WS, XS, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+@pytest.mark.parametrize("executor", EXECUTORS)
 def test_all_iterations_are_of_use_where_all_are_seen(executor):
     def body(ws, xs):
         w, me = ws[0], lax.axis_index("s")
@@ -290,7 +279,7 @@ def test_all_iterations_are_of_use_where_all_are_seen(executor):
     np.testing.assert_allclose(total, want.sum((1, 2)), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+@pytest.mark.parametrize("executor", EXECUTORS)
 def test_what_goes_round_is_computed_in_turns(executor):
     def body(ws, xs):
         w = ws[0]
@@ -318,10 +307,7 @@ def test_what_the_loop_begins_with_counts():
             y = layer(w, jnp.where(me == 0, x, state))
             return line(y), y
         return lax.scan(tick, varying(jnp.ones_like(xs[0])), xs)[1][None]
-    f = st.jit(mapped(body, out=P("s")))
-    got = f(WS, XS)
-    with st.config.override(shardtrace_executor="per_device"):
-        np.testing.assert_allclose(got, st.jit(mapped(body, out=P("s")))(WS, XS), rtol=1e-5)
+    agree(mapped(body, out=P("s")), WS, XS, rtol=1e-5)
 
 
 # -- a pipeline as a shift of an array with one row a device --------------------------------------
@@ -364,7 +350,7 @@ SHIFTED = {
 
 
 @pytest.mark.parametrize("mesh, batch", [(MESH, None), (MESH_2D, "d")], ids=["1d", "2d"])
-@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+@pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("name", SHIFTED)
 def test_shifts_of_rows_are_pipelines(name, executor, mesh, batch):
     shardings = [st.NamedSharding(mesh, s) for s in (P("s"), P(None, batch))]
