@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,3 +31,19 @@ def changed_result(suggestion: Any, args: Any, given: list[np.ndarray]) -> np.nd
     placed = [st.device_put(v, a.sharding) for v, a in zip(given, args, strict=True)]
     with st.config.override(shardtrace_executor="per_device"):
         return np.asarray(suggestion.apply()(*placed))
+
+
+def check_change(tmp_path: Path, source: str, words: str, least: float, given: Callable[[Any], Any],
+                 wanted: Callable[..., Any] | None, **tolerance: float) -> tuple[Any, Any]:
+    """The suggestion with these words receives less than a part in `least` of the bytes, and with
+    the change made `f` gives what is wanted of the values that `given` makes for its arguments; it
+    is not made where nothing is wanted. Returns the explanation and the suggestion.
+    """
+    with explained_code(tmp_path, source, words) as (module, found, best):
+        assert (best is None) is (wanted is None)
+        if best is not None and wanted is not None:
+            assert best.received_bytes < found.received_bytes / least
+            values = given(module.args)
+            changed = changed_result(best, module.args, values)
+            np.testing.assert_allclose(changed, wanted(*values), **tolerance)
+    return found, best
