@@ -93,8 +93,9 @@ def recorded() -> None:
         st.jit(lambda x: x * 3)(X)
 
 
-def explained() -> None:
-    str(st.explain(lambda x: x.sum(0))(st.device_put(X, st.NamedSharding(MESH, P("x")))))
+def explained(trials: int | None = 1) -> None:
+    str(st.explain(lambda x: x.sum(0), trials=trials)(
+        st.device_put(X, st.NamedSharding(MESH, P("x")))))
 
 
 def callback() -> None:
@@ -138,9 +139,12 @@ def test_interrupts_as_a_bulk_stage_begins_or_ends_leave_the_collector_on() -> N
     def ours(code: CodeType) -> bool:
         return code.co_filename == collector.__file__
 
-    total = interrupts.interrupted(explained, 0, ours)[1]
+    def in_full() -> None:
+        explained(None)
+
+    total = interrupts.interrupted(in_full, 0, ours)[1]
     for n in range(1, total + 1, 9):
-        interrupts.interrupted(explained, n, ours)
+        interrupts.interrupted(in_full, n, ours)
         assert gc.isenabled(), f"{n} of {total}"
 
 
