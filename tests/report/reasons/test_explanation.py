@@ -1,5 +1,6 @@
 """Explanations: the line, the reason, the cost, and what avoids a collective, on known culprits."""
 import contextlib
+import functools
 import inspect
 import json
 import pathlib
@@ -23,7 +24,9 @@ def under(mesh):
     return st.set_mesh(mesh) if mesh is culprits.EXPLICIT else contextlib.nullcontext()
 
 
+@functools.cache
 def explained(name):
+    """Searched suggestions stay with it."""
     jitted, _, args, mesh = culprits.CASES[name]
     with under(mesh):
         return st.explain(jitted)(*args)
@@ -60,7 +63,7 @@ def test_the_culprit_line_is_named(name):
 def test_the_first_suggestion_does_what_it_says(name):
     jitted, kind, args, mesh = culprits.CASES[name]
     with under(mesh):
-        found = st.explain(jitted)(*args)
+        found = explained(name)
         c = blamed(found, kind)
         best = c.suggestions[0]
         assert best.removes and best.text
