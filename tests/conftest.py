@@ -78,6 +78,11 @@ def pytest_collection_finish() -> None:
     _set_aside()
 
 
+def pytest_unconfigure() -> None:
+    """Python looks through all objects again as it ends, which takes seconds, for nothing."""
+    gc.freeze()
+
+
 def _set_aside() -> None:
     """Collect what has been left in cycles, and walk through what stays no more."""
     global _blocks
