@@ -14,6 +14,7 @@ import shardtrace.numpy as jnp
 from shardtrace import nn
 from shardtrace.errors import MemoryLimitError
 from shardtrace.ir.source.location import Location
+from shardtrace.planning.proposal import Proposal
 from shardtrace.report.advice.changes import Constrain
 from shardtrace.report.reasons.value_paths import Place
 from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding
@@ -66,6 +67,13 @@ def test_no_layout_of_the_arguments_is_better(name, sizes):
     assert st.autoshard(f, *args, mesh=mesh).time <= least * (1 + 1e-9)
 
 
+@functools.cache
+def free(name: str) -> Proposal:
+    """The plan of a model without a limit of memory."""
+    case = SMALL[name]()
+    return st.autoshard(case.fun, *case.args, mesh=MESH)
+
+
 def best_by_hand(case: Case, mesh: AbstractMesh) -> float:
     return min(st.explain(case.fun)(*by_hand(case, plan, mesh)).time
                for plan in case.by_hand.values())
@@ -77,9 +85,8 @@ LONG = ("transformer", "recommender")
 @pytest.mark.parametrize("name", [pytest.param(
     n, marks=[pytest.mark.slow] if n in LONG else []) for n in SMALL])
 def test_no_plan_by_hand_is_better_and_none_that_has_a_name(name):
-    case = SMALL[name]()
-    found = st.autoshard(case.fun, *case.args, mesh=MESH)
-    assert found.time <= best_by_hand(case, MESH)
+    found = free(name)
+    assert found.time <= best_by_hand(SMALL[name](), MESH)
     fitting = [n.figures.time for n in found.named
                if n.figures is not None and n.figures.peak_bytes <= found.limit]
     assert fitting
@@ -127,18 +134,16 @@ def test_a_program_without_products_or_dimensions_is_planned():
 
 
 def test_what_is_proposed_does_not_hang_on_the_call():
-    case = SMALL["mlp"]()
-    one, other = (st.autoshard(case.fun, *case.args, mesh=MESH) for _ in range(2))
+    one, other = free("mlp"), free.__wrapped__("mlp")
     assert one.to_dict() == other.to_dict()
     assert str(one) == str(other)
 
 
 def test_the_limit_of_memory_holds():
-    case = SMALL["mlp"]()
-    free = st.autoshard(case.fun, *case.args, mesh=MESH)
-    tight = st.autoshard(case.fun, *case.args, mesh=MESH, memory_limit=0.9 * free.peak_bytes)
-    assert tight.peak_bytes <= 0.9 * free.peak_bytes
-    assert tight.time >= free.time
+    case, best = SMALL["mlp"](), free("mlp")
+    tight = st.autoshard(case.fun, *case.args, mesh=MESH, memory_limit=0.9 * best.peak_bytes)
+    assert tight.peak_bytes <= 0.9 * best.peak_bytes
+    assert tight.time >= best.time
     assert tight.explanation.peak_bytes == tight.peak_bytes
 
 
