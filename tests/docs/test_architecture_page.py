@@ -1,6 +1,7 @@
 """docs/architecture.md draws the calls of a first call as they are made."""
 from __future__ import annotations
 
+import itertools
 import pathlib
 import re
 import sys
@@ -65,4 +66,8 @@ def test_the_drawn_calls_are_made_in_this_order_by_those_above_them() -> None:
     for name, depth in drawn:
         del callers[depth:]
         assert [c for c in made[name] if c in wanted] == callers[::-1], name
+        if callers:                 # the ground floor's caches and settings are under every call
+            between = itertools.takewhile(lambda c: c != callers[-1], made[name])
+            files = {file for file, _ in between if not file.startswith("ir/")}
+            assert files <= {name[0], callers[-1][0]}, name
         callers.append(name)
