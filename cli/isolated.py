@@ -1,4 +1,4 @@
-"""Run functions in processes of their own, for what executes files of users again and again.
+"""Runs functions in processes of their own, for commands that execute a user's file repeatedly.
 
 The process begins as a copy of this one, so that nothing is loaded anew, and what the file does to
 modules ends with it. Where processes cannot be copied it starts from nothing, and takes longer.

@@ -1,8 +1,8 @@
 """What an engine is, and which there are.
 
-An engine loads a LOCAL program for a mesh. What it gives is called with values as they are stored
-here (runtime/storage.py), and gives such; in between it places them where it computes, runs the
-program, and fetches the results. Engines load when they are first asked for.
+An engine loads a LOCAL program for a mesh and returns a function of stored values
+(runtime/storage.py) that returns stored values. That function places its arguments where the engine
+computes, runs the program, and fetches the results. Engines are imported when first asked for.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes from elsewhere as a jitted function of shardtrace."""
+"""An imported program as a jitted function of shardtrace."""
 from __future__ import annotations
 
 from collections.abc import Sequence

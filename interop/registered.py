@@ -1,4 +1,4 @@
-"""What users say of operations that are not known here."""
+"""Implementations that users register for operations unknown to the importers."""
 from __future__ import annotations
 
 from collections.abc import Callable

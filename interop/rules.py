@@ -1,4 +1,4 @@
-"""What replays of programs share: tables of rules, and the place at which something is traced."""
+"""Shared by the importers: tables of rules, and the location at which an operation is traced."""
 from __future__ import annotations
 
 import contextlib

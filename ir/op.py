@@ -23,7 +23,7 @@ every file of ops; every stage reads the fields it needs, and no stage has a tab
     evaluate          meaning in numpy, with leading device dims      executors, reference
     arithmetic        False for data movement                         executors
     facts             what it is (ir/facts.py)                        passes, executors, cost
-    cost              what else it costs (ir/facts.py)          cost
+    cost              what else it costs (ir/facts.py)                cost
     collective        exchange between the devices of a group         lowering, executors, cost
     resize            params for other (local) shapes                 lowering, executors
     padded            the op on padded operands, where the factor     uneven dimensions

@@ -1,11 +1,11 @@
-"""Passes: named steps from program to program; each stage lists its own, in order. And what they
-tell each other.
+"""Passes: named functions from program to program, listed in order by stage; and the facts that
+one pass records on a program for later ones.
 
-The partitioner's are in partitioner/passes.py, those by which the simulated executor prepares a
-per-device program in runtime/rewrites/pipeline.py, those over the calls that it plans, from draft
-to draft, in runtime/plans/passes.py. Each has one form, is verified, timed (`--time-passes`) and
-dumped under its name, and those that are not needed for right results can be left out by
-`SHARDTRACE_SKIP=name,...`, to find the one to blame; `optimize` stands for several.
+The partitioner's passes are in partitioner/passes.py, those that prepare a per-device program for
+the simulated executor in runtime/rewrites/pipeline.py, and those over the calls of its plan, from
+draft to draft, in runtime/plans/passes.py. All have one form: a pass is verified, timed
+(`--time-passes`) and dumped under its name, and one that correct results do not need can be left
+out by `SHARDTRACE_SKIP=name,...`, to find the one to blame; `optimize` stands for several.
 """
 from __future__ import annotations
 

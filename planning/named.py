@@ -1,14 +1,14 @@
 """Plans that have names: data parallelism, FSDP, tensor and sequence parallelism, their mixtures.
 
-A plan gives each mesh axis a job, in the terms of roles.py:
+A plan uses each mesh axis in one of these ways (the dimensions are those of roles.py):
 
-    data      the batch is over it; parameters are whole
-    FSDP      the batch is over it, and of each parameter its largest dimension; gathered when used
-    tensor    of each parameter the inner dimension (the hidden one, the heads, the experts, the
-              vocabulary), and of values those that follow from it
-    sequence  the sequence is over it; parameters are whole
-    tensor+sequence  as tensor; where values do not have the inner dimension, the sequence
-    FSDP+sequence    the sequence is over it, and parameters as by FSDP
+    data      it splits the batch; parameters are whole
+    FSDP      it splits the batch and the largest dimension of each parameter, gathered when used
+    tensor    it splits the inner dimension of each parameter (hidden, heads, experts, vocabulary),
+              and the dimensions of values that follow from it
+    sequence  it splits the sequence; parameters are whole
+    tensor+sequence  as tensor; values without the inner dimension are split along the sequence
+    FSDP+sequence    it splits the sequence, and parameters as in FSDP
 
 Scales and biases stay whole, as do other parameters that are small beside the largest (the factors
 of adapters), where that costs no more. As a choice of layouts of a model (model.py) a plan can be

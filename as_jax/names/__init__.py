@@ -1,7 +1,7 @@
-"""What programs of JAX ask `jax` for, and shardtrace has under other names or has no use for.
+"""Names that programs import from `jax` and that shardtrace has elsewhere, or has no use for.
 
-The modules beside this one are those of JAX; each lists in `__all__` what `jax.MODULE` has of it.
-What libraries only register something with keeps what it is given, and nothing reads it.
+The modules here are named after JAX's; `__all__` of each lists the names that it adds to
+`jax.MODULE`. Registries that libraries write to accept every entry, and nothing reads them.
 """
 from .version import __version__, __version_info__
 

@@ -1,4 +1,4 @@
-"""`autoshard`: the specs with which a target takes least time."""
+"""`autoshard`: search for the specs with which a target takes the least time."""
 from __future__ import annotations
 
 import argparse

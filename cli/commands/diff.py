@@ -1,5 +1,5 @@
-"""`diff`: two programs, two directories of dumps, two revisions of a file, the plans of one by two
-objectives, or the plan of one and what XLA makes of it, side by side.
+"""`diff`: compare two programs, two directories of dumps, two revisions of a file, the plans of a
+program under two objectives, or its plan and XLA's.
 """
 from __future__ import annotations
 

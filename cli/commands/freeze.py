@@ -1,4 +1,4 @@
-"""`freeze` and `thaw`: the decisions of a partition into a file, and what of one is not kept."""
+"""`freeze` and `thaw`: write the decisions of a partition to a file; tell which no longer hold."""
 from __future__ import annotations
 
 import argparse

@@ -1,4 +1,4 @@
-"""For who edits: `watch` explains a file whenever it is saved, `lsp` is the language server."""
+"""`watch` and `lsp`: explain a file whenever it is saved, on the terminal or in an editor."""
 from __future__ import annotations
 
 import argparse

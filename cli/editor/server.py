@@ -1,8 +1,8 @@
 """The language server: it answers an editor from what the worker found in a file as it was saved.
 
-A file is looked at when it is opened and when it is saved, by the worker, which is another process
-(worker.py): first for what can be had at once, then for what is wasted and what would avoid it.
-While the user types, what was found stays with its lines, and leaves those that change.
+A worker process (worker.py) examines a file when it is opened and when it is saved: first for what
+is known at once, then for waste and what would avoid it. While the user types, findings move with
+their lines, and disappear from lines that change.
 """
 from __future__ import annotations
 

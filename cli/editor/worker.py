@@ -1,11 +1,11 @@
-"""The process that explains files for the server: a line of JSON in, lines of JSON out, each with
-the number of what was asked, the last with nothing else.
+"""The worker process that explains files for the server: a request is a line of JSON, its answer
+several, each with the number of the request; the last line has nothing but that.
 
-It loads everything once and executes nothing of a user: each file is run in a copy of it that is
-given up after its time, so that the next answer begins from a clean state, and warm. The copy is
-made ahead of time, and tells what it finds while the file is still running. Until it is asked it
-partitions the programs that were found before, as text: what it learns of their ops and layouts is
-most of what the next answer needs.
+The worker loads everything once and never executes user code itself: each file runs in a fork,
+which is killed when its time is up, so every answer starts from a clean and warm state. The fork is
+made ahead of time, and reports what it finds while the file is still running. While idle, the
+worker partitions the programs found before, from their text: what it learns about their ops and
+layouts is most of what the next answer needs.
 """
 from __future__ import annotations
 

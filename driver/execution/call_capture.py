@@ -1,8 +1,9 @@
-"""Observe what gets traced: how the command learns which functions a file calls, and on what.
+"""Observes what is traced: how commands learn which functions a file calls, and on what.
 
-A watcher is a function of one `Traced` (of a jitted function) or `EagerCall` (of what ran outside
-of any, such as an operation or a mapped function). It is called once per program, before that runs,
-and may raise to end the run. Watchers are per thread; without one, it costs a test a program.
+A watcher is a function of one `Traced` (from a jitted function) or `EagerCall` (from anything that
+ran outside of one, such as an operation or a mapped function). It is called once per program,
+before that runs, and may raise to end the run. Watchers are per thread; without one, the cost is
+one test per program.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled functions as JAX's: on its arrays, or as the text of a program."""
+"""Compiled functions handed to JAX: called on `jax.Array`s, or written as the text of a program."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

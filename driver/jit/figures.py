@@ -1,8 +1,8 @@
 """What a program costs, as JAX's stages report it: `cost_analysis` and `memory_analysis`.
 
-The counts are those of partitioner/cost/ (work.py, memory.py), in JAX's words: `flops` and
-`transcendentals` together are the operations of an explanation, and the peak is its peak. A lowered
-program is still over whole arrays, a compiled one is one device's.
+The counts are those of partitioner/cost/work.py and partitioner/cost/memory/, under JAX's names:
+`flops` and `transcendentals` together are the operations of an explanation, and the peak is its
+peak. A lowered program is still over whole arrays, a compiled one is that of one device.
 """
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Point-to-point transport between ranks, with deadlock detection.
 
-Nothing here blocks inside of MPI: a rank that waits looks at its requests, lets others have the
-processor, and tells now and then where it waits. A wait that cannot end is found by what the others
-say (status.py); for a rank that says nothing, since it computes, there is a time to wait. Then all
-that wait raise ProcessMismatchError, which says who waits where; a rank that ends by an exception
-takes the job with it.
+No call here blocks inside MPI: a waiting rank polls its requests, yields the processor, and reports
+now and then where it waits. From these reports (status.py) ranks detect a wait that cannot end; a
+rank that computes reports nothing, so for it there is a timeout. Then all waiting ranks raise
+ProcessMismatchError, which says who waits where. A rank that ends with an exception aborts the job.
 """
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Status messages between ranks, for deadlock detection: who waits where, has ended, or has raised.
 
-A rank that waits says so twice a second. A wait is in vain where one that is waited for has ended
-or raised, or where all that are waited for, directly or through others, were seen to wait at one
-moment, and none of them for one that is at the same place: what it sent there is on its way.
+A waiting rank reports twice a second. Its wait is futile if a rank that it waits for has ended or
+raised. It is also futile if all ranks that it waits for, directly or through others, were seen
+waiting at the same moment, and none of them waits at the place of one of its peers: a message
+between ranks at the same place may still be on its way.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What stands for collectives in a written program: those of `jax.lax`, over the same mesh axes.
+"""Collectives in a generated program: those of `jax.lax`, over the same mesh axes.
 
-What these have none for is a local slice, or rounds of `ppermute` (`rounds.py`); nothing gathers
-more than a device keeps.
+A collective that `jax.lax` lacks becomes a local slice, or rounds of `ppermute` (`rounds.py`). None
+of these gathers more than the device keeps.
 """
 from __future__ import annotations
 

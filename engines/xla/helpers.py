@@ -1,7 +1,8 @@
-"""Functions that written programs carry along: what `jax.lax` has none for.
+"""Helper functions for generated programs, for what `jax.lax` has no function for.
 
-`source.py` copies the text of those that a program calls, so each needs but numpy, JAX and others
-of this file. The names of modules are those that a written program imports.
+`source.py` copies the text of the helpers that a program calls into it, so each depends on numpy,
+JAX and other helpers of this file only. Modules have the names under which a generated program
+imports them.
 """
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Calls of host functions by XLA's devices.
 
-A function is called once for every place along the axes of its equation; devices that differ along
-other axes reach the same call, of which the first that comes does it and the others get what it
-gave. Of each device the n-th call belongs to the n-th of the others.
+A function is called once for every position along the axes of its equation. Devices that differ
+only along other axes share that call: the first to arrive makes it, and the others get its results.
+The n-th call of one device is matched with the n-th call of the others.
 """
 from __future__ import annotations
 

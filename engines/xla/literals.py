@@ -1,5 +1,5 @@
-"""Values as Python text that needs numpy, ml_dtypes and JAX alone; helper functions and constants
-that it carries along.
+"""Values as Python text that depends on numpy, ml_dtypes and JAX only, and the helper functions and
+constants that go with it.
 """
 from __future__ import annotations
 

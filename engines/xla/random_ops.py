@@ -1,4 +1,4 @@
-"""What stands for keys and random bits in a written program: JAX's keys, and the same bits."""
+"""Keys and random bits in a generated program: JAX's keys, and the same bits."""
 from __future__ import annotations
 
 from collections.abc import Sequence

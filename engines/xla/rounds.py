@@ -1,9 +1,9 @@
-"""Exchanges as rounds of permutations: in each every device sends once and receives once at most.
+"""Exchanges as rounds of permutations: in a round every device sends and receives at most once.
 
-`schedule` gives messages their rounds, all messages of a round being of one shape. Where starting
-several rounds takes longer than sending more, one all-to-all brings as much to everybody. What a
-device sends in a round, and where it puts what it receives, is said by tables over the members of a
-group, which the program looks up by `axis_index`.
+`schedule` assigns messages to rounds; all messages of a round have one shape. Where starting
+several rounds would take longer than sending more, one all-to-all is used instead. What a device
+sends in a round, and where it puts what it receives, is in tables over the members of a group, in
+which the program looks up its row by `axis_index`.
 """
 from __future__ import annotations
 

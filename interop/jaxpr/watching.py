@@ -1,4 +1,4 @@
-"""Functions that a file gives to `jax.jit`, imported where it calls them instead of run."""
+"""Functions that a file passes to `jax.jit`: imported at their calls instead of being run."""
 from __future__ import annotations
 
 import contextlib

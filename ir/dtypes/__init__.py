@@ -2,7 +2,7 @@
 
 Promotion is JAX's standard promotion (0.10.2), a join in a lattice of dtypes and weak types; see
 JEP 9407, "Design of Type Promotion Semantics for JAX", for the lattice and its reasons. Results
-are functions of dtypes alone, and cached. Names are in `dtype_table`, kinds in `dtype_kinds`.
+are functions of dtypes alone, and cached. Names are in `table.py`, kinds in `kinds.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Settings of JAX that say how XLA and its runtime compile, keep what they compiled, log, find
-devices and others, and check themselves.
+"""JAX's settings of XLA and its runtime: compilation, the cache of compiled programs, logging,
+the search for devices and other processes, self-checks.
 
-Programs make them, so they are taken and kept; nothing is compiled here, and nothing reads them.
+Programs set them, so they are accepted and stored; nothing is compiled here, and nothing reads
+them.
 """
 from __future__ import annotations
 

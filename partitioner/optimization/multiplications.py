@@ -1,4 +1,4 @@
-"""Products that add nothing up, as multiplications.
+"""Products without a contracted dimension, rewritten as multiplications.
 
 `einsum("be,bef->bef", gates, hidden)` is a product over no dimension:
 

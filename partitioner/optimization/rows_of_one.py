@@ -1,4 +1,4 @@
-"""Rows of one device are sent by it alone, a part of them to each of the others.
+"""Rows that lie on one device are sent by it alone: to each other device the part that it wants.
 
 `x[-1]` of rows over x, wanted in columns over x, is an all-to-all of the blocks of which one is
 then read, or a reduce-scatter of blocks that are zero but on one device. Of rows that all lie in

@@ -1,4 +1,6 @@
-"""Source files that docstrings, comments and documents name exist."""
+"""Source files that docstrings, comments and documents name exist; one named without its folder is
+of the same top-level folder.
+"""
 from __future__ import annotations
 
 import ast
@@ -37,9 +39,14 @@ def texts(path: Path) -> Iterator[str]:
 
 
 def test_paths_named_in_docstrings_comments_and_documents_exist():
-    names = {path.name for path in SOURCES} | {path.name for path in ROOT.glob("*.py")} | OF_USERS
+    at_root = {path.name for path in ROOT.glob("*.py")} | OF_USERS
+    in_place = {place: {path.name for path in (ROOT / place).rglob("*.py")} for place in PLACES}
+    everywhere = set().union(*in_place.values())
     dead = []
     for path in (*SOURCES, *DOCUMENTS):
+        place = path.relative_to(ROOT).parts[0]
+        names = at_root | (everywhere if place in ("tests", "docs") or path in DOCUMENTS
+                           else in_place[place])
         above = [path.parent, *(p for p in path.parents if p.is_relative_to(ROOT))]
         for text in texts(path):
             for named in PATH.findall(text):

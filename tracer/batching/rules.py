@@ -2,9 +2,9 @@
 
 `batch_op` binds an op, in the current interpreter, to operands of which some have a mapped
 dimension. Most ops need no rule: an elementwise op takes the dimension along, any other op takes it
-in front. An op that does not declares `batch`; ops that hold programs, name mesh axes, or speak of
-shardings have rules here and in the modules batching_*.py, because these need to know the axis that
-is mapped (`MappedAxis`).
+in front. An op that does neither declares `batch`. Ops that hold programs, name mesh axes, or have
+shardings among their params have rules here and in the modules of this folder, because these need
+to know the axis that is mapped (`MappedAxis`).
 
 On a mesh with Explicit axes a mapped dimension that is split over axes stays split over them in
 every batched value: what a rule leaves otherwise is resharded.

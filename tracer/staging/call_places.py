@@ -1,4 +1,4 @@
-"""Equations located at the call of the helper that requests them (call_location.py)."""
+"""Equations located at the call of the helper that requests them (ir/source/call_location.py)."""
 from __future__ import annotations
 
 import contextlib

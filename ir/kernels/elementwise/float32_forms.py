@@ -1,4 +1,5 @@
-"""erf, erfc, log1p and expm1 in float32, with few numpy calls on whole arrays; exp and log of few.
+"""erf, erfc, log1p and expm1 in float32, with few numpy calls on whole arrays; exp and log of
+small arrays.
 
 The C library computes these element by element; here each is a handful of numpy's vectorised
 functions. They consist of ufuncs and selections only, so they can be fused with the ops around them

@@ -50,7 +50,7 @@ def _log(x: np.ndarray) -> np.ndarray:
 def gamma_numbers(keys: np.ndarray, a: np.ndarray, log_space: bool) -> np.ndarray:
     """A gamma number with shape parameter `a` for each key, or its logarithm.
 
-    keys: as held (keys.py), broadcast with `a`, whose (float) dtype the result has.
+    keys: as held (key_data.py), broadcast with `a`, whose (float) dtype the result has.
     """
     shape = np.broadcast_shapes(keys.shape, a.shape)
     keys, alpha = (np.broadcast_to(x, shape).reshape(-1) for x in (keys, a))

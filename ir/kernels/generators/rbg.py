@@ -4,7 +4,7 @@ rbg splits and folds the two halves of a key by threefry; unsafe_rbg draws new k
 well, which is fast and of unknown quality. Numbers for a whole array of keys all come from the
 first of them, as in JAX, where a batch of keys is one draw.
 
-Keys are held as in keys.py. Source: `jax.random` (0.10.2).
+Keys are held as key_data.py says. Source: `jax.random` (0.10.2).
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How XLA's partitioner runs each equation, by objective "xla": by itself, at no cost looked at.
+"""The strategies of objective "xla": each equation by itself, and by no cost, as XLA chooses them.
 
     local_rule   the strategy of an equation: in most cases the layout of its result
     groups       groups of devices that share tiles, taken off one after the other

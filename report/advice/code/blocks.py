@@ -1,10 +1,10 @@
 """Rewrites of the user's code that work on each device's block before the exchange.
 
-    NAME                  instead of                            written
-    reduce first, between a reduction of what is made of a gather the same of the block, then psum
-    products first        a product along what is gathered      that of the blocks, then psum
-    smaller first         something smaller made of a gather    the gather of the same of the block
-    narrow first          fewer bits of what is made of it      the gather of the same of it
+    NAME                   instead of                                 written
+    reduce first, between  reducing a value computed from a gather    reducing that of a block, psum
+    products first         a product along a gathered dimension       that of the blocks, then psum
+    smaller first          computing less from a gathered value       computing it, then the gather
+    narrow first           casting such a value to fewer bits         the cast, then the gather
 
 What is computed from a gather is traced back through every op along whose factor blocks can be
 worked on one by one, with values that are equal on all devices.

@@ -1,8 +1,8 @@
 """Rewrites of the user's code that work on each operand of a concatenation, instead of its result.
 
     NAME                  instead of                            written
-    reduce parts first    a reduction of what is joined         that of each part, and theirs
-    products of parts     a product along what is joined        that of each part, added up
+    reduce parts first    reducing a concatenation              reducing each part, then the results
+    products of parts     a product along a concatenation       the products of the parts, added up
 
 A value is traced back to the concatenation through every op that works on the parts one by one, by
 its factor rule. Where all of it is reduced, parts flattened for the concatenation are taken as they

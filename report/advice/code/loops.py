@@ -1,13 +1,13 @@
 """Rewrites of the user's code that exchange once behind a loop instead of in each of its steps.
 
     NAME                  instead of                              written
-    sum behind            a psum or pmean in each step of a scan  one behind it
-    stack behind          a psum, pmean, pmax or pmin of what     one of what all steps stack
+    sum behind            a psum or pmean in each step of a scan  one after the scan
+    stack behind          a psum, pmean, pmax or pmin of what     one of the stacked results
                           each step of a scan stacks
-    loop ahead            in each step of a scan, what no step    a loop of its own for that, whose
-                          takes from the one before               exchanges wait for its end
-    product ahead         a product in each step of a scan with   one product for all steps
-                          what all steps have
+    loop ahead            computing in each step of a scan what   a loop of its own before it, whose
+                          does not depend on the carry            exchanges are made after that loop
+    product ahead         a product of each item of a scan with   one product of all items, before
+                          a loop invariant                        the scan
 
 Scalars that enter a loop and depend only on the device's index are computed inside it
 (`with_numbers`), where the other rewrites see them.

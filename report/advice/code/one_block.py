@@ -1,14 +1,14 @@
 """Rewrites of the user's code where a device reads one block of what it gathers or sums.
 
     NAME                  instead of                            written
-    own first             each device's block of what is made   what is made of its own block
-                          of a gather
-    own sum               each device's block of what is made   what is made of the block that a
-                          of a sum over devices                 psum_scatter gives it
-    swapped               a block, along another dimension, of  an all_to_all
-                          what is gathered
-    smaller of one block  something smaller made of the one     the same made by the device that has
-    first                 block that all read of a gather       it, and given to all
+    own first             taking the own block of a value       computing it from the own block
+                          computed from a gather
+    own sum               taking the own block of a value       computing it from the block that a
+                          computed from a sum over devices      psum_scatter gives
+    swapped               taking the own block of a gathered    an all_to_all
+                          value along another dimension
+    smaller of one block  computing less from one block of a    computing it on the device that has
+    first                 gathered value, the same on all       the block, and broadcasting it
 
 What is read as it is gathered is `one block` of rewrites.py.
 """

@@ -1,11 +1,11 @@
 """General rewrites of the user's code that exchange less: what each replaces, and by what.
 
     NAME                  instead of                              written
-    reduce first          a reduction of what is gathered         the reduction, then psum or pmax
-    reduce first, summed  a sum of what is summed over devices    the sum of each, then psum
-    rows                  a product with one-hot rows             the rows that they name
-    one block             one block of what is gathered, or the   ppermute, or a psum, of that block
-                          same part of one                        or part
+    reduce first          reducing a gathered value               the reduction, then psum or pmax
+    reduce first, summed  summing a sum over devices              each device's sum, then psum
+    rows                  a product with one-hot rows             reading the rows that they name
+    one block             reading one block of a gathered value,  ppermute, or a psum, of that block
+                          or the same part of one                 or part
 """
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Rewrites of the user's code that select, cut or swap what is exchanged before the exchange.
 
     NAME                  instead of                              written
-    top first             the largest of what is made of a gather the largest of each block
-    place first           where the largest of it is              the same
-    top of rows           the largest of rows that are joined     the largest of each, then of these
-    top instead of sort   the first, or last, of what is sorted   top_k
-    product first         a product of rows that are read         the rows of the product
+    top first             top_k of a value computed from a gather top_k of each block, then of these
+    place first           argmax of such a value                  that of each block, then of these
+    top of rows           top_k of concatenated rows              top_k of each, then of these
+    top instead of sort   the first, or last, elements of a sort  top_k
+    product first         a product with rows that were read      reading rows of the product
 """
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """Rewrites that change the rows or columns of a weight instead of what it is multiplied with.
 
     NAME                  instead of                              written
-    shaped first          a product whose last dimension is       the product with the weight in
-                          reshaped                                that shape
-    cut first             columns of a product, also with a       the product with these columns of
-                          bias                                    the weight, and of the bias
-    kept apart            a product of what is flattened          that of what is not, with the
-                                                                  weight in that shape
+    shaped first          reshaping the last dimension of a       the product with a weight of that
+                          product                                 shape
+    cut first             slicing columns of a product, or of a   the product with these columns of
+                          product and a bias                      the weight, and of the bias
+    kept apart            a product of a flattened value          that of the value as it was, with
+                                                                  a weight of that shape
 """
 from __future__ import annotations
 

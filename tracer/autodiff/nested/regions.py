@@ -6,8 +6,8 @@ the region stacked along its first dimension over the axes it varies over, and r
 
 Where varying axes are not tracked (check_vma=False), the types do not say which sums a cotangent
 needs: that of a result which is the same along an axis is divided by the axis's size, and that of
-an operand which is the same along an axis is summed over it (4.6 of JAX's rules; `psum` then
-transposes to `psum`).
+an operand which is the same along an axis is summed over it, as in JAX; `psum` then transposes to
+`psum`.
 """
 from __future__ import annotations
 
