@@ -24,8 +24,8 @@ to the product, whose dimension 0 it may have; the contracting dimension keeps `
 Types may now disagree: `x` cannot split the product's rows and its contracting dimension at once.
 That is left to choice/ and resharding/.
 
-`graph.py` states the problem as tensors and factor rules, `fixed_point.py` solves it with the steps
-of `step.py`, `resolve.py` writes the types down (`resolved_types.py`); `origins.py` says where an
-axis came from.
-`fully_specified.py` serves programs whose types are all given.
+`graph.py` states the problem as tensors and factor rules, into which `program_graph.py` reads a
+program; `fixed_point.py` solves it with the steps of `step.py`, `resolve.py` writes the types down
+(`resolved_types.py`), and `origins.py` says where an axis came from. `fully_specified.py` serves
+programs whose types are all given.
 """

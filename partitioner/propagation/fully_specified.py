@@ -22,8 +22,8 @@ from ...ir.spec import UNCONSTRAINED, PartitionSpec
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from ..regions import has_region, region_of, with_programs
-from .graph import boundary_entries
 from .origins import WHEN_ASKED, Origins
+from .program_graph import boundary_entries
 from .propagate import check_ends, solve
 from .resolve import CAPTURED, asked_reason, defined_at, enlarges, layout_reason, slices_reason
 from .resolved_types import (

@@ -23,7 +23,8 @@ from ...ir.spec import PartitionSpec
 from ...ir.support.caches import cached
 from .carried_rows import split_carried_rows
 from .fixed_point import Solution, run
-from .graph import Graph, Root
+from .graph import Root
+from .program_graph import ProgramGraph
 from .step import Layout
 from .sub_axes import cut_graph, cuts_given, cuts_wanted, open_ends
 
@@ -40,7 +41,7 @@ def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partition
     results reaches what they are made of before anything else does, as in Shardy.
     """
     check_ends(program, mesh, in_shardings, out_shardings)
-    graph = Graph(mesh, uneven, carried_rows, asked_first)
+    graph = ProgramGraph(mesh, uneven, carried_rows, asked_first)
     graph.add_program(program)
     for i, (var, spec) in enumerate(zip(program.invars, in_shardings, strict=True)):
         t = graph.of(var)

@@ -19,8 +19,8 @@ from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.types import ArrayType, Entries
 from ..regions import has_region, region_of, with_programs
 from .fixed_point import Solution
-from .graph import boundary_entries
 from .origins import KEY, Origins
+from .program_graph import boundary_entries
 from .propagate import solve
 from .resolved_types import (
     bare_literal,
