@@ -16,6 +16,7 @@ from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
 from ..ir.support.spelling import close_match, none_such
 from ..ir.values.shape_struct import ShapeDtypeStruct
+from ..partitioner.cost.hardware import DEFAULT_HARDWARE, hardware_names
 from .problems import Problem, failure
 
 _TYPE = re.compile(r"\s*(\w+)\[(.*)\]\s*")
@@ -39,6 +40,13 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
                             "gives to jax.jit is traced by JAX and imported, and not run")
     group.add_argument("--in", dest="specs", action="append", default=[], metavar="NAME=SPEC",
                        help="how a parameter of a traced program (.st) is split: x=P('X', None)")
+
+
+def add_hardware(sub: argparse.ArgumentParser, what: str) -> None:
+    """The option that names a device: the one that is `what`."""
+    names = hardware_names()
+    sub.add_argument("--hardware", choices=names, metavar="NAME",
+                     help=f"the device {what}: {', '.join(names)} (default {DEFAULT_HARDWARE})")
 
 
 def count(text: str) -> int:

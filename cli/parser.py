@@ -15,8 +15,7 @@ from ..ir.support.environment import OBJECTIVES
 from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
 from ..ir.support.spelling import close_match
-from ..partitioner.cost.hardware import DEFAULT_HARDWARE, hardware_names
-from .arguments import add_arguments, amount, positive
+from .arguments import add_arguments, add_hardware, amount, positive
 from .commands import (
     autoshard,
     check,
@@ -197,8 +196,7 @@ def _add_target(sub: argparse.ArgumentParser) -> None:
 
 
 def _add_plan(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("--hardware", choices=hardware_names(),
-                     help=f"the device that the plan is for (default {DEFAULT_HARDWARE})")
+    add_hardware(sub, "that the plan is for")
     sub.add_argument("--objective", choices=OBJECTIVES,
                      help=f"what plans are judged by (default {OBJECTIVES[0]})")
     sub.add_argument("--memory-limit", type=amount, metavar="BYTES",

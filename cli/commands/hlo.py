@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...ir.diagnostics.diagnostic import visible
 from ...ir.support.lazy import lazy_import
-from ...partitioner.cost.hardware import DEFAULT_HARDWARE, hardware_names
+from ..arguments import add_hardware
 from ..output import Output
 from ..problems import Problem
 from ..targets import standard_input
@@ -27,8 +27,7 @@ def add_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("file", metavar="DUMP.txt",
                      help="HLO text after optimisation, as --xla_dump_to writes it, or `as_text` "
                           "of what JAX compiled; - for standard input")
-    sub.add_argument("--hardware", choices=hardware_names(),
-                     help=f"for which times are modelled (default {DEFAULT_HARDWARE})")
+    add_hardware(sub, "that times are modelled for")
 
 
 
