@@ -8,7 +8,8 @@ import sys
 def main() -> int:
     """The command `shardtrace`; its exit status.
 
-    The package loads inside, so that an environment variable which it refuses is told in words.
+    The package is imported inside, so that an environment variable that it refuses is reported
+    without a traceback.
     """
     try:
         command = importlib.import_module(".main", __package__)

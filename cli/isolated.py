@@ -28,8 +28,8 @@ class Died(RuntimeError):
 
 
 class Isolated:
-    """A process that waits to run `function(argument, tell)` once: begun ahead of time, so that
-    who has an argument need not wait for that. prepare: what it does before.
+    """A process, started ahead of time, that waits to run `function(argument, tell)` once. prepare:
+    called in it beforehand.
     """
 
     def __init__(self, function: Callable[[Any, Tell], None],
@@ -45,7 +45,7 @@ class Isolated:
 
     @property
     def is_ready(self) -> bool:
-        """Does it wait by now?"""
+        """Is the process waiting for its argument?"""
         with contextlib.suppress(EOFError, ConnectionError):     # ended: `messages` says so
             while not self._ready and self._pipe.poll():
                 self._ready = self._pipe.recv()[0] == _READY
@@ -53,10 +53,12 @@ class Isolated:
 
     def messages(self, argument: Any, seconds: float | None = None, until: Any = None
              ) -> Generator[Any, None, None]:
-        """What the function tells of an argument, one by one as it comes, at most so many seconds
-        apart, and, where that can be seen, until something can be read from the file `until`; all
-        of it can be pickled. Raises TimeoutError behind these seconds, Died where the process ends
-        by itself, and what the function raises.
+        """What the function tells about an argument, message by message as they arrive; messages
+        are pickled.
+
+        seconds: the longest wait for a message. until: a file; the iteration ends when it becomes
+        readable, where the platform can tell. Raises TimeoutError after too long a wait, Died if
+        the process ends by itself, and whatever the function raises.
         """
         others = [until] if until is not None and os.name == "posix" else []
         try:
@@ -95,8 +97,10 @@ class Isolated:
 
 
 def isolated(function: Callable[[A], R], argument: A, seconds: float | None = None) -> R:
-    """`function(argument)`, both of which can be pickled, as its result. Raises TimeoutError after
-    so many seconds, Died where the process ends by itself, and what the function raises.
+    """The result of `function(argument)`, run in a process of its own; both are pickled.
+
+    Raises TimeoutError after so many seconds, Died if the process ends by itself, and whatever the
+    function raises.
     """
     with contextlib.closing(Isolated(functools.partial(_send_result, function)).messages(
             argument, seconds)) as results:

@@ -71,8 +71,9 @@ class XLAEngine:
 
 
 class MPIEngine:
-    """The ranks of an MPI job (mpi/). Where they are processes, what reaches here is of one of
-    them."""
+    """The ranks of an MPI job (mpi/). Where ranks are processes of one program, their coordinator
+    runs what needs several of them, and what is loaded here runs on this rank alone.
+    """
     name, compiles = "mpi", True
 
     def load(self, local: Program, mesh: AbstractMesh | None, devices: Sequence[int] = ()

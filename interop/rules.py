@@ -12,8 +12,9 @@ Rule = Callable[..., Any]
 
 
 class Rules(dict[str, Rule]):
-    """By the name of an operation, what stands for it: (replay, operation, operands) -> its
-    results. Called with names it is a decorator that enters a rule for these."""
+    """Rules by the name of an operation: (replay, operation, operands) -> results. Called with
+    names it is a decorator that registers a rule under these.
+    """
 
     def __call__(self, *names: str) -> Callable[[Rule], Rule]:
         def enter(f: Rule) -> Rule:

@@ -90,7 +90,7 @@ def check(options: argparse.Namespace) -> int:
 class Budget:
     """A budget file: limits at its top, and in tables named after functions or targets.
 
-    Raises Problem for a file that cannot be read, and for what is no limit.
+    Raises Problem for a file that cannot be read, or that has an entry that is no limit.
     """
 
     def __init__(self, file: Path) -> None:
@@ -123,7 +123,7 @@ class Budget:
         return next((n for n in names if n in self.sections), None)
 
     def limits(self, found: Found) -> dict[str, Any]:
-        """What is allowed to a program; {} if the file says nothing of it."""
+        """The limits of a program; {} if the file has none for it."""
         name = self.section(found)
         return self.common if name is None else self.sections[name]
 

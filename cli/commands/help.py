@@ -44,8 +44,9 @@ def help_(options: argparse.Namespace) -> None:
 
 
 def page(options: argparse.Namespace, columns: int) -> str:
-    """The text of a topic; columns: of the help of a command. Raises Problem for one that there is
-    not."""
+    """The text of a topic. columns: the width of a command's help. Raises Problem for an unknown
+    topic.
+    """
     topic, commands = options.topic, options.commands
     if topic is None:
         width = max(map(len, (*TOPICS, *commands)))

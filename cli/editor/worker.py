@@ -125,7 +125,7 @@ def learn(programs: Sequence[str]) -> None:
 
 
 def _programs(explanations: Sequence[Explanation]) -> list[str]:
-    """As they were traced, as text, as far as they are of a size to be learned from."""
+    """The traced programs as text, without those too large to learn from."""
     traced = [e.partitioned.stages.get("traced") for e in explanations]
     sizes = itertools.accumulate(len(p.eqns) if p is not None else 0 for p in traced)
     return [str(p) for p, size in zip(traced, sizes, strict=True)
@@ -133,8 +133,8 @@ def _programs(explanations: Sequence[Explanation]) -> list[str]:
 
 
 def answers(asked: dict[str, Any], waiting: Isolated, questions: Any) -> Iterator[dict[str, Any]]:
-    """What is found in a file, until another question makes this one obsolete. An
-    empty answer with a problem where it takes too long, ends or cannot be read.
+    """The findings of a file, until another request makes this one obsolete; an empty answer with a
+    problem if the file takes too long, ends its process or cannot be read.
     """
     seconds = (3 if asked.get("advise") else 1) * asked["seconds"] + 5
     try:

@@ -23,7 +23,7 @@ from ...tracer.shardings.mesh_context import mesh_context
 
 
 def watched() -> tuple[str, ...]:
-    """Which of "nan" and "inf" are not to come out."""
+    """The kinds of numbers, "nan" and "inf", that are errors in results."""
     overrides, values = STATE.overrides, config._values
     if not overrides and not values["jax_debug_nans"] and not values["jax_debug_infs"]:
         return ()
@@ -48,7 +48,8 @@ def bad_value(results: Sequence[Any], kinds: Sequence[str]) -> str | None:
 
 def report(program: Program, arguments: Sequence[Any], kind: str, kinds: Sequence[str],
            mesh: Mesh | None, is_operation: bool) -> None:
-    """Raise FloatingPointError at the first equation that makes such a number of others.
+    """Raise FloatingPointError at the first equation that makes such a number from operands without
+    one.
 
     mesh: that the program ran on. is_operation: whether it is one op, whatever its operands are.
     """

@@ -146,9 +146,9 @@ class Executable(BoundProgram):
 
     def fast_path(self, leaves: Sequence[Any]
                   ) -> Callable[[Sequence[np.ndarray]], list[ArrayImpl]] | None:
-        """What a call is for arguments like `leaves`, as a function of their data, if all that
-        there is to do is run. Each argument, and each result, must be one array for all devices;
-        None where results are not, or nothing ran yet.
+        """The call for arguments like `leaves` as a function of their data, where nothing but
+        running is left to do: every argument and result is one array for all devices. None where
+        results are not, or before the first run.
         """
         run = self._run
         if (type(run) is not Simulated or not run.usual.is_whole or any(self.layouts)
@@ -186,7 +186,9 @@ class Executable(BoundProgram):
 
     def _with_forwarded(self, described: Sequence[Description], leaves: Sequence[Any]
                         ) -> list[Description]:
-        """Results that are arguments say their sharding as the argument does."""
+        """Results that are arguments passed through have the sharding that the argument was given
+        with.
+        """
         out = list(described)
         for i, source in self.forwarded:
             x, (aval, sharding, _) = leaves[source], out[i]

@@ -274,7 +274,7 @@ def _check_has_mesh(program: Program) -> None:
 
 
 def warn_of_captured(program: Program) -> None:
-    """Warn if what the program captures is of `jax_captured_constants_warn_bytes`, or more."""
+    """Warn if the program captures `jax_captured_constants_warn_bytes` bytes or more."""
     limit = config.read("jax_captured_constants_warn_bytes")
     sizes = [getattr(x, "nbytes", 0) for _, x in program.consts]
     total = sum(sizes)

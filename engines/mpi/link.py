@@ -72,7 +72,7 @@ class Link:
 
     def swap(self, ranks: Sequence[int], data: bytes, call: Call, tag: int = _VALUE
              ) -> list[np.ndarray]:
-        """What each of these ranks gives, in their order."""
+        """The data that each of these ranks gives, in their order; all of them call this."""
         mine = np.frombuffer(data, np.uint8)
         sizes = {r: np.empty(1, np.int64) for r in ranks}
         length = np.array([len(mine)], np.int64)
@@ -126,7 +126,7 @@ class Link:
         return end
 
     def _compare(self, call: Call) -> None:
-        """Raise the error for calls that differ: all of the group come here."""
+        """Raise the error for calls that differ; all ranks of the group call this."""
         texts = self.swap(call.processes, json.dumps(waiting(call)._replace(
             state=State.WAITING.name)).encode(), call)
         standings = self.status.standings()

@@ -92,7 +92,9 @@ class RankStatus:
                 self.broken, self.speaks = (why, tuple(where)), speaker == self.rank
 
     def in_vain(self, missing: Iterable[int], place: str, began: float) -> bool:
-        """Can none come of those that this rank waits for at this place, since then?"""
+        """Is the wait futile that this rank began at this place at that time, for the ranks that
+        are missing?
+        """
         now = time.monotonic()
         first, last = began, now                      # within which all waited
         seen: set[int] = set()

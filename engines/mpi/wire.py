@@ -58,7 +58,7 @@ class RankRun(PerDeviceRun):
             found = more
 
     def connect(self) -> None:
-        """Make the communicators. All ranks of the program come here."""
+        """Make the communicators. All ranks of the program call this."""
         for ranks in (self.everybody, *self.partners.values()):
             if self.link.rank in self.everybody:
                 self.link.communicator(ranks)

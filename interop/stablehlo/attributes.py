@@ -32,7 +32,7 @@ def dtype_of(element: Any) -> np.dtype:
 
 
 def shape_and_dtype(t: Any) -> tuple[tuple[int, ...], np.dtype]:
-    """Of a tensor type; sizes must be known."""
+    """The shape and dtype of a tensor type, whose sizes must be static."""
     text = str(t)
     if not text.startswith("tensor<"):
         fail(TypeError, f"from_stablehlo: a value of type {text} is no tensor",

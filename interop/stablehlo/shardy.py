@@ -35,8 +35,8 @@ def sizes_of(op: Any) -> dict[str, int]:
 
 
 def sharding_of(replay: Replay, attribute: Any) -> tuple[NamedSharding, list[tuple[str, ...]]]:
-    """What a sharding says, and the axes of each dimension. Of a dimension that is open and has no
-    axes nothing is said; that axes may be added to others is not.
+    """The sharding, and the axes of each dimension. An open dimension without axes is
+    unconstrained; that axes may be added to other dimensions is dropped.
     """
     said = sdy.TensorShardingAttr(attribute)
     mesh = replay.meshes[python_of(said.mesh_or_ref)]

@@ -22,8 +22,7 @@ from ..staging.steps import MISS, marks, owner_of, reads, steps_since
 from ..staging.tracer import Tracer
 from .replay import Scalar
 
-# Of the classes of what a rule is given: whether numbers are among it; _NEVER for what is not
-# remembered.
+# By the classes of a rule's operands: whether any is a number; _NEVER where nothing is remembered.
 _NUMBERS = module_table("tracer.autodiff.rule_memo._NUMBERS",
                         "whether numbers are among what a rule is given, by classes", 4096)
 _NEVER = object()
