@@ -32,9 +32,10 @@ from ..arguments import amount, positive
 from ..hints import in_option, quoted
 from ..output import Output
 from ..problems import FINDING, Problem
+from ..results import difference
 from ..select import one
 from ..targets import Found, FoundFunction, FoundProgram
-from .run import difference, random_value, rounded_alike
+from .run import random_value, rounded_alike
 
 _FAILS = (ShardtraceError, ValueError, TypeError, KeyError, AssertionError, RuntimeError,
           IndexError, ArithmeticError, MemoryError)

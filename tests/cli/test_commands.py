@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import shardtrace as st
-from shardtrace.cli.commands.run import tolerance
+from shardtrace.cli.results import tolerance
 from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.text.parse import load_program, parse_program
 
