@@ -21,7 +21,7 @@ from ...ir.types import ArrayType, same_type
 from ...ir.values.shape_struct import ShapeDtypeStruct
 from ...ir.values.typeof import typeof
 from .. import sharding_notes
-from ..references import through
+from ..references import transformations
 from ..staging.signature import function_name
 from ..trees import tree
 from .checks import (
@@ -49,7 +49,7 @@ from .transpose import backward
 # -- forward ---------------------------------------------------------------------------------------
 
 @sharding_notes.transformed
-@functools.partial(through.differentiating, of_arguments=False)
+@functools.partial(transformations.differentiating, of_arguments=False)
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],
         has_aux: bool = False) -> Any:
     """`(fun(*primals), its derivative in the direction tangents)`, by forward mode.
@@ -93,7 +93,7 @@ def _laid_out(tangent: Any, t: ArrayType) -> Any:
 
 
 @sharding_notes.transformed
-@through.differentiating
+@transformations.differentiating
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """`(fun(*primals), f)`, where f maps tangents of the primals to that of the result.
 
@@ -162,7 +162,7 @@ tree.register_pytree_node(
 # -- reverse ---------------------------------------------------------------------------------------
 
 @sharding_notes.transformed
-@through.differentiating
+@transformations.differentiating
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False,
         reduce_axes: Sequence[Any] = ()) -> Any:
     """`(fun(*primals), f)`, where f maps a cotangent of the result to those of the primals.
@@ -222,7 +222,7 @@ def grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: boo
 
 
 @sharding_notes.transformed
-@through.with_gradients
+@transformations.with_gradients
 def value_and_grad(fun: Callable[..., Any], argnums: int | Sequence[int] = 0,
                    has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False,
                    reduce_axes: Sequence[Any] = ()) -> Callable[..., Any]:

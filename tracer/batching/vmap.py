@@ -19,7 +19,7 @@ from ...ir.inference.unreduced import is_pending, refuse_pending
 from ...ir.settings.context import STATE, config
 from ...ir.values.typeof import typeof
 from ..lax.control.mapping import VMAP
-from ..references import through
+from ..references import transformations
 from ..staging import leaks
 from ..trees import tree
 from . import callbacks as batching_callbacks
@@ -87,7 +87,7 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0,
     return mapped
 
 
-@through.mapped
+@transformations.mapped
 def _call(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any,
           out_axes: Any, axis_name: Hashable, axis_size: int | None,
           spmd: tuple[str, ...] | None) -> Any:
@@ -127,7 +127,8 @@ def _prefix(what: str, axes: Any, full: Any, count: int) -> list[Any]:
 
 def _results(builder: VmapBuilder, results: Any, out_axes: Any) -> Any:
     leaves, treedef = tree.flatten(results)
-    inner = isinstance(out_axes, through.Besides)       # the first is what the user knows of
+    # the first is what the user knows of
+    inner = isinstance(out_axes, transformations.Besides)
     places = _prefix("vmap out_axes", tuple(out_axes) if inner else out_axes, results, len(leaves))
     given = out_axes[0] if inner else out_axes
     out = []

@@ -26,7 +26,7 @@ from ....ir.settings.context import STATE, config, x64_enabled
 from ....ir.source.wording import mismatch
 from ....ir.types import ArrayType, same_type
 from ....ir.values.typeof import typeof
-from ...references import through
+from ...references import transformations
 from ...staging.compile_time import runs_at_once
 from ...staging.signature import function_name
 from ...staging.tracer import Tracer
@@ -117,7 +117,7 @@ class custom_vjp:
         """
         self.fwd, self.bwd, self.symbolic_zeros = fwd, bwd, symbolic_zeros
 
-    @through.with_rules
+    @transformations.with_rules
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = function_name(self.fun)
         if self.fwd is None or self.bwd is None:

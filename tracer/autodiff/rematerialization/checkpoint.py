@@ -22,7 +22,7 @@ from ....ir.support.caches import tables
 from ....ir.support.immutable import immutable
 from ....ir.values.typeof import typeof
 from ... import sharding_notes
-from ...references import through
+from ...references import transformations
 from ...references.frames import BOXES, Frame
 from ...staging.signature import Arguments
 from ...staging.staging import record_mesh
@@ -183,7 +183,7 @@ def checkpoint(fun: Callable[..., Any] | None = None, *, prevent_cse: bool = Tru
     return wrapped
 
 
-@through.recomputed
+@transformations.recomputed
 def _call(fun: Callable[..., Any], prevent_cse: bool, policy: Policy | None, *args: Any) -> Any:
     """One equation that computes `fun(*args)`."""
     leaves, treedef = tree.flatten(args)

@@ -19,7 +19,7 @@ from ....ir.values.typeof import typeof
 from ...operands.dtype_promotion import dtype_name
 from ...operands.rank_promotion import shape_of
 from ...operands.scalars import LEVEL
-from ...references import through
+from ...references import control_flow
 from ...shardings.sharding_functions import traced_or_run
 from ...trees import tree
 from .. import elementwise
@@ -142,7 +142,7 @@ def _operands(operands: tuple[Any, ...], operand: Any) -> tuple[Any, ...]:
     return (operand,)
 
 
-@through.branching
+@control_flow.branching
 def _switch(what: str, chosen: Any, index: Callable[[Any], Any],
             branches: tuple[Callable[..., Any], ...], names: tuple[str, ...],
             operands: tuple[Any, ...]) -> Any:

@@ -23,7 +23,7 @@ from ....ir.settings.context import jit_disabled, x64_enabled
 from ....ir.types import ArrayType, same_type
 from ....ir.values.typeof import typeof
 from ...operands.dtype_promotion import dtype_and_weak
-from ...references import through
+from ...references import control_flow
 from ...shardings.sharding_functions import traced_or_run
 from ...staging.tracer import Tracer
 from ...trees import tree
@@ -46,7 +46,7 @@ from .carry import check_carry
 from .in_python import STAGED, scan_in_python, while_in_python
 
 
-@through.scans
+@control_flow.scans
 def scan(f, init, xs=None, length=None, reverse=False, unroll=1, _split_transpose=False):
     """A loop over the items x of `xs`: `carry, y = f(carry, x)`. The last carry, and all y stacked.
 
@@ -210,7 +210,7 @@ def _promoted(init: Sequence[Any], taken: Sequence[ArrayType], given: Sequence[A
 
 # -- while -----------------------------------------------------------------------------------------
 
-@through.while_loops
+@control_flow.while_loops
 def while_loop(cond_fun, body_fun, init_val):
     """A loop that does `val = body_fun(val)` as long as `cond_fun(val)` is true, from `init_val`.
 
