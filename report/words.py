@@ -24,13 +24,14 @@ def quantity(n: float, unit: str, base: int = 1000) -> str:
 def spec_text(spec: PartitionSpec) -> str:
     """`P('X', None)`, as the user writes it."""
     entries = []
-    for e in spec:
+    for e in spec.partitions:
         if isinstance(e, tuple) and len(e) == 1:
             e = e[0]
         entries.append("None" if e is None or e == () else repr(e))
     while entries and entries[-1] == "None":
         entries.pop()
-    return f"P({', '.join(entries)})"
+    sums = repr(PartitionSpec(unreduced=spec.unreduced, reduced=spec.reduced))[2:-1]
+    return f"P({', '.join([*entries, *filter(None, [sums])])})"
 
 
 def as_written(text: str) -> str:

@@ -76,3 +76,18 @@ def test_what_is_written_for_two_values_is_taken_out_of_both_and_of_their_deriva
                                 .reshape(a.shape), a.sharding) for a in args]
         np.testing.assert_allclose(np.asarray(best.apply()(*values)),
                                    np.asarray(st.jit(step)(*values)), rtol=2e-4, atol=1e-5)
+
+
+def test_partial_sums_that_are_moved_before_they_are_summed() -> None:
+    """The layout that is asked for is told, and compared with suggestions, with its sums."""
+    def product(x: st.Array, w: st.Array) -> st.Array:
+        y = jnp.einsum("ij,jk->ik", x, w, out_sharding=P("data", unreduced={"model"}))
+        y = reshard(y, P(unreduced={"model"}))
+        return reshard(y + y, P())
+
+    with st.set_mesh(MESH):
+        found = st.explain(product)(struct((64, 64), "data", "model"), struct((64, 64), "model"))
+        kinds = {c.kind: c for c in found.collectives}
+        assert kinds["all-reduce"].suggestions[0].text.startswith("take out the `reshard` to P()")
+        assert all(s.time < found.time for s in kinds["all-gather"].suggestions)
+        assert '`reshard(y, P(unreduced={"model"}))` at line' in str(found)
