@@ -18,7 +18,7 @@ from ..ir.rules.rule import ELEMENTWISE
 from ..ir.source.location import Location
 from ..ir.source.wording import duration
 from ..partitioner.pipeline import Partitioned
-from .advice.changes import Argument, Change, Constrain, Result, pattern_of, row_of
+from .advice.changes import Argument, Change, Constrain, Respec, Result, pattern_of, row_of
 from .advice.code.changes import Rewritten
 from .advice.code.interleave import Interleave
 from .advice.freedoms import Freedoms
@@ -97,8 +97,8 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
                 about: ExplainedCollective | None = None) -> list[RootCause]:
     """The root causes, that with the dearest collectives first; an argument that is laid out unlike
     others rather than these. changes: what of the program is known to save most if it is changed,
-    which is a root cause before all others; about: the collective that they are for. A line of code
-    that is changed is one of this, if no line asked for it.
+    which is a root cause before all others; about: the collective that they are for. A line of
+    code, or a constraint, that is changed is one of this, if no line asked for it.
     """
     rows = _Rows(partitioned, freedoms, [c.cause.asked_by for c in collectives])
     roots: dict[int, dict[str, bool]] = {}
@@ -111,10 +111,10 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
     changed = rows.changed(changes)
     if about is not None and about.cause.asked_by is None and not changed:
         lines = {rows.placed(_expression(c.location), c.location): True for c in changes
-                 if isinstance(c, Rewritten) and c.location.line}
+                 if isinstance(c, Rewritten | Respec) and c.location.line}
         changed |= lines.keys()
         for c in collectives:
-            if key_of(c.record) == key_of(about.record):
+            if (key_of(c.record), c.mesh_axes) == (key_of(about.record), about.mesh_axes):
                 roots[id(c)].update(lines)
     left = list(collectives)
     found: list[RootCause] = []

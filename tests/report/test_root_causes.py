@@ -206,3 +206,31 @@ def test_what_a_choice_brings_is_because_of_what_brought_its_axes(by_time: None)
     found = st.explain(step, trials=1)(tree("model"), tree(None, "model"), tokens, tokens)
     wrong = next(r for r in found.root_causes if r.text.startswith("`mu"))
     assert all("model" in c.mesh_axes for c in wrong.collectives)
+
+
+def test_a_constraint_that_is_changed_first_is_a_cause_though_it_asked_for_no_exchange() -> None:
+    """What is computed element by element of what it asks for is summed later, as a whole."""
+    mesh = AbstractMesh((8, 4), ("data", "model"))
+    s = functools.partial(specs.struct, mesh=mesh)
+
+    def loss(ws: list[dict[str, st.Array]], x: st.Array, y: st.Array) -> st.Array:
+        for w in ws:
+            g = lax.with_sharding_constraint(nn.sigmoid(x @ w["gate"]), NamedSharding(mesh, P()))
+            x = x + g * (nn.gelu(x @ w["up"]) @ w["down"])
+        return ((x - y) ** 2).mean()
+
+    layer = {"gate": s((1024, 1024)), "up": s((1024, 4096), None, "model"),
+             "down": s((4096, 1024), "model")}
+    rows = s((8192, 1024), "data")
+
+    def step(ws: list[dict[str, st.Array]], x: st.Array, y: st.Array) -> list[dict[str, st.Array]]:
+        return st.tree.map(lambda w, g: w - 0.01 * g, ws, st.grad(loss)(ws, x, y))
+
+    found = st.explain(step)([dict(layer) for _ in range(2)], rows, rows)
+    first, *others = found.root_causes
+    told = first.groups[0][0]
+    assert "`with_sharding_constraint`" in told.suggestions[0].text
+    assert told.asked_by is None
+    assert first.text.startswith("`lax.with_sharding_constraint(nn.sigmoid(")
+    assert {c.mesh_axes for c in first.collectives} == {told.mesh_axes}
+    assert others
