@@ -45,7 +45,7 @@ def layouts_over_others(mesh: AbstractMesh, shape: tuple[int, ...], entries: Ent
                         axes: tuple[str, ...], annotated: bool) -> Iterator[Entries]:
     """Layouts of a value with other mesh axes in place of these. annotated: the user wrote its
     layout, perhaps by mistake; try also a single other axis instead of all it has, and one axis
-    more.
+    more. Where an axis takes the place of another comes first.
     """
     entries = merged(entries, mesh)
     if _has_parts(entries):
@@ -58,7 +58,8 @@ def layouts_over_others(mesh: AbstractMesh, shape: tuple[int, ...], entries: Ent
         has = {a for e in start for a in e}
         for a, kind in zip(mesh.axis_names, mesh.axis_types, strict=True):
             if kind != AxisType.Manual and a not in has and (annotated or a not in axes):
-                yield from _with(mesh, shape, start, (a,))
+                yield from sorted(_with(mesh, shape, start, (a,)), key=lambda new: any(
+                    n and not was for n, was in zip(new, entries, strict=True)))
 
 
 def moved_to(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries, axis: str, dim: int

@@ -7,7 +7,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import config, lax, nn
-from shardtrace.report.advice.other_layouts import other_layouts
+from shardtrace.report.advice.other_layouts import layouts_over_others, other_layouts
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -103,3 +103,8 @@ def test_a_stack_that_is_split_by_the_steps_of_a_loop_is_unlike_the_others() -> 
 def test_two_axes_that_stand_the_wrong_way_round_change_places_first() -> None:
     layouts = other_layouts(MESH, (64, 64), (("model",), ("data",)), ("data", "model"), None)
     assert next(layouts) == (("data",), ("model",))
+
+
+def test_another_axis_takes_the_place_of_one_first() -> None:
+    layouts = layouts_over_others(MESH, (64, 64), ((), ("data",)), ("data",), True)
+    assert next(new for new in layouts if ("model",) in new) == ((), ("model",))
