@@ -104,11 +104,14 @@ class Ranking:
         that concerns the collective, and saves nearly all of that; if it has some rows of the
         other's arguments, saves nearly as much at no higher cost, and the other rows are laid out
         unlike what they are read with; or if it removes a constraint that the other one changes,
-        and saves nearly as much at no higher cost.
+        or keeps arguments split by the axes that the other one takes away, and saves nearly as much
+        at no higher cost.
         """
         received = self.trials.base.received_bytes
         if not set(s.changes) < set(other.changes):
-            return (all(isinstance(c, Respec) and c.spec is None for c in s.changes)
+            return ((all(isinstance(c, Respec) and c.spec is None for c in s.changes)
+                     or self.kinds.gathers(other.changes) and not self.kinds.further(s.changes)
+                     and not self.kinds.gathers(s.changes))
                     and _same_targets(s, other) and self.saves_nearly(s, other)
                     and received - s.received_bytes >= _NEARLY * (received - other.received_bytes)
                     and s.peak_bytes <= other.peak_bytes and s.flops <= other.flops * SOME)

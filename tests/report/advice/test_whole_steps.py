@@ -184,6 +184,26 @@ def a_step_of_beams(embedding, h, scores):
     return best, at // v, at % v
 
 
+# what is split otherwise saves nearly as much as what is whole, and is held in parts
+
+@case([{"t_up": struct((256, 1024), "model"), "t_down": struct((1024, 256), "model"),
+        "up": struct((1024, 4096), None, "model"), "down": struct((4096, 1024), "model")}] * 2,
+      struct((64, 256, 1024), "data"), struct((64, 256, 1024), "data"), reason=r"\['t_up'\]",
+      fix=r"^pass all 2 `ws\[\*\]\['t_up'\]` as P\(None, 'model'\) instead of P\('model'\)$")
+def mixed_along_positions(ws, x, y):
+    def norm(h):
+        return h * lax.rsqrt((h * h).mean(-1, keepdims=True) + 1e-6)
+
+    def loss(ws):
+        h = x
+        for w in ws:
+            u = nn.gelu(jnp.swapaxes(norm(h), 1, 2) @ w["t_up"]) @ w["t_down"]
+            h = h + jnp.swapaxes(u, 1, 2)
+            h = h + nn.gelu(norm(h) @ w["up"]) @ w["down"]
+        return ((h - y) ** 2).mean()
+    return st.tree.map(lambda w, g: w - 0.01 * g, ws, st.grad(loss)(ws))
+
+
 @config.override(shardtrace_objective="time")
 @pytest.mark.parametrize("name", CASES)
 def test_the_mistake_is_told_first(name: str) -> None:
