@@ -76,7 +76,7 @@ class OnMesh(Retyped):
         return aval if placed else aval.update(sharding=unsharded(aval.ndim, self.on))
 
     def program(self, program: Program) -> Program:
-        made = [v for eqn in program.eqns for v in eqn.outvars]
+        made = [v for eqn in program.walk() for v in eqn.outvars]
         if all([v.aval.mesh.axis_names for v in (*program.invars, *made)]):
             return program
         new = super().program(program)

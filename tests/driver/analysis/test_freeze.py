@@ -91,6 +91,12 @@ def masked(x, at):
     return jnp.where(jnp.arange(256) <= at, x, 0.0)
 
 
+def masked_steps(x, ks, at):
+    def step(x, k):
+        return x + jnp.where(jnp.arange(64) <= at, k, 0.0), None
+    return st.lax.scan(step, x, ks)[0]
+
+
 def halved(x):
     def body(state):
         y, total = state
@@ -132,6 +138,9 @@ CASES = {
     "values that are made of no argument": (masked, (
         specs.struct((64, 256), "data", "model", mesh=MESH.abstract_mesh),
         specs.struct((64, 1), "data", mesh=MESH.abstract_mesh))),
+    "values that are made of no argument, in a loop": (masked_steps, tuple([
+        specs.struct(shape, *spec, mesh=MESH.abstract_mesh) for shape, *spec in (
+            ((64, 64), "data"), ((4, 64, 64), None, "data"), ((64, 1), "data"))])),
     "uneven, gradient": (shifted_loss, (struct((4, 256, 64), None, "model"), struct((64, 32)))),
     "shard_map": (manual, (struct((64, 256), "data"), struct((256, 256), "model")))}
 
