@@ -93,11 +93,11 @@ def _pinned(program: Program, pins: Pins, mesh: Mesh | AbstractMesh, path: tuple
 
     def constrained(a: Atom, spec: PartitionSpec, location: Location) -> Var:
         now = same.get(a, a)
-        made = Var(a.aval, getattr(a, "name", None))
         params: dict = {"sharding": NamedSharding(mesh, spec_from_entries(
             spec.padded(a.aval.ndim).entries))}
         if spec.unreduced:
             params["unreduced"] = tuple(sorted(spec.unreduced))
+        made = Var(sharding_constraint_p.infer(now.aval, **params), getattr(a, "name", None))
         out.append(Equation(sharding_constraint_p, (now,), (made,), params, location, THE_PLAN))
         return made
 

@@ -97,6 +97,11 @@ def masked_steps(x, ks, at):
     return st.lax.scan(step, x, ks)[0]
 
 
+def clipped(gradients):
+    norm = jnp.sqrt(sum((g * g).sum() for g in gradients))
+    return [g * jnp.minimum(1.0, 1.0 / (norm + 1e-6)) for g in gradients]
+
+
 def halved(x):
     def body(state):
         y, total = state
@@ -141,6 +146,8 @@ CASES = {
     "values that are made of no argument, in a loop": (masked_steps, tuple([
         specs.struct(shape, *spec, mesh=MESH.abstract_mesh) for shape, *spec in (
             ((64, 64), "data"), ((4, 64, 64), None, "data"), ((64, 1), "data"))])),
+    "a number that is added to sums that wait": (clipped, (
+        [specs.struct((64, 256), "data", "model", mesh=MESH.abstract_mesh)] * 2,)),
     "uneven, gradient": (shifted_loss, (struct((4, 256, 64), None, "model"), struct((64, 32)))),
     "shard_map": (manual, (struct((64, 256), "data"), struct((256, 256), "model")))}
 
