@@ -26,6 +26,9 @@ from .shard_map_bodies import axis_names
 
 SCALARS = 60             # equations that an index may be computed by
 REDUCTIONS = {"reduce_sum": "psum", "reduce_max": "pmax", "reduce_min": "pmin"}
+# over devices, of what an expression with such a word gives on each of them
+_SAID = {"reduce_sum": {"(reduce_|ein)?sum": "psum", "mean|average": "pmean"},
+         "reduce_max": {"(reduce_|a)?max": "pmax"}, "reduce_min": {"(reduce_|a)?min": "pmin"}}
 
 
 @dataclass(frozen=True)
@@ -80,11 +83,13 @@ def _reduced_first(m: Match) -> Atom | None:
 
 def _reduced_first_code(m: Match) -> str:
     text, whole, part = expression(m.eqn), called(m, m.eqn.invars[0]), called(m, m.x)
-    name = "pmean" if re.search(r"\bmean\b", text) else REDUCTIONS[m.eqn.op.name]
-    if not (text and whole and part) or whole not in text or not m.tiled and len(m.axes) > 1:
+    names = [name for words, name in _SAID[m.eqn.op.name].items()
+             if re.search(rf"\b({words})\b", text)]
+    if len(names) != 1 or not (whole and part) or whole not in text or (
+            not m.tiled and len(m.axes) > 1):
         return ""
     inner = re.sub(rf"(?<!\w){re.escape(whole)}(?!\w)", lambda _: part, text) if m.tiled else part
-    return f"lax.{name}({inner}, {axes_text(m)})"
+    return f"lax.{names[0]}({inner}, {axes_text(m)})"
 
 
 def _reduced_first_summed(m: Match) -> Atom | None:

@@ -279,3 +279,28 @@ f, args = mapped(body), (struct((64, 128, 64), "d"),)
         np.testing.assert_array_equal(
             changed_result(best, module.args, [x]).reshape(8, 8, 128, 64),
             x.reshape(8, 8, 128, 64).swapaxes(0, 1))
+
+
+@pytest.mark.parametrize(("code", "written"), [
+    ("jnp.average(whole, axis=0)", 'lax.pmean(jnp.average(x, axis=0), "d")'),
+    ("jnp.einsum('nd->d', whole)", 'lax.psum(jnp.einsum(\'nd->d\', x), "d")'),
+    ("jnp.amax(whole, axis=0)", 'lax.pmax(jnp.amax(x, axis=0), "d")'),
+    ("jnp.ptp(whole, axis=0)", ""), ("whole.var(0)", "")])
+def test_a_reduction_is_written_for_each_block_by_what_it_is(code, written, tmp_path):
+    source = HEAD + f"""\
+def body(x):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    return x - {code}
+
+
+f, args = mapped(body), (struct((8192, 64), "d"),)
+"""
+    with explained_code(tmp_path, source, REDUCED) as (module, found, best):
+        wanted = np.asarray(st.jit(module.f)(*values_of(module.args)))
+        assert best is not None or not written
+        for old, new in best.diff if best is not None else ():
+            assert written and written in new
+            with user_module(user_file(tmp_path, source.replace(old, new))) as changed:
+                np.testing.assert_allclose(np.asarray(st.jit(changed.f)(*values_of(module.args))),
+                                           wanted, rtol=1e-3, atol=1e-3)
+        assert best is None or bool(best.diff) == bool(written)
