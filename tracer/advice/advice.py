@@ -13,6 +13,7 @@ import ast
 import inspect
 import itertools
 import threading
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -55,7 +56,8 @@ def advise(cls: type[Exception], diagnostic: Diagnostic) -> Diagnostic:
     if not (sharding or remedies) or getattr(_BUSY, "active", False):
         return diagnostic
     try:
-        with override(_BUSY, active=True):
+        with override(_BUSY, active=True), warnings.catch_warnings():
+            warnings.simplefilter("ignore")      # they are about the trials
             place = current_place()
             if place is None:
                 return diagnostic
@@ -213,12 +215,15 @@ class Search:
         return {v.aval: -i for i, v in enumerate(body.args)} if body is not None else {}
 
     def _accepted(self, edits: Iterable[Edit], whole: ast.AST) -> list[tuple[Edit, ArrayType]]:
-        """The first edits that type-check; in a loop's body, those that keep a carry's type."""
+        """The first edits that type-check, one of those that read alike; in a loop's body, those
+        that keep a carry's type."""
         kept = self._carries()
         found: list[tuple[Edit, ArrayType]] = []
         for edit in edits:
             if self.trials >= _TRIALS or len(found) >= _MOST:
                 break
+            if any(edit.what == other.what for other, _ in found):
+                continue
             aval = self._type_checks(edit, whole)
             if aval is not None:
                 found.append((edit, aval))

@@ -207,3 +207,14 @@ def test_an_observer_of_the_trace_does_not_see_the_search(arguments, tmp_path):
     _, args = arguments
     f = load(tmp_path, program("try:\n    x + y\nexcept Exception:\n    pass\nreturn x * 2"))
     assert len(st.jit(f).trace(*args).jaxpr.eqns) == 1
+
+
+def test_trials_warn_of_nothing_and_a_change_is_shown_once(arguments, tmp_path, recwarn):
+    """Some of the changes that are tried for this product give its layout away, with a warning."""
+    _, args = arguments
+    f = load(tmp_path, program("z = st.reshard(x, P(None, 'Y'))\n"
+                               "return jnp.einsum('ij,ij->i', z, z)"))
+    error = refusal(f, args, jitted=False)
+    assert not recwarn.list
+    shown = [line for line in str(error).splitlines() if "bring `z` to" in line]
+    assert shown and len(shown) == len(set(shown))
