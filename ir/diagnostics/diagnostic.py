@@ -18,8 +18,8 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ..source.location import UNKNOWN, Location, capture
-from ..support.immutable import immutable
+from ..source.location import UNKNOWN, Location, capture, is_ours
+from ..support.immutable import immutable, replace
 from ..support.lazy import lazy_pattern
 
 if TYPE_CHECKING:
@@ -221,6 +221,26 @@ def error(cls: type[Exception], message: str, *, code: str = "", location: Locat
     exception = cls(diagnostic.render())
     exception.diagnostic = diagnostic  # type: ignore[attr-defined]
     return exception
+
+
+def placed(exception: BaseException, location: Location | None) -> None:
+    """Say of an error of the package's where the user's expression is of which it is one, if a rule
+    ran apart from it; the first time that this is said counts. None: its own place is right.
+    """
+    trace = exception.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or not isinstance(exception, Exception) or "_placed" in exception.__dict__:
+        return
+    exception.__dict__["_placed"] = True
+    if location is None or not location.line or not is_ours(
+            trace.tb_frame.f_globals.get("__name__", "")):
+        return
+    told = getattr(exception, "diagnostic", None) or Diagnostic(str(exception))
+    if exception.args == (told.render(),):
+        told = replace(told, location=location)
+        exception.args = (told.render(),)
+        exception.__dict__["diagnostic"] = told
 
 
 def fail(cls: type[Exception], message: str, **details) -> NoReturn:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.diagnostics.diagnostic import placed
 from ...ir.meshes.mesh import AbstractMesh, empty_abstract_mesh
 from ...ir.op import DEFAULT_INTERPRETER, Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
@@ -126,10 +127,11 @@ class Replay:
                 at(eqn)
     """
 
-    __slots__ = ("builders", "context", "last", "locations", "under", "word")
+    __slots__ = ("at", "builders", "context", "last", "locations", "under", "word")
 
     def __init__(self, word: str, *builders: Any) -> None:
         self.word = word
+        self.at = UNKNOWN                     # of the equation at work
         self.last = self.under = UNKNOWN      # the location seen last, and with the word
         flat = [b for x in builders for b in getattr(x, "builders", (x,))]
         self.builders = [b for b in flat if isinstance(b, Builder)]
@@ -148,7 +150,7 @@ class Replay:
         mesh: Any = outvars[0].aval.sharding.mesh if outvars else empty_abstract_mesh
         STATE.abstract_mesh = mesh if mesh is not empty_abstract_mesh and mesh.axis_names else (
             equation_context(eqn, self.context))
-        location = eqn.location
+        location = self.at = eqn.location
         if self.builders:
             if location is self.last:
                 return self.under             # equations made of one have one location
@@ -174,6 +176,8 @@ class Replay:
                     b.meshes.append(m)
 
     def __exit__(self, *exc: Any) -> None:
+        if exc[1] is not None:
+            placed(exc[1], self.at)
         STATE.abstract_mesh = self.context
         for b, location in zip(self.builders, self.locations, strict=True):
             b.location = location
@@ -198,6 +202,8 @@ class user_code:
             self.watched = self.builder.watch.state()
 
     def __exit__(self, *exc: Any) -> None:
+        if self.is_users and exc[1] is not None:
+            placed(exc[1], None)
         if self.builder is not None:
             self.builder.location = self.location
             self.builder.watch.restore(self.watched)

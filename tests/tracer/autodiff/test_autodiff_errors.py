@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.errors import UnexpectedTracerError
 
+from ...user_files import user_file, user_module
 from .test_autodiff import F32, V
 
 
@@ -147,3 +149,46 @@ def test_the_slope_of_a_reduction_from_a_number() -> None:
 
 def slopes(f, x):
     return st.vmap(st.grad(f))(x).tolist()
+
+
+OPERATIONS = {
+    "segment_prod": "st.ops.segment_prod(y, jnp.array([0, 0, 1, 1]), 2)",
+    "while_loop": "lax.while_loop(lambda c: c.sum() < 10, lambda c: c * y, y)",
+    "pure_callback": "st.pure_callback(abs, y, y)",
+    "eig": "jnp.linalg.eig(y.reshape(2, 2))[1].real",
+    "jit": "st.jit(lambda v: lax.while_loop(lambda c: c.sum() < 10, lambda c: c * v, v))(y)",
+    "custom_vjp": "bad(y)",
+}
+OF_OPERATIONS = """\
+import numpy as np
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax
+
+@st.custom_vjp
+def bad(x):
+    return x
+bad.defvjp(lambda x: (x, None), lambda _, g: (
+    jnp.dot(g, jnp.ones(3)),))
+
+def loss(x):
+    y = x * 2
+    z = {}
+    return z.sum()
+
+x = np.ones(4, np.float32)
+"""
+
+
+@pytest.mark.parametrize("how", ["st.grad(f)", "st.jit(st.grad(f))", "st.vmap(st.grad(f))"])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_error_of_a_derivative_rule_is_told_where_the_operation_is(
+        name: str, how: str, tmp_path: pathlib.Path) -> None:
+    """A rule of the user's own is told where it stands itself."""
+    file = user_file(tmp_path, OF_OPERATIONS.format(OPERATIONS[name]))
+    with user_module(file) as module, pytest.raises(
+            (ValueError, NotImplementedError, TypeError)) as caught:
+        x = module.x[None] if "vmap" in how else module.x
+        eval(how, {"st": st, "f": module.loss})(x)
+    line = 10 if name == "custom_vjp" else 14
+    assert f"--> {file.name}:{line}:" in str(caught.value)
