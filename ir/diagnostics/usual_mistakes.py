@@ -84,6 +84,10 @@ _TABLE: tuple[tuple[str, str, Help], ...] = (
      "a string stands where a number belongs",
      "pass a number, or convert the string first with `int` or `float`"),
     # -- shapes ---------------------------------------------------------------------------------
+    (r"Incompatible types for broadcasting: input type=\S*@",
+     "what is broadcast keeps its sizes, those of 1 aside, and the mesh axes that split them",
+     "bring it to the sharding of the array with `reshard`, or make the array with one that is "
+     "split alike; sizes count from the last dimension"),
     (r"Incompatible types for broadcasting|broadcast_in_dim operand dimension sizes",
      "a dimension is repeated only if its size is 1; any other keeps its size",
      "take the sizes of the array, counted from its last dimension, or reduce it first"),
@@ -257,6 +261,13 @@ _TABLE: tuple[tuple[str, str, Help], ...] = (
     (r"Argument types differ",
      "a compiled program takes the types that it was lowered for",
      "lower it again for these types, or call the jitted function itself"),
+    (r"compiled for input shardings that disagree",
+     "a compiled program takes arguments that lie as those that it was lowered for",
+     "bring them there with `device_put`, lower it again, or call the jitted function itself"),
+    (r"callbacks do not support JVP",
+     "a function of the host is no program that could be differentiated",
+     "give its derivative with `custom_jvp` or `custom_vjp`, or pass it what `lax.stop_gradient` "
+     "gives"),
     # -- keys -----------------------------------------------------------------------------------
     (r"PRNG implementation", "there is no generator of that name",
      "take a name that the message lists"),

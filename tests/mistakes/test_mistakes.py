@@ -22,6 +22,7 @@ import shardtrace.experimental.shard_map
 import shardtrace.numpy as jnp
 from shardtrace.experimental import checkify
 from shardtrace.ir.diagnostics import usual_mistakes
+from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 
 from ..paths import GOLDEN, ROOT
@@ -295,3 +296,20 @@ def test_a_plain_mistake_is_told_what_to_give_instead(call, help):
     with pytest.raises((TypeError, ValueError)) as caught:
         call(jnp.ones((4, 6)))
     assert help in str(caught.value)
+
+
+SPLIT = functools.partial(st.sharding.NamedSharding, st.make_mesh((8,), ("x",)))
+
+
+@pytest.mark.parametrize("call, help", [
+    (lambda v: jnp.zeros(8).at[jnp.arange(8)].add(v), "bring it to the sharding"),
+    (lambda v: st.jit(jnp.sin).lower(st.device_put(np.ones(8), SPLIT(P("x")))).compile()(
+        st.device_put(np.ones(8), SPLIT(P()))), "with `device_put`"),
+    (lambda v: st.grad(lambda x: st.pure_callback(abs, x, x))(1.0), "`custom_jvp`"),
+])
+def test_a_mistake_with_arrays_on_meshes_is_told_what_to_do_instead(call, help):
+    with st.set_mesh(st.make_mesh((8,), ("x",), axis_types=(AxisType.Explicit,))):
+        v = st.device_put(np.ones(8, np.float32), P("x"))
+    with pytest.raises((TypeError, ValueError)) as caught:
+        call(v)
+    assert help in str(caught.value).partition(" = help:")[2]

@@ -98,7 +98,9 @@ def jvp_mul_updates(g: Any, out: Any, operand: Any, indices: Any, updates: Any,
     if not params["unique_indices"]:
         fail(NotImplementedError,
              "scatter_mul gradients are only implemented if `unique_indices=True`",
-             code="not-differentiable", help="say that the indices differ, with `unique_indices`")
+             code="not-differentiable",
+             notes=("of several factors of one element each has the others in its derivative",),
+             help="say that the indices differ, with `unique_indices`")
     base = full_like(operand, 0)
     return call("mul", operand, call("scatter-add", base, indices, g, **params))
 
