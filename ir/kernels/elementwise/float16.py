@@ -1,9 +1,10 @@
 """Converts float16 to float32 and back, with few numpy calls on whole arrays.
 
-numpy converts element by element, which takes ten times as long as an addition. Here float16 is the
-upper bits of a float32 that is 2^112 times as small, so that their exponents agree, including those
-of subnormal numbers: what is below is rounded in integers of 16 bits, of which numpy computes twice
-as many at a time. Numbers that float16 does not have (infinities, NaNs, too large ones) are left to
+numpy converts element by element, which takes ten times as long as an addition, and far longer
+where there are subnormal numbers, as does any arithmetic on those. So here no float32 is subnormal.
+What rounds a number is the addition of a power of two so much larger that the lowest bits of the
+sum are the significand of float16, subnormal ones included; and these are read as a normal number
+less another. Numbers that float16 does not have (infinities, NaNs, too large ones) are left to
 numpy.
 
 Rounds to nearest, ties to even, with infinities, NaNs and signs of zeros as in IEEE 754.
@@ -19,13 +20,16 @@ from ...support.buffer_pool import empty
 
 F32, F16, _U16 = np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.uint16)
 FEWEST = 1 << 13                # elements from which numpy's conversion takes longer
-PIECE = 1 << 16                 # elements at a time, whose memory stays in the cache
+PIECE = 1 << 15                 # elements at a time, whose memory stays in the cache
+SAMPLED = 251                   # one of so many elements is looked at for subnormal numbers
 _I32, _f32, _u16 = np.int32, np.float32, np.uint16
 _SIGN, _EXPONENT = _I32(-1 << 31), _I32(0x7F800000)
 _LEAST, _MOST = _f32(2.0 ** -14), _f32(2.0 ** 15)   # exponents of float16
 _LAST_BIT = _f32(1.5 * 2.0 ** 13)
 _UP, _DOWN = _f32(2.0 ** 112), _f32(2.0 ** -112)
-_HALF, _NORMAL, _BEYOND = _u16(0x8000), _u16(0x400), _f32(65520)
+_LEAST_BITS, _LARGEST, _BEYOND = (_I32(n) for n in (113 << 23, 0x7FFFFFFF, 143 << 23))
+# 2^13 times as much; the rest makes up for what exponents of the sum have in excess of float16's.
+_SUMMAND = _I32((13 << 23) + (1 << 11))
 
 
 def rounded(x: Any) -> Any:
@@ -47,42 +51,37 @@ def to_half(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         return out
     wide, narrow = x.reshape(-1), out.reshape(-1)
     count = min(PIECE, x.size)
-    scaled, low, flags = empty((count,), F32), empty((count,), _U16), np.empty(count, np.bool_)
+    summand, total, other = empty((3, count), F32)
     for i in range(0, x.size, PIECE):
-        piece = wide[i:i + PIECE]
-        if piece.max() < _BEYOND and piece.min() > -_BEYOND:         # and no NaN
-            n = len(piece)
-            _pack(piece, narrow[i:i + n], scaled[:n], low[:n], flags[:n])
-        else:
-            np.copyto(narrow[i:i + PIECE], piece, "unsafe")
+        n = min(PIECE, x.size - i)
+        _pack(wide[i:i + n], narrow[i:i + n], summand[:n], total[:n], other.view(_U16)[:n])
     return out
 
 
-def _pack(x: np.ndarray, out: np.ndarray, scaled: np.ndarray, low: np.ndarray,
-          flags: np.ndarray) -> None:
-    """The same of numbers that float16 has. scaled, low, flags: memory to compute in."""
-    bits, high = scaled.view(_I32), out.view(_U16)
-    np.multiply(x, _DOWN, out=scaled)
-    np.copyto(low, bits, "unsafe")
-    np.multiply(low, _u16(8), out=low)          # what is cut off: half a last bit is 0x8000
+def _pack(x: np.ndarray, out: np.ndarray, summand: np.ndarray, total: np.ndarray,
+          other: np.ndarray) -> None:
+    """The same of a piece. summand, total, other: memory to compute in."""
+    bits, narrow = summand.view(_I32), out.view(_U16)
+    np.bitwise_and(x.view(_I32), _EXPONENT, out=bits)
+    if bits.max() >= _BEYOND:
+        np.copyto(out, x, "unsafe")
+        return
+    _clip(bits, _LEAST_BITS, _LARGEST, out=bits)
+    bits += _SUMMAND
+    np.add(np.absolute(x, out=total), summand, out=total)
+    np.copyto(narrow, total.view(_I32), "unsafe")           # the significand
     np.right_shift(bits, _I32(13), out=bits)
-    np.copyto(high, bits, "unsafe")
-    # A subnormal number was rounded when it was scaled, perhaps to where it seems to be a tie.
-    np.equal(low, _HALF, out=flags)
-    flags &= np.less(high, _NORMAL)
-    twice = np.flatnonzero(flags) if flags.any() else None
-    odd = np.bitwise_and(high, _u16(1))
-    low += odd
-    high += np.greater(low, _HALF, out=flags).view(np.uint8)
-    np.copyto(odd, np.signbit(x, out=flags))
-    odd *= _HALF
-    high |= odd
-    if twice is not None:
-        out[twice] = x[twice].astype(F16)
+    np.copyto(other, bits, "unsafe")                        # the exponent
+    narrow += other
+    np.copyto(other, np.signbit(x, out=total.view(np.bool_)[:x.size]))
+    other *= _u16(0x8000)
+    narrow |= other
 
 
 def to_single(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """float16 to float32."""
+    if x.size < FEWEST and out is None:
+        return x.astype(F32)
     if out is None:
         out = np.empty(x.shape, F32)
     bits, wide = x.view(np.int16), out.view(_I32)
@@ -92,5 +91,15 @@ def to_single(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     np.copyto(wide, bits)
     wide <<= 13
     wide &= _I32(-0x70002000)
-    out *= _UP
+    some = np.bitwise_and(bits.reshape(-1)[::SAMPLED], np.int16(0x7FFF))
+    if not np.any((some > 0) & (some < 0x400)):
+        out *= _UP
+        return out
+    wide += _I32(112 << 23)                     # subnormal numbers: half of them, and 2^-15 more
+    near, sign = (empty(x.shape, t) for t in (F32, np.dtype(_I32)))
+    _clip(out, -_LEAST, _LEAST, out=near)
+    np.bitwise_or(np.bitwise_and(wide, _SIGN, out=sign), _LEAST_BITS, out=sign)
+    near -= sign.view(F32)                      # what numbers lack; of normal ones zero
+    out += near
+    wide |= np.bitwise_and(sign, _SIGN, out=sign)
     return out
