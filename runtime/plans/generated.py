@@ -30,7 +30,7 @@ from ...ir.kernels.elementwise.extremes import FEWEST as FEWEST_COMPARED
 from ...ir.kernels.elementwise.selection import FEWEST as FEWEST_SELECTED
 from ...ir.kernels.elementwise.selection import selected
 from ...ir.kernels.merged_repeats import may_repeat, merged
-from ...ir.kernels.reductions import adder_of
+from ...ir.kernels.staged_reductions import reducer_of
 from ...ir.passes import pipeline
 from ...ir.program import Equation
 from ...ir.support.caches import cached
@@ -235,8 +235,7 @@ def expression(w: Writer, step: Any, args: Sequence[str], values: Any, memory: s
             function = BY_CLIP[function]
         return f"{w.name(function, 'f')}({listed}{end and f', out={memory}'})"
     if step.kind == REDUCE:
-        reduce = adder_of(step.axes, *values[step.operands[0]]) if (
-            step.function is np.add) else None
+        reduce = reducer_of(step.function, step.axes, *values[step.operands[0]])
         if reduce is not None:
             return f"{w.name(reduce, 'f')}({listed}{end})"
         axes = step.axes if len(step.axes) > 1 else step.axes[0]

@@ -16,7 +16,7 @@ from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype, long_name
 from ...inference.pending import refuse
 from ...inference.unreduced import is_pending, refuse_pending
-from ...kernels.reductions import adder_of
+from ...kernels.staged_reductions import reducer_of
 from ...op import OPS, Op, Sample, defop
 from ...rules.factor import REDUCE
 from ...rules.rule import Pattern
@@ -151,10 +151,13 @@ def _sum_batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, axes:
     return [reduce_sum_p.bind(operands[0], axes=moved, out_sharding=out_sharding)], [out_dim]
 
 
+def _reduced(ufunc: np.ufunc, x: np.ndarray, positions: Axes) -> np.ndarray:
+    reduce = reducer_of(ufunc, positions, x.shape, x.dtype) if type(x) is np.ndarray else None
+    return ufunc.reduce(x, axis=positions, dtype=x.dtype) if reduce is None else reduce(x)
+
+
 def _sum(lead: int, x: np.ndarray, *, axes: Axes, out_sharding: Any = None) -> np.ndarray:
-    positions = _positions(lead, axes)
-    add = adder_of(positions, x.shape, x.dtype) if type(x) is np.ndarray else None
-    return np.add.reduce(x, axis=positions, dtype=x.dtype) if add is None else add(x)
+    return _reduced(np.add, x, _positions(lead, axes))
 
 
 def _axes_samples(reference: Any, dtypes: Sequence[Any], low: float = -3, high: float = 3,
@@ -245,7 +248,7 @@ def _folded(function: np.ufunc, identity: Callable[[np.dtype], Any]) -> Callable
     def evaluate(lead: int, x: np.ndarray, *, axes: Axes) -> np.ndarray:
         positions = _positions(lead, axes)
         if x.size:
-            return function.reduce(x, axis=positions)
+            return _reduced(function, x, positions)
         return function.reduce(x, axis=positions, initial=identity(x.dtype))
     return evaluate
 
