@@ -124,8 +124,11 @@ class _Steps:
 
     def emit(self, step: Step, operands: tuple[Any, ...], shape: Any, dtype: np.dtype) -> int:
         """Append a step on these operands, unless it is there already; returns its result."""
-        if step.kind == WHERE:              # a condition is used unrepeated
-            operands = (self.repeated.get(operands[0], operands[0]), *operands[1:])
+        if step.kind in (CALL, WHERE):      # numpy repeats by itself
+            once = tuple([self.repeated.get(v, v) if type(v) is int else v for v in operands])
+            if once != operands and shape == np.broadcast_shapes(
+                    *[self.values[v][0] for v in once if type(v) is int]):
+                operands = once
         inner = self._as_recording(step, operands, shape, dtype)
         if inner is not None:
             return self._append(inner, operands)
