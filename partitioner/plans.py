@@ -309,11 +309,11 @@ def _much_shorter(own: _Plan, other: _Plan) -> _Plan:
 
 def _shorter_or_lighter(own: _Plan, other: _Plan, grows: bool = True) -> _Plan:
     """Of two plans the one with the shorter step; it may hold more memory, in proportion."""
-    if own.local is other.local:
+    if own.longer_than(other, 1.0) > 1:
+        return other                    # whatever they hold, which takes as long to find as a plan
+    if not grows or not own.much_larger_than(other):
         return own
-    most = 1.0
-    if grows and own.much_larger_than(other):
-        most = min(MUCH_SHORTER, MAX_PEAK_RATIO * other.peak / own.peak)
+    most = min(MUCH_SHORTER, MAX_PEAK_RATIO * other.peak / own.peak)
     return own if own.longer_than(other, most) <= most else other
 
 

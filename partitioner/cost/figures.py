@@ -1,7 +1,8 @@
 """The figures of a per-device program on chosen hardware: bytes, seconds, memory, operations."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...ir.ops.communication.collective_kinds import each_collective
@@ -15,12 +16,17 @@ from .work import Work, program_work
 @dataclass(frozen=True)
 class Figures:
     """One run on one device. received_bytes: of the busiest device. Times are in seconds, memory in
-    bytes. work: operations and bytes through memory.
+    bytes. work: operations and bytes through memory. held: finds the memory, which takes longest,
+    when it is first asked for.
     """
     received_bytes: int
     times: Times
-    memory: Memory
     work: Work
+    held: Callable[[], Memory]
+
+    @functools.cached_property
+    def memory(self) -> Memory:
+        return self.held()
 
     @property
     def time(self) -> float:
@@ -40,5 +46,6 @@ class Figures:
 def figures(program: Program, topology: Topology, donated: Sequence[bool] = ()) -> Figures:
     """The figures of a LOCAL program."""
     received = sum(e.received_bytes * e.count for e in each_collective(program))
-    return Figures(received, times(program, topology), memory(program, donated),
-                   program_work(program, topology.hardware.keeps_rows))
+    return Figures(received, times(program, topology),
+                   program_work(program, topology.hardware.keeps_rows),
+                   functools.partial(memory, program, donated))
