@@ -90,6 +90,7 @@ class Model:
                     key = a, use.equation.op.name, i
                     self.readers[key] = self.readers.get(key, 0) + 1
         self._known: dict[tuple, list[Strategy]] = {}
+        self._node_costs: dict[tuple[int, ...], np.ndarray] = {}
         self._constrained()
         self._stored()
         self._within()
@@ -311,11 +312,14 @@ class Model:
         the other groups being laid out as chosen.
         """
         node = self.nodes[n]
-        total = node.costs[:, None]
-        for e in node.edges:
-            part = e.costs[e.row] if e.group == free else e.costs[e.row, choice[e.group]][:, None]
-            total = total + part
-        return total.min(0)
+        key = n, free, *[choice[e.group] if e.group != free else -1 for e in node.edges]
+        found = self._node_costs.get(key)
+        if found is None:
+            total = node.costs[:, None]
+            for e, i in zip(node.edges, key[2:], strict=True):
+                total = total + (e.costs[e.row] if i < 0 else e.costs[e.row, i][:, None])
+            found = self._node_costs[key] = total.min(0)
+        return found
 
     def group_costs(self, g: int, choice: Sequence[int]) -> np.ndarray:
         """What each layout of a group costs, where others are laid out as chosen."""
