@@ -31,7 +31,7 @@ from .named import named_plans
 from .roles import Roles
 from .solve import descend, solve
 from .states import states_of, with_split_states
-from .trials import Plan, Realised, Trial, Trials, what_runs
+from .trials import Plan, Realised, Trial, Trials
 
 EFFORT = 150_000           # equations that are partitioned in all trials together
 EACH = 150                 # that any trial counts besides those of the program
@@ -244,7 +244,7 @@ class Search:
         for start in starts:
             if behind == PATIENCE or self.left <= spared:
                 break
-            if what_runs(start.figures) not in done:
+            if start.runs not in done:
                 top = min(map(merit, self.found.values()))
                 behind += not merit(self.climb(start, merit, done, spared)) < top
 
@@ -253,8 +253,8 @@ class Search:
         """Try each layout of arguments that promises most, and keep what is better, over and over
         while that leads to what runs otherwise than all that are done. Returns the best.
         """
-        while self.left > spared and what_runs(best.figures) not in done:
-            done.add(what_runs(best.figures))
+        while self.left > spared and best.runs not in done:
+            done.add(best.runs)
             own, form = self.choices[best.plan]
             near = [each for each in dict.fromkeys((form, 2, 0)) if self.near(own, each, best)]
             for g, n in self.moves(own, best):
@@ -277,7 +277,7 @@ class Search:
 
     def merit(self, trial: Trial, excess: int = EXCESS) -> float:
         """The time of a plan, more of it for what is above the limit of memory."""
-        return self.weighed(trial.figures.time, trial.figures.peak_bytes, excess)
+        return self.weighed(trial.figures.time, trial.peak, excess)
 
     def weighed(self, time: float, peak: float, excess: int = EXCESS) -> float:
         limit = self.trials.limit
@@ -287,7 +287,7 @@ class Search:
         """Other layouts of arguments, the most promising three of each and overall first; where the
         limit of memory binds then the others, of which the model says less.
         """
-        scale = best.figures.peak_bytes / self.memory.peak(own)
+        scale = best.peak / self.memory.peak(own)
         found, others = [], []
         for g in sorted(self.arguments):
             ranked = []
@@ -332,7 +332,7 @@ class Search:
                 trial = self.trials.trial(best.plan._replace(inside=inside))
                 if trial is not None and trial.fits >= best.fits and (
                         trial.figures.time <= best.figures.time * SAME
-                        if best.fits else trial.figures.peak_bytes <= best.figures.peak_bytes):
+                        if best.fits else trial.peak <= best.peak):
                     best = trial
             size //= 2
         return best

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ..ir.diagnostics.errors import MemoryLimitError, ShardtraceError
 from ..ir.meshes.mesh import AbstractMesh
@@ -20,6 +21,7 @@ from ..ir.source.location import UNKNOWN, Location
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.support.named_tuple import NamedTuple
 from ..partitioner.cost.figures import Figures, figures
+from ..partitioner.cost.memory import Memory
 from ..partitioner.cost.prices import Objective
 from ..partitioner.cost.topology import Topology
 from ..partitioner.pipeline import Options, partition
@@ -51,11 +53,13 @@ class Plan(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """A plan with its figures. fits: does it keep to the limit of memory? limited: does it only
-    where its collectives are chosen under that limit?
+    """A plan with its figures. peak: the bytes that it holds; 0, not asked for, of what is far
+    behind one that fits. fits: does it keep to the limit of memory? limited: does it only where its
+    collectives are chosen under that limit?
     """
     plan: Plan
     figures: Figures
+    peak: int
     fits: bool
     limited: bool = False
 
@@ -63,8 +67,13 @@ class Trial(NamedTuple):
     def rank(self) -> tuple[float, ...]:
         """What keeps to the limit first, by time, the least memory, the fewest words."""
         f = self.figures
-        return (0 if self.fits else f.peak_bytes, round(f.time * 1e15), f.peak_bytes,
+        return (0 if self.fits else self.peak, round(f.time * 1e15), self.peak,
                 len(self.plan.inside), f.received_bytes)
+
+    @property
+    def runs(self) -> tuple[float, ...]:
+        """What is equal of plans that run alike."""
+        return self.figures.time, self.peak, self.figures.received_bytes
 
 
 class Trials:
@@ -119,9 +128,18 @@ class Trials:
         self.made_so_far += 1
         if found is None:
             return None
-        if found.time <= near:
-            self.made_so_far += COMPARED
-        return Trial(plan, found, not self.limit or found.peak_bytes <= self.limit)
+        if found.time > near:
+            return Trial(plan, replace(found, held=lambda: self._again(plan)), 0, True)
+        self.made_so_far += COMPARED
+        memory, peak = found.memory, found.peak_bytes
+        return Trial(plan, replace(found, held=lambda: memory), peak,
+                     not self.limit or peak <= self.limit)
+
+    def _again(self, plan: Plan) -> Memory:
+        """What a plan holds that is far behind: its program was not kept."""
+        found = self._partitioned(plan, 0, 0.0)
+        assert found is not None
+        return found.memory
 
     def within(self, trial: Trial) -> Trial:
         """A trial that does not fit, with collectives by which it does, if there are such. (A plan
@@ -133,7 +151,7 @@ class Trials:
         self.made_so_far += COMPARED
         found = self._partitioned(trial.plan, self.limit)
         if found is not None:
-            trial = self.found[trial.plan] = Trial(trial.plan, found, True, True)
+            trial = self.found[trial.plan] = Trial(trial.plan, found, found.peak_bytes, True, True)
             self._best = min(self._best, found.time)
         return trial
 
@@ -141,8 +159,8 @@ class Trials:
         """A trial that does not fit, with the collectives that hold least."""
         self.made_so_far += COMPARED
         found = self._partitioned(trial.plan, 0, objective="memory")
-        return trial if found is None or found.peak_bytes >= trial.figures.peak_bytes else (
-            trial._replace(figures=found))
+        return trial if found is None or found.peak_bytes >= trial.peak else (
+            trial._replace(figures=found, peak=found.peak_bytes))
 
     def program_of(self, plan: Plan) -> Program:
         """The program with what is inside of a plan."""
@@ -165,11 +183,6 @@ class Trials:
             except (MemoryLimitError, ShardtraceError, ValueError):
                 return None
         return figures(made.local, self.topology, self.donated)
-
-
-def what_runs(figures: Figures) -> tuple[float, ...]:
-    """What is equal in the figures of plans that run alike."""
-    return figures.time, figures.peak_bytes, figures.received_bytes
 
 
 class Realised:
