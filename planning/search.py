@@ -33,21 +33,22 @@ from .solve import descend, solve
 from .states import states_of, with_split_states
 from .trials import Plan, Realised, Trial, Trials
 
-EFFORT = 150_000           # equations that are partitioned in all trials together
+EFFORT = 100_000           # equations that are partitioned in all trials together
 EACH = 150                 # that any trial counts besides those of the program
 FEWEST, LEAST = 128, 64    # partitions, of a program of so many equations at most, and of any
-LONGEST, MOST = 128_000, 400
+LONGEST, MOST = 128_000, 300
 COMPARED = 16              # partitions that a plan counts for, where every layout is tried
 EVERY = 4_000              # equations in all trials of every way to lay out the arguments
 FAR = 6.0                  # times the cost of the best: how far behind none of a large program is
-NEAR = 2.0                 # and how near is tried in several ways
+NEAR = 1.5                 # and how near is tried in several ways
 FEW = 4                    # plans that hold least, of which the lightest collectives are tried
 STATED = 3                 # plans with names of which states are split further
+EQUAL = 1e-3               # of the cost of a choice: by less the model sees no difference
 SAME = 1.001               # a time is as good as one that is less by this factor
 ASIDE = 1.05               # times the time of the best, from which on a choice is tried in one way
 PROMISING = 1.3            # times the time of the best: what takes longer is not changed
 PROPOSED = 3               # layouts of each argument that promise most
-PATIENCE = 3               # plans in a row whose changes lead to nothing better
+PATIENCE = 2               # plans in a row whose changes lead to nothing better
 EXCESS, OUTSET = 8, 1      # powers to which what is above the limit of memory counts in a climb,
                            # and where it begins
 
@@ -205,9 +206,8 @@ class Search:
             trial = None
             if ((not large or heavy or cost[n.name] <= FAR * least)
                     and self.left > enough):
-                far = large and cost[n.name] > NEAR * least
-                trial = self.try_choice(n.choice, (0, 2) if heavy else range(
-                    2 if far else int(large), 3))
+                first = 2 if cost[n.name] > NEAR * least else int(large)
+                trial = self.try_choice(n.choice, (0, 2) if heavy else range(first, 3))
             found.append(Rival(n.name, trial, cost[n.name] / 10 ** 18))
         return tuple(sorted(found, key=lambda r: (
             r.trial is None, r.trial.rank if r.trial else (), r.cost)))
@@ -251,12 +251,18 @@ class Search:
     def climb(self, best: Trial, merit: Callable[[Trial], Any], done: set[tuple[float, ...]],
               spared: int) -> Trial:
         """Try each layout of arguments that promises most, and keep what is better, over and over
-        while that leads to what runs otherwise than all that are done. Returns the best.
+        while that leads to what runs otherwise than all that are done, in notably less time, and
+        is the best of all or comes twice as near to it. Returns the best.
         """
+        gap = own_merit = math.inf
         while self.left > spared and best.runs not in done:
+            least, before = min(map(self.merit, self.found.values())), (own_merit, gap)
+            own_merit, gap = self.merit(best), self.merit(best) / least - 1
+            if own_merit * SAME > before[0] or gap > before[1] / 2:
+                break
             done.add(best.runs)
             own, form = self.choices[best.plan]
-            near = [each for each in dict.fromkeys((form, 2, 0)) if self.near(own, each, best)]
+            near = self.forms(own, form, best)
             for g, n in self.moves(own, best):
                 if self.left <= spared:
                     break
@@ -270,10 +276,14 @@ class Search:
                         break
         return best
 
-    def near(self, own: Sequence[int], form: int, best: Trial) -> bool:
-        """Does a choice in another form take about as much time as the best?"""
-        found = self.try_choice(own, (form,))
-        return found is not None and found.figures.time <= ASIDE * best.figures.time
+    def forms(self, own: Sequence[int], form: int, best: Trial) -> list[int]:
+        """The forms of a choice that take about as much time as the best, each otherwise."""
+        found: dict[float, int] = {}
+        for each in (form, 2, 0):
+            trial = self.try_choice(own, (each,))
+            if trial is not None and trial.figures.time <= ASIDE * best.figures.time:
+                found.setdefault(trial.figures.time, each)
+        return list(found.values())
 
     def merit(self, trial: Trial, excess: int = EXCESS) -> float:
         """The time of a plan, more of it for what is above the limit of memory."""
@@ -284,22 +294,26 @@ class Search:
         return time * max(1.0, peak / limit) ** excess if limit else time
 
     def moves(self, own: Sequence[int], best: Trial) -> list[tuple[int, int]]:
-        """Other layouts of arguments, the most promising three of each and overall first; where the
-        limit of memory binds then the others, of which the model says less.
+        """Other layouts of arguments, the most promising three of each and overall first, but for
+        those by which the model sees no difference; where the limit of memory binds then the
+        others, of which the model says less.
         """
-        scale = best.peak / self.memory.peak(own)
+        cost = self.weighed(self.model.cost(own), best.peak)
+        full = any([not t.fits for t in self.found.values()])
+        scale = best.peak / self.memory.peak(own) if full else 0.0
         found, others = [], []
         for g in sorted(self.arguments):
             ranked = []
             for n in range(len(self.model.layouts[g])):
                 if n != own[g]:
                     other = descend(self.model, [*own[:g], n, *own[g + 1:]], self.arguments)
-                    ranked.append((self.weighed(self.model.cost(other),
-                                              scale * self.memory.peak(other)), g, n))
+                    peak = scale * self.memory.peak(other) if full else 0.0
+                    ranked.append((self.weighed(self.model.cost(other), peak), g, n))
             ranked.sort()
-            found += ranked[:PROPOSED]
-            others += ranked[PROPOSED:] if self.binds else []
-        return [(g, n) for _, g, n in [*sorted(found), *sorted(others)]]
+            told_apart = [m for m in ranked[:PROPOSED] if abs(m[0] - cost) >= EQUAL * cost]
+            found += told_apart
+            others += [m for m in ranked if m not in told_apart]
+        return [(g, n) for _, g, n in [*sorted(found), *(sorted(others) if self.binds else ())]]
 
     def split_states(self, rivals: tuple[Rival, ...]) -> tuple[Rival, ...]:
         """Split the states of the best plans further than their parameters; the rivals, with those
