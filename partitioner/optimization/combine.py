@@ -11,18 +11,23 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from ...ir.op import params_key
 from ...ir.ops.communication.collective import SCATTERS
 from ...ir.ops.communication.variadic import EACH, MEMBERS, VARIADIC, combined
 from ...ir.ops.movement.shape import transpose_p
 from ...ir.program import Atom, Equation, Program
+from ...ir.support.lazy import lazy_import
 from ..cost.kinds import is_product
 from ..cost.prices import Prices
-from ..cost.schedule import times
-from ..cost.topology import Topology
 from ..reasons import merged_reasons
 from .two_step_sums import in_two_steps
+
+if TYPE_CHECKING:
+    from ..cost.topology import Topology
+
+_schedule = lazy_import("..cost.schedule", __package__)
 
 COMBINED = frozenset([op.name for op in VARIADIC])
 """Ops of which several become one."""
@@ -59,7 +64,7 @@ def combine(program: Program, prices: Prices, two_steps: bool = False) -> Progra
 
 def _seconds(program: Program, topology: Topology) -> float:
     """Of a step: the geometric mean of that with and without overlap of exchanges."""
-    found = times(program, topology)
+    found = _schedule.times(program, topology)
     return math.sqrt(found.step * (found.compute + found.communication))
 
 

@@ -98,14 +98,15 @@ def shortest(lengths: tuple[int, ...], sizes: tuple[tuple[str, int], ...], sourc
             return Path(lengths, source, tuple(reversed(steps)), score)
         done.add(state)
         left = bound - spent
-        for cost, *step in _steps(lengths, size, state, source, target, ends, cap, left):
-            kind, after = step[0], step[-1]
+        for cost, kind, axes, dim, to_dim, after in _steps(
+                lengths, size, state, source, target, ends, cap, left):
             if cost + lacks[after] > left or after in done:
                 continue
             new = (score[0] + (kind != "all_slice"), score[1] + (kind == "retile"
                    and tile_counts(after, size) != tile_counts(state, size)), score[2] + 1)
             if after not in best or new < best[after]:
-                best[after], came[after] = new, (state, Step(*step))
+                best[after] = new
+                came[after] = state, Step(kind, axes, dim, to_dim, after)
                 least = (new[0] + (lacks[after] > 0), new[1], new[2] + (after != target))
                 heapq.heappush(queue, (least, next(ticket), after, spent + cost))
     return None

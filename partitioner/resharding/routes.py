@@ -25,8 +25,8 @@ from ..cost.prices import Prices
 from ..propagation.resolved_types import reshard_equation, typed
 
 _GAIN = 0.95            # of the price of the direct way, from which down another one is taken
-_LEAST = 0.75           # of a transfer's price without a plan: a plan may exchange whole tiles, over
-                        # more links, where the former cuts and gathers
+_LEAST = 0.75           # of a transfer's price without a plan: one with a plan may exchange tiles
+                        # over more links, where the former cuts and gathers
 _MOST_DIMENSIONS = 4    # that differ
 
 
