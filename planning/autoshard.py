@@ -199,7 +199,7 @@ class Searched(NamedTuple):
     result: SearchResult
     names: tuple[Sequence[str], Sequence[str]]
     tried: int
-    meshes: tuple[tuple[AbstractMesh, float], ...]
+    meshes: tuple[tuple[AbstractMesh, float], ...] = ()
 
     def mesh_sharding(self, spec: PartitionSpec | None) -> NamedSharding:
         return NamedSharding(self.mesh, spec or PartitionSpec())
@@ -247,7 +247,7 @@ def searched(subject_on: Callable[[Any], Subject], asked: Mesh | AbstractMesh | 
     """The answer on a mesh, or on the best of those of a number of devices."""
     if not isinstance(asked, int):
         found = _search(subject_on(asked), objective, fixed, topology)
-        done = found.finished((), 0)
+        done = found.finished()
         _check_memory(done, objective)
         return done
     candidates: list[_Prepared] = []
@@ -264,7 +264,7 @@ def searched(subject_on: Callable[[Any], Subject], asked: Mesh | AbstractMesh | 
     best: Searched | None = None
     large = candidates[0].equations > LARGE
     for c in candidates[:OF_LARGE if large else SEARCHED]:
-        done = c.finished((), tried)
+        done = c.finished(tried)
         tried = done.tried
         meshes.append((c.search.trials.mesh, done.result.best.figures.time))
         if best is None or done.result.best.rank < best.result.best.rank:
@@ -283,10 +283,10 @@ class _Prepared(NamedTuple):
     names: tuple[Sequence[str], Sequence[str]]
     equations: int
 
-    def finished(self, meshes: tuple[tuple[AbstractMesh, float], ...], tried: int) -> Searched:
+    def finished(self, tried: int = 0) -> Searched:
         result = self.search.run()
         return Searched(self.search.program, self.mesh, self.topology, self.search.trials, result,
-                        self.names, tried + result.tried, meshes)
+                        self.names, tried + result.tried)
 
 
 def _search(subject: Subject, objective: Objective, fixed: Mapping[str, PartitionSpec],

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..ir.diagnostics.errors import MemoryLimitError, ShardtraceError
@@ -97,11 +97,6 @@ class Trials:
             if found is not None and found.fits:
                 self._best = min(self._best, found.figures.time)
         return self.found[plan]
-
-    def best(self, plans: Iterable[Plan]) -> Trial | None:
-        """The best of some plans."""
-        found = [t for p in plans if (t := self.trial(p)) is not None]
-        return min(found, key=lambda t: t.rank, default=None)
 
     def changes(self, plan: Plan) -> list[Constrain]:
         """What is inside of a plan, as changes of the program."""
