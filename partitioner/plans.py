@@ -94,8 +94,8 @@ class _Plan(NamedTuple):
         one_by_one = own / max(others, 1e-18)
         if one_by_one <= most:
             return one_by_one
-        own, others = (step_of(p.local, self.objective) for p in (self, other))
-        return math.sqrt(own / max(others, 1e-18) * one_by_one)
+        own, others = (_schedule.times(p.local, topology).mean for p in (self, other))
+        return own / max(others, 1e-18)
 
 
 def planned(program: Program, request: PartitionRequest, passes: Sequence[Pass],

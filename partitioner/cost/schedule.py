@@ -9,6 +9,7 @@ of a `cond` the most expensive counts.
 """
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,6 +38,12 @@ class Times:
     def exposed(self) -> float:
         """Seconds in which a device waits for communication."""
         return max(0.0, self.step - self.compute)
+
+    @property
+    def mean(self) -> float:
+        """By which programs are compared: the geometric mean of the step with overlap and without.
+        """
+        return math.sqrt(self.step * (self.compute + self.communication))
 
 
 class Exchange(Protocol):

@@ -8,10 +8,8 @@ independence is a property of the whole program.)
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from ...ir.op import params_key
 from ...ir.ops.communication.collective import SCATTERS
@@ -24,9 +22,6 @@ from ..cost.prices import Prices
 from ..reasons import merged_reasons
 from .two_step_sums import in_two_steps
 
-if TYPE_CHECKING:
-    from ..cost.topology import Topology
-
 _schedule = lazy_import("..cost.schedule", __package__)
 
 COMBINED = frozenset([op.name for op in VARIADIC])
@@ -38,6 +33,7 @@ WINDOW = 500
 
 
 _SUMS = {op: whole for whole, part in SCATTERS.items() for op in (whole, part)}
+
 
 def combine(program: Program, prices: Prices, two_steps: bool = False) -> Program:
     """A LOCAL program (without nested ones) with small independent exchanges combined.
@@ -59,13 +55,8 @@ def combine(program: Program, prices: Prices, two_steps: bool = False) -> Progra
     topology, parts = prices.topology, _cut(groups, prices)
     if topology is None or parts is groups:
         return found
-    return min(found, _combined(program, parts), key=lambda program: _seconds(program, topology))
-
-
-def _seconds(program: Program, topology: Topology) -> float:
-    """Of a step: the geometric mean of that with and without overlap of exchanges."""
-    found = _schedule.times(program, topology)
-    return math.sqrt(found.step * (found.compute + found.communication))
+    return min(found, _combined(program, parts),
+               key=lambda program: _schedule.times(program, topology).mean)
 
 
 def combine_as_xla(program: Program) -> Program:
@@ -151,10 +142,10 @@ def _cut(groups: dict[Equation, _Group], prices: Prices) -> dict[Equation, _Grou
     found: dict[Equation, _Group] = {}
     parts: dict[_Group, tuple[_Group, float]] = {}      # the last part of each, and what it takes
     for eqn, group in reversed(groups.items()):
-        nbytes = eqn.invars[0].aval.local_nbytes
-        part, left = parts.get(group) or (_Group(0), prices.exchange_of(eqn).combine_limit)
+        nbytes, limit = eqn.invars[0].aval.local_nbytes, prices.exchange_of(eqn).combine_limit
+        part, left = parts.get(group) or (_Group(0), limit)
         if nbytes > left:
-            part, left = _Group(0), prices.exchange_of(eqn).combine_limit
+            part, left = _Group(0), limit
         part.size += 1
         found[eqn] = part
         parts[group] = part, left - nbytes

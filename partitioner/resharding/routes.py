@@ -53,9 +53,15 @@ def _middle(prices: Prices, source: ArrayType, target: ArrayType) -> ArrayType |
     if source.sharding.spec.unreduced != target.sharding.spec.unreduced:
         return None
     least, found = _GAIN * prices.between(source, target), None
+    mesh, itemsize = target.mesh, target.dtype.itemsize
+    exchange = prices.on(mesh).exchange
+
+    def unplanned(a: Entries, b: Entries) -> int:
+        return transfer(exchange, mesh, a, b).of(target.shape, itemsize)
+
     for entries in _layouts_between(source.entries, target.entries) if least else ():
-        if _LEAST * (_unplanned(prices, target, source.entries, entries)
-                     + _unplanned(prices, target, entries, target.entries)) >= least:
+        if _LEAST * (unplanned(source.entries, entries)
+                     + unplanned(entries, target.entries)) >= least:
             continue
         middle = typed(target, target.mesh, entries, target.sharding.spec.unreduced)
         price = prices.between(source, middle)
@@ -64,13 +70,6 @@ def _middle(prices: Prices, source: ArrayType, target: ArrayType) -> ArrayType |
             if price < least:
                 least, found = price, middle
     return found
-
-
-def _unplanned(prices: Prices, aval: ArrayType, source: Entries, target: Entries) -> int:
-    """The price of bringing a value of this type from one layout to another, without a plan."""
-    mesh = aval.mesh
-    return transfer(prices.on(mesh).exchange, mesh, source, target).of(
-        aval.shape, aval.dtype.itemsize)
 
 
 def _layouts_between(source: Entries, target: Entries) -> Iterator[Entries]:
