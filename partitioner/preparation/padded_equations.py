@@ -273,7 +273,8 @@ class _Context:
                 with np.errstate(all="ignore"):
                     value = op.evaluate(0, *map(np.asarray, given), **params)   # type: ignore[misc]
                 fills[d] = np.asarray(value).astype(result.aval.dtype)[()]
-            elif len(given) == 1 and (not op.arithmetic or _keeps(rule, given[0])):
+            elif (len(given) == 1 and operands[0].atom.aval.dtype == result.aval.dtype
+                  and (not op.arithmetic or _keeps(rule, given[0]))):
                 fills[d] = given[0]
         return tuple(fills)
 

@@ -84,6 +84,13 @@ def windows(x, w):
             st.grad(lambda x: greatest(x, 2).sum())(x))
 
 
+def bits(x, w):
+    y = jnp.pad(x, ((1, 2), (0, 0)), constant_values=1.0)
+    mantissa, exponent = jnp.frexp(y)
+    return ((lax.bitcast_convert_type(y, jnp.int32) & 0xFFFF).sum(0), mantissa.sum(0),
+            exponent.sum(0))
+
+
 def derivatives(x, w):
     return (st.vmap(lambda r: r[1:] @ r[1:])(x),
             st.jvp(lambda x: jnp.tanh(x[1:] @ w), (x,), (x,))[1].sum(0),
@@ -102,8 +109,8 @@ def constraints(x, w):
     return z, (ones * 3).sum(0), ones
 
 
-PROGRAMS = (branches, loops, scans, orders, indices, reductions, shapes, windows, derivatives,
-            random_numbers, constraints)
+PROGRAMS = (branches, loops, scans, orders, indices, reductions, shapes, windows, bits,
+            derivatives, random_numbers, constraints)
 
 
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
