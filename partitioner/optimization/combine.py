@@ -2,9 +2,10 @@
 
 The number of bytes stays the same; the saving is the start-up time of an exchange. The operands of
 all are those of one variadic exchange, which lists the lines and reasons of all. What waits for the
-first then waits for the last. So large ones are not combined, and many that are large together only
-up to that size where a step is shorter so. (This is a pass rather than a rewrite because
-independence is a property of the whole program.)
+first then waits for the last. So large ones are not combined, but for sums where a step is shorter
+so, and many that are large together only up to that size where it is. Large gathers never are: all
+that they gather would be held at once. (This is a pass rather than a rewrite because independence
+is a property of the whole program.)
 """
 from __future__ import annotations
 
@@ -50,13 +51,14 @@ def combine(program: Program, prices: Prices, two_steps: bool = False) -> Progra
     combinable = small_groups(program)
     if two_steps:
         program, combinable = in_two_steps(program, prices, combinable, small_groups)
-    _, groups = combinable
-    found = _combined(program, groups)
-    topology, parts = prices.topology, _cut(groups, prices)
-    if topology is None or parts is groups:
+    keys, groups = combinable
+    found, topology = _combined(program, groups), prices.topology
+    if topology is None:
         return found
-    return min(found, _combined(program, parts),
-               key=lambda program: _schedule.times(program, topology).mean)
+    others = [other for other in (_cut(groups, prices), _with_large_sums(program, keys, groups))
+              if other is not groups]
+    return min(found, *[_combined(program, other) for other in others],
+               key=lambda program: _schedule.times(program, topology).mean) if others else found
 
 
 def combine_as_xla(program: Program) -> Program:
@@ -152,6 +154,14 @@ def _cut(groups: dict[Equation, _Group], prices: Prices) -> dict[Equation, _Grou
     if len({*found.values()}) == len(parts):
         return groups
     return {eqn: part for eqn, part in found.items() if part.size > 1}
+
+
+def _with_large_sums(program: Program, keys: Mapping[Equation, tuple],
+                     groups: dict[Equation, _Group]) -> dict[Equation, _Group]:
+    """The groups if sums of any size may be combined; the same if no large one has company."""
+    large = {eqn: _key(eqn) for eqn in program.eqns if eqn.op in SCATTERS and eqn not in keys}
+    found = _groups(program, {**keys, **large}) if large else groups
+    return groups if found.keys().isdisjoint(large) else found
 
 
 def _waiting(program: Program, keys: Mapping[Equation, tuple]) -> set[Atom]:

@@ -68,6 +68,18 @@ def test_layers_do_not_wait_for_the_weights_of_later_ones():
     assert kinds(lambda x, ws: whole(*ws), 1 << 15) == ["all-gather"]   # nothing runs meanwhile
 
 
+def test_large_sums_are_one_where_nothing_runs_meanwhile_and_large_gathers_are_not():
+    """A start takes longer than the first waits; gathered values would all be held at once."""
+    x = st.ShapeDtypeStruct((8, 1 << 22), "float32", sharding=NamedSharding(MESH, P("x")))
+
+    def kinds(f):
+        found = st.jit(lambda *xs: whole(*[f(v) for v in xs])).lower(x, x).compile().collectives()
+        return [c.kind for c in found]
+    with config.override(shardtrace_hardware="h100"):
+        assert kinds(lambda v: v.sum(0)) == ["all-reduce"]
+        assert kinds(lambda v: v) == ["all-gather"] * 2
+
+
 def test_the_bits_of_numbers_that_are_none_stay():
     bits = np.uint32(0x7F800001) + np.arange(64, dtype=np.uint32)
     found, _ = st.jit(whole)(placed(bits.view(np.float32), "x"), placed(np.arange(64), "x"))
