@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
+import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
@@ -39,6 +40,7 @@ def frames_above(frame: FrameType | None) -> list[tuple[str, str]]:
     return above
 
 
+@pytest.mark.usefixtures("empty_caches")
 def test_the_drawn_calls_are_made_in_this_order_by_those_above_them() -> None:
     mesh = st.make_mesh((2, 4), ("data", "model"))
     step = st.jit(lambda x, w: jnp.tanh(x @ w),
