@@ -103,6 +103,14 @@ class Emitting:
                          dimension_numbers=numbers, slice_sizes=sizes, unique_indices=False,
                          indices_are_sorted=False, mode=GatherScatterMode.CLIP, fill_value=None)
 
+    def rows_inside(self, x: Atom, dim: int, places: Atom) -> Atom:
+        """`x` at int32 positions [m] along a dimension: m of them there, zero where it has none."""
+        inside = self.clamped(places, x.aval.shape[dim] - 1)
+        found = self.rows(x, dim, inside)
+        shape = found.aval.shape
+        return self.select(self.broadcast(self.call("eq", places, inside), shape, (dim,)), found,
+                           self.full(0, shape, x.aval.dtype))
+
     def elements(self, x: Atom, dim: int, places: Atom) -> Atom:
         """The element of `x` at the place along a dimension that `places` has for each of the
         others; all of them inside.
@@ -120,10 +128,8 @@ class Emitting:
         return self.call("clamp", literal(0, INT32), x, literal(max(highest, 0), INT32))
 
     def inside(self, x: Atom, stop: int) -> Atom:
-        """Whether int32 values are in 0 .. stop (exclusive)."""
-        shape = x.aval.shape
-        return self.call("and", self.call("ge", x, self.full(0, shape, INT32)),
-                         self.call("lt", x, self.full(stop, shape, INT32)))
+        """Whether int32 values are in 0 .. stop (exclusive), which is at least 1."""
+        return self.call("eq", x, self.clamped(x, stop - 1))
 
     def minus(self, x: Atom, y: Atom) -> Atom:
         """int32 x - y, where y has rank 0."""

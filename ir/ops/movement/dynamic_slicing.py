@@ -128,16 +128,13 @@ def _dynamic_slice_localize(context: LocalizeContext) -> list[Any]:
     starts = [local_start(out, context, d, s) for d, s in enumerate(starts)]
     first = [literal(0, INT32) if d in split else s for d, s in enumerate(starts)]
     sizes = tuple(n if d in split else m for d, (n, m) in enumerate(zip(block, sizes, strict=True)))
-    x = out.call("dynamic_slice", x, *first, slice_sizes=sizes)
+    if sizes != block:
+        x = out.call("dynamic_slice", x, *first, slice_sizes=sizes)
     for d, axes in split.items():
         m = context.local_result_shapes[0][d]
         offset = context.block_offset(axes, block[d])
         places = out.minus(out.iota((m,), 0), out.call("sub", offset, starts[d]))
-        mine = out.inside(places, block[d])
-        highest = out.full(block[d] - 1, (), INT32)
-        x = out.rows(x, d, out.call("clamp", literal(0, INT32), places, highest))
-        shape = x.aval.shape
-        x = out.select(out.broadcast(mine, shape, (d,)), x, out.full(0, shape, x.aval.dtype))
+        x = out.rows_inside(x, d, places)
     return [x]
 
 

@@ -15,7 +15,7 @@ from ...rules.factor import INDEXED
 from ...support.caches import cached
 from ...types import ArrayType
 from ..derivatives import batch_first
-from ..emitting import Emitting
+from ..emitting import INT32, Emitting, literal
 from ..rules import call, reject
 
 ISSUES = "Please file an issue at https://github.com/jax-ml/jax/issues"
@@ -132,4 +132,6 @@ def local_start(out: Emitting, context: LocalizeContext, d: int, start: Any) -> 
     part = context.operand_types[1].shape if context.operand_types[1].shape else None
     m = part[d] if part else context.result_types[0].shape[d]
     n = context.operand_types[0].shape[d]
+    if m == n:
+        return literal(0, INT32)
     return out.clamped(out.index(start, n), n - m)

@@ -16,7 +16,7 @@ from ...op import Evaluator, LinearOperand, LocalizeContext, Op, Sample, defop
 from ...types import ArrayType, Entries, Shape, short_list
 from ..derivatives import batch_first, cotangent_type, type_of
 from ..elementwise.declaration import arange
-from ..emitting import INT32, Emitting, literal
+from ..emitting import Emitting
 from ..indexing.common import GatherScatterMode, ScatterDimensionNumbers
 from ..indexing.padded_positions import started_on_padding
 from ..indexing.scatter import scatter_p
@@ -166,9 +166,9 @@ def _update_localize(context: LocalizeContext) -> list[Any]:
         first = out.call("sub", starts[d], context.block_offset(axes, block[d]))
         starts[d] = out.clamped(first, block[d] - width)
         places = out.minus(out.iota((width,), 0), out.call("sub", first, starts[d]))
-        masks[d] = out.inside(places, m)
-        update = out.rows(update, d, out.call("clamp", literal(0, INT32), places,
-                                              out.full(m - 1, (), INT32)))
+        inside = out.clamped(places, m - 1)
+        masks[d] = out.call("eq", places, inside)
+        update = out.rows(update, d, inside)
     shape = update.aval.shape
     if masks:
         there = out.call("dynamic_slice", x, *starts, slice_sizes=shape)

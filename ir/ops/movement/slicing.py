@@ -195,10 +195,7 @@ def _held_rows(out: Emitting, x: Any, d: int, axes: tuple[str, ...], start: int,
     places = out.call("mul", out.iota((count,), 0), out.full(step, (count,), INT32))
     places = out.call("add", places, out.full(start, (count,), INT32))
     places = out.minus(places, out.context.block_offset(axes, block))
-    mine = out.inside(places, block)
-    x = out.rows(x, d, out.call("clamp", literal(0, INT32), places, literal(block - 1, INT32)))
-    shape = x.aval.shape
-    return out.select(out.broadcast(mine, shape, (d,)), x, out.full(0, shape, x.aval.dtype))
+    return out.rows_inside(x, d, places)
 
 
 slice_p = defop(
