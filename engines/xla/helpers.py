@@ -293,22 +293,23 @@ def equal_in_order(x: Array, y: Array) -> Array:
     return lax.eq_to_p.bind(x, y)
 
 
-def roll_rows(x: Array, dim: int, shift: int) -> Array:
+def roll_rows(x: Array, dimension: int, shift: int) -> Array:
     """The rows of x, each `shift` further on, the last ones in front."""
-    return jnp.roll(x, shift, dim)
+    return jnp.roll(x, shift, dimension)
 
 
-def place_rows(source: Array, base: Array, dim: int, start: int, limit: int, low: int) -> Array:
+def place_rows(source: Array, base: Array, dimension: int, start: int, limit: int, low: int
+               ) -> Array:
     """`base` with rows start to limit of `source` written from row `low` on."""
     return lax.dynamic_update_slice_in_dim(
-        base, lax.slice_in_dim(source, start, limit, axis=dim), low, dim)
+        base, lax.slice_in_dim(source, start, limit, axis=dimension), low, dimension)
 
 
-def in_memory(x: Array, space: str) -> Array:
+def in_memory(x: Array, memory_space: str) -> Array:
     """x in the memory of the device or the host; on the CPU these are the same."""
     if jax.default_backend() == "cpu":
         return x
-    return jax.device_put(x, getattr(jax.memory.Space, space))
+    return jax.device_put(x, getattr(jax.memory.Space, memory_space.capitalize()))
 
 
 def packed_qr(x: Array) -> tuple:
@@ -332,8 +333,8 @@ def threefry_hash(*words: Array) -> tuple:
     return primitives.threefry2x32_p.bind(*(jnp.broadcast_to(w, shape) for w in words))
 
 
-def generator_block(state: Array, shape: tuple, whole: tuple, starts: dict, dtype: Any,
-                    algorithm: Any) -> tuple:
+def rng_bit_generator_block(state: Array, shape: tuple, whole: tuple, dtype: Any, algorithm: Any,
+                            starts: dict) -> tuple:
     """The state after drawing bits of shape `whole`, and of these the block at `starts`."""
     state, bits = lax.rng_bit_generator(state, whole, dtype, algorithm)
     return state, lax.dynamic_slice(bits, [

@@ -44,9 +44,13 @@ def scalar(value: Any, dtype: np.dtype) -> str:
 
 
 def plain(value: Any) -> str:
-    """A param made of numbers, texts, None, dtypes and tuples of these."""
+    """A param made of numbers, texts, None, dtypes, tuples of these, and the enumerations and
+    dimension numbers that `jax.lax` has, too.
+    """
     if isinstance(value, enum.Enum):
-        raise TypeError(f"{value!r} has no text here")
+        return f"lax.{type(value).__name__}.{value.name}"
+    if hasattr(value, "_fields"):
+        return f"lax.{type(value).__name__}({keywords(value._asdict().items()).removeprefix(', ')})"
     if isinstance(value, tuple | list):
         inner = ", ".join(map(plain, value))
         return f"({inner},)" if len(value) == 1 else f"({inner})"

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.dtypes import is_extended
+from ...ir.facts import IDENTITY, POSITION
 from ...ir.kernels.key_data import key_words, storage_dtype
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.variadic import split_variadic
@@ -30,7 +31,7 @@ from .collectives import exchange
 from .control import CONTROL, callback
 from .literals import array_text, called_helpers, helpers, identifier, scalar, spec_text, tuple_of
 from .ops import expression, unsupported_dtype
-from .random_ops import generator, random_expression
+from .random_ops import generator
 
 _MODULES = {
     "jax": "import jax", "jnp": "import jax.numpy as jnp", "ml_dtypes": "import ml_dtypes",
@@ -232,13 +233,12 @@ class Source:
         self.assign(e, text)
 
     def _expression(self, e: Equation, x: list[str]) -> str | None:
-        name = e.op.name
-        if name == "axis_index":
+        if POSITION in e.op.facts:
             return f"lax.axis_index({self.axes(e.params['axis_name'])})"
-        if e.op.collective is not None and name != "assume_invarying":
+        if e.op.collective is not None and IDENTITY not in e.op.facts:
             each = [self._exchange(one, a) for one, a in zip(split_variadic(e), x, strict=True)]
             return None if None in each else ", ".join(map(str, each))      # XLA joins them again
-        return random_expression(e, x) or expression(e, x)
+        return expression(e, x)
 
     def _exchange(self, e: Equation, x: str) -> str | None:
         dtype = e.invars[0].aval.dtype

@@ -17,7 +17,7 @@ from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
 from ...runtime.axes import MeshAtoms
 from ...runtime.storage import DeviceBlocks, Stored, frozen
-from .random_ops import generator, key_tag
+from .random_ops import generator
 
 jax = lazy_import("jax")
 multihost_utils = lazy_import("jax.experimental.multihost_utils")
@@ -108,18 +108,18 @@ def from_jax(array: Any, t: ArrayType, local: ArrayType, blocks: DeviceBlocks,
                  "be fetched by one of several processes", code="engine-processes",
                  help="use `compiled.as_jax()`, whose results stay where they are")
         data = np.asarray(multihost_utils.process_allgather(array, tiled=True))
-        data = pack_keys(data, key_tag(t.dtype)) if words else data
+        data = pack_keys(data, t.dtype.impl) if words else data
         return Stored(frozen(data[tuple(slice(0, n) for n in t.shape)]))
     if apart or spec.unreduced or not trust:
         held = {s.device: s.data for s in array.addressable_shards}
         pieces = [np.asarray(held[d]) for d in devices_of(array.sharding)]
         if words:
-            pieces = [pack_keys(x, key_tag(t.dtype)) for x in pieces]
+            pieces = [pack_keys(x, t.dtype.impl) for x in pieces]
         return blocks.assemble(pieces, spec.padded(t.ndim), t.shape)
     shard = array.addressable_shards[0].data
     data = np.asarray(shard if shard.shape == array.shape else array)
     if words:
-        data = pack_keys(data, key_tag(t.dtype))
+        data = pack_keys(data, t.dtype.impl)
     if data.shape != t.shape:
         data = data[tuple(slice(0, n) for n in t.shape)]
         return Stored(frozen(data))
