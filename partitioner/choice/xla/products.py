@@ -150,8 +150,9 @@ class ProductGroups(DeviceGroups):
         if found is None and is_split(other):
             wanted: Tensor = dict.fromkeys(other, ())
             used: set[str] = set()
-            for f in sorted(other, key=self.summed.__contains__):       # the result comes first
-                axes = (own if f in self.summed else out)[f] if f >= 0 else ()
+            # the result comes first; a kernel of size 1 has dimensions that no other has
+            for f in sorted(other, key=self.summed.__contains__):
+                axes = (own if f in self.summed else out).get(f, ()) if f >= 0 else ()
                 if used.isdisjoint(axes):
                     wanted[f] = axes
                     used.update(axes)

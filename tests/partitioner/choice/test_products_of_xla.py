@@ -1,12 +1,14 @@
 """The exchanges of one product of JAX 0.10.2, by the layouts of its operands and its result."""
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace import lax
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -17,13 +19,13 @@ SIZES = {ROWS: ((64, 128), (128, 32)), BATCH: ((16, 32, 64), (16, 64, 32)),
 LARGE, SMALL = ((64, 64), (64, 256)), ((256, 256), (256, 16))
 
 
-def exchanges(axes: dict[str, int], text: str, shapes: Any, specs: list[P], out: P) -> list[str]:
+def exchanges(axes: dict[str, int], product: Any, shapes: Any, specs: list[P], out: P) -> list[str]:
+    """product: a function of two arrays, or the text of an einsum."""
     mesh = st.make_mesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
     args = [st.ShapeDtypeStruct(shape, "float32", sharding=NamedSharding(mesh, spec))
             for shape, spec in zip(shapes, specs, strict=True)]
-
-    def product(a: Any, b: Any) -> Any:
-        return jnp.einsum(text, a, b)
+    if isinstance(product, str):
+        product = functools.partial(jnp.einsum, product)
     compiled = st.jit(product, out_shardings=NamedSharding(mesh, out),
                       compiler_options={"objective": "xla"}).lower(*args).compile()
     return sorted([f"{r.kind} {','.join(sorted({a.partition(':')[0] for a in r.mesh_axes}))}"
@@ -111,3 +113,10 @@ def test_tiles_come_from_the_copy_that_has_their_number_in_the_group(
         shapes: Any, specs: list[P], out: P, found: list[str]) -> None:
     """Of the last case the second permutation is inside of groups along y, where y stays."""
     assert exchanges(CUBE, ROWS, shapes, specs, out) == found
+
+
+def test_a_convolution_by_a_kernel_of_size_1_is_a_product() -> None:
+    found = exchanges(
+        {"x": 2, "y": 2}, lambda a, w: lax.conv_general_dilated(a, w, (1, 1), "VALID"),
+        ((2, 4, 6, 1), (4, 4, 1, 1)), [P("y", None, "x"), P(("x", "y"))], P(None, "x", "y"))
+    assert found == ["all-gather x", "all-gather y", "collective-permute x,y"]
