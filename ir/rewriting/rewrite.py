@@ -25,20 +25,15 @@ from .unread import without_unread
 _MOST = 1000            # rewrites of what one equation has become
 
 
-class Rewrite:
-    """A shape in a program, and what stands there better.
+class Shape:
+    """Equations that are looked for, in a program or behind a value (`made_as`).
 
-    pattern: see pattern.py. replacement: text, or from the match the value to read instead (or
-    several, for the results of an op with several); None where it turns out that there is none.
-    why: what is gained, in a line. where: a condition. single_use: values that nothing else may
-    read.
+    pattern: see pattern.py. where: a condition. single_use: values that nothing else may read.
     """
 
-    def __init__(self, name: str, pattern: str, replacement: str | Callable[[Match], Any], *,
-                 why: str, where: Callable[[Match], Any] | None = None,
+    def __init__(self, pattern: str, *, where: Callable[[Match], Any] | None = None,
                  single_use: tuple[str, ...] = ()) -> None:
-        self.name, self.pattern, self.replacement = name, pattern, replacement
-        self.why, self.where, self.single_use = why, where, single_use
+        self.pattern, self.where, self.single_use = pattern, where, single_use
         self._steps: tuple[Step, ...] = ()
         self.operands: tuple[tuple[int, Any, tuple[Op, ...]], ...] = ()
 
@@ -54,11 +49,29 @@ class Rewrite:
                                    if wanted in made or not isinstance(wanted, Named)])
         return self._steps
 
+    def fits(self, match: Match) -> bool:
+        """Does the equation of a match end the pattern, under its conditions?"""
+        if not match.reads_as(self.steps) or not match.read_once(self.single_use):
+            return False
+        return self.where is None or bool(self.where(match))
+
+
+class Rewrite(Shape):
+    """A shape in a program, and what stands there better.
+
+    replacement: text, or from the match the value to read instead (or several, for the results of
+    an op with several); None where it turns out that there is none. why: what is gained, in a line.
+    """
+
+    def __init__(self, name: str, pattern: str, replacement: str | Callable[[Match], Any], *,
+                 why: str, where: Callable[[Match], Any] | None = None,
+                 single_use: tuple[str, ...] = ()) -> None:
+        super().__init__(pattern, where=where, single_use=single_use)
+        self.name, self.replacement, self.why = name, replacement, why
+
     def apply(self, match: Match) -> Any:
         """The value or values to read instead; None if it does not apply."""
-        if not match.reads_as(self.steps) or not match.read_once(self.single_use):
-            return None
-        if self.where is not None and not self.where(match):
+        if not self.fits(match):
             return None
         if callable(self.replacement):
             return self.replacement(match)
@@ -138,6 +151,10 @@ class Match:
         """The equation that computes a value; None if it is a parameter or a literal."""
         return None if atom.__class__ is Literal else self._walk.made.get(atom)  # type: ignore
 
+    def made_as(self, atom: Atom, *shapes: Shape) -> Match | None:
+        """How a value is computed, if in one of these shapes: the first that fits."""
+        return self._walk.made_as(atom, shapes)
+
     def emit(self, op: Op, *operands: Atom, like: Equation | None = None, reason: str | None = None,
              **params: Any) -> Any:
         """Write an equation into the replacement; its result, or a list of them.
@@ -175,8 +192,12 @@ class Match:
 
     def reads_as(self, steps: Sequence[Step]) -> bool:
         """Is the equation the last of the pattern, and what it reads what stands before?"""
-        makers = {step.result.name: step for step in steps[:-1]}
-        return self._is(self.eqn, steps[-1], makers)
+        makers, last = {step.result.name: step for step in steps[:-1]}, steps[-1]
+        if not self._is(self.eqn, last, makers):
+            return False
+        results = self.eqn.outvars
+        self._named[last.result.name] = results if last.result.rest else results[0]
+        return True
 
     def _is(self, eqn: Equation, step: Step, makers: dict[str, Step]) -> bool:
         operands, given = step.operands, eqn.invars
@@ -257,6 +278,14 @@ class _Walk:
         if counts:
             self.reads = Counter([a for e in program.eqns for a in e.invars])
             self.reads.update(program.outvars)
+
+    def made_as(self, atom: Atom, shapes: Sequence[Shape]) -> Match | None:
+        eqn = None if atom.__class__ is Literal else self.made.get(atom)    # type: ignore
+        for shape in shapes if eqn is not None else ():
+            match = Match(self, eqn)
+            if shape.fits(match):
+                return match
+        return None
 
     def program(self, drops: set[Op]) -> Program:
         by_op, made, now, eqns = self.by_op, self.made, self.now, self.eqns
@@ -339,3 +368,10 @@ def _same(one: Any, other: Any) -> bool:
             return one.aval.dtype == other.aval.dtype and bool(one.val == other.val)
         return isinstance(one, (int, float)) and bool(other.val == one)
     return not isinstance(one, (Var, Literal)) and not isinstance(other, Var) and bool(one == other)
+
+
+def made_as(program: Program, atom: Atom, *shapes: Shape) -> Match | None:
+    """How a value of a program is computed, if in one of these shapes: the first that fits."""
+    walk = _Walk(program, {}, True)
+    walk.made = {v: e for e in program.eqns for v in e.outvars}
+    return walk.made_as(atom, shapes)

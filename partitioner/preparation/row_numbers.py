@@ -6,42 +6,46 @@ other devices. XLA's partitioner finds such components, too.
 """
 from __future__ import annotations
 
+from ...ir.facts import BITCAST, PERMUTED, REPEATS
+from ...ir.ops.elementwise.convert import convert_element_type_p
 from ...ir.ops.indexing.common import GatherDimensionNumbers
+from ...ir.ops.movement.creation import iota_p
 from ...ir.ops.movement.joining import concatenate_p
-from ...ir.program import Atom, Literal
-from ...ir.rewriting.rewrite import Match, Rewrite
+from ...ir.program import Atom
+from ...ir.rewriting.rewrite import Match, Rewrite, Shape
 from ..propagation.divisibility import may_be_split
 
 _STEPS = 8              # equations from an index back to what counts
+_SAME_ELEMENTS = (BITCAST, PERMUTED, REPEATS)
+
+
+# A place below 0, of which there are none, counts from the end.
+_FROM_EITHER_END = Shape("below = lt place 0\nout = select_n below place other")
 
 
 def _counted(m: Match, atom: Atom, left: int = _STEPS) -> int | None:
-    """The dimension along which a value is 0, 1, 2, ...; None if it is not."""
-    eqn = None if isinstance(atom, Literal) or not left else m.maker(atom)
-    if eqn is None:
+    """The dimension along which a value is 0, 1, 2, ...; None if it is not.
+
+    (An analysis and no shape: any number of equations may hand the numbers on.)
+    """
+    eqn = m.maker(atom)
+    if eqn is None or not left:
         return None
-    name, shape = eqn.op.name, atom.aval.shape
-    if name == "iota":
+    if eqn.op is iota_p:
         return eqn.params["dimension"]
-    if name == "select_n":               # places below 0, of which there are none, count otherwise
-        which = m.maker(eqn.invars[0])
-        d = _counted(m, eqn.invars[1], left - 1)
-        known = which is not None and which.op.name == "lt" and (
-            which.invars[0] is eqn.invars[1] and isinstance(which.invars[1], Literal)
-            and which.invars[1].val == 0)
-        return d if known else None
-    if name not in ("broadcast_in_dim", "reshape", "convert_element_type"):
+    places = m.made_as(atom, _FROM_EITHER_END)
+    if places is not None:
+        return _counted(m, places.place, left - 1)
+    if len(eqn.invars) != 1 or (eqn.op is not convert_element_type_p
+                                and eqn.op.facts.isdisjoint(_SAME_ELEMENTS)):
         return None
-    d = _counted(m, eqn.invars[0], left - 1)
-    if d is None or name == "convert_element_type":
-        return d
-    before = eqn.invars[0].aval.shape
-    if name == "broadcast_in_dim":
-        d = eqn.params["broadcast_dimensions"][d]
-        return d if shape[d] == before[eqn.params["broadcast_dimensions"].index(d)] else None
-    larger = [[k for k, n in enumerate(s) if n > 1] for s in (before, shape)]
-    same = [before[k] for k in larger[0]] == [shape[k] for k in larger[1]] and d in larger[0]
-    return larger[1][larger[0].index(d)] if same else None
+    (x,) = eqn.invars
+    d = _counted(m, x, left - 1)
+    if d is None:
+        return None
+    rule = eqn.op.factor_rule((x.aval.shape,), (atom.aval.shape,), eqn.params)
+    own = rule.operands[0][d]
+    return rule.results[0].index(own) if len(own) == 1 and own in rule.results[0] else None
 
 
 def _by_number(m: Match) -> Atom | None:

@@ -14,7 +14,6 @@ Scalars that enter a loop and depend only on the device's index are computed ins
 """
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -22,31 +21,36 @@ import numpy as np
 from ....ir.dtypes import issubdtype
 from ....ir.op import OPS
 from ....ir.program import Atom, Equation, Literal, Program, Var
-from ....ir.rewriting.rewrite import Match, Rewrite
+from ....ir.rewriting.rewrite import Match, Rewrite, Shape, made_as
 from ....ir.rewriting.substitution import substituted
 from ....ir.rewriting.unread import drop_dead
 from .rewrites import SCALARS, CodeChange, varying_as
 
-_SUMS = ("psum", "psum_invariant")
-_REDUCTIONS = (*_SUMS, "pmax", "pmin")
+
+def _reduction(m: Match) -> list[Equation]:
+    """The reduction over devices of a shape, and the division behind it."""
+    eqns = [m.maker(getattr(m, name)) for name in ("total", "mean") if hasattr(m, name)]
+    return [e for e in eqns if e is not None]
 
 
-def _reduced(value: Atom, made: Mapping[Var, Equation], reads: Counter, names: Sequence[str]
-             ) -> list[Equation]:
-    """The reduction over devices that makes a value, which nothing else reads; of a mean also the
-    division behind it.
-    """
-    found: list[Equation] = []
-    while isinstance(value, Var) and value in made and reads[value] == 1:
-        eqn = made[value]
-        found.insert(0, eqn)
-        if eqn.op.name in names:
-            return found if len(eqn.invars) == 1 and not eqn.params.get("axis_index_groups") else []
-        if len(found) > 1 or eqn.op.name != "div" or not isinstance(eqn.invars[1], Literal) or (
-                not issubdtype(value.aval.dtype, np.inexact)):
-            return []
-        value, names = eqn.invars[0], _SUMS
-    return []
+def _is_over_all(m: Match) -> bool:
+    """Are all devices along the axes added up, and is a mean theirs divided by a number?"""
+    total, *means = _reduction(m)
+    return not total.params.get("axis_index_groups") and all([
+        isinstance(mean.invars[1], Literal) and issubdtype(m.mean.aval.dtype, np.inexact)
+        for mean in means])
+
+
+_SUM = "total = psum|psum_invariant part"
+_MEAN = f"{_SUM}\nmean = div total count"
+_REDUCED = (
+    Shape(_SUM.replace(" part", "|pmax|pmin part"), where=_is_over_all, single_use=("total",)),
+    Shape(_MEAN, where=_is_over_all, single_use=("total", "mean")))
+_SUMMED = tuple([
+    Shape(f"{made}\nout = add {operands}", where=_is_over_all, single_use=(*used, "carry", "out"))
+    for made, *used in ((_SUM, "total"), (_MEAN, "total", "mean"))
+    for operands in (f"carry {used[-1]}", f"{used[-1]} carry")])
+"""What a carry becomes in a step: the carry and a sum, or a mean, in either order."""
 
 
 def _repeated(m: Match, eqns: Sequence[Equation], value: Atom) -> Atom:
@@ -59,17 +63,11 @@ def _repeated(m: Match, eqns: Sequence[Equation], value: Atom) -> Atom:
 def _summed_behind(m: Match) -> list[Atom] | None:
     """Of a scan that adds the sum over devices to what it carries in each step."""
     body, first = m.eqn.params["jaxpr"], m.eqn.params["num_consts"]
-    made = {v: e for e in body.eqns for v in e.outvars}
-    reads = Counter([a for e in body.eqns for a in e.invars] + list(body.outvars))
     for j in range(m.eqn.params["num_carry"]):
-        add, carry = made.get(body.outvars[j]), body.invars[first + j]
-        if add is None or add.op.name != "add" or carry not in add.invars:
+        found, carry = made_as(body, body.outvars[j], *_SUMMED), body.invars[first + j]
+        if found is None or found.carry is not carry:
             continue
-        value = add.invars[1 - add.invars.index(carry)]
-        totals = _reduced(value, made, reads, _SUMS)
-        if not totals or [reads[carry], reads[body.outvars[j]]] != [1, 1]:
-            continue
-        part = totals[0].invars[0]
+        add, part, totals = found.eqn, found.part, _reduction(found)
         if not isinstance(part, Var) or (part.aval.shape, part.aval.dtype) != (
                 carry.aval.shape, carry.aval.dtype):
             continue
@@ -92,14 +90,13 @@ def _summed_behind(m: Match) -> list[Atom] | None:
 def _stacked_behind(m: Match) -> list[Atom] | None:
     """Of a scan that stacks in each step what is reduced over devices, and does not read that."""
     body = m.eqn.params["jaxpr"]
-    made = {v: e for e in body.eqns for v in e.outvars}
-    reads = Counter([a for e in body.eqns for a in e.invars] + list(body.outvars))
     for j in range(m.eqn.params["num_carry"], len(body.outvars)):
-        totals = _reduced(body.outvars[j], made, reads, _REDUCTIONS)
-        if not totals:
+        found = made_as(body, body.outvars[j], *_REDUCED)
+        if found is None:
             continue
+        totals = _reduction(found)
         inside = body.replace(eqns=[e for e in body.eqns if e not in totals],
-                              outvars=[totals[0].invars[0] if i == j else v
+                              outvars=[found.part if i == j else v
                                        for i, v in enumerate(body.outvars)])
         results = m.emit(m.eqn.op, *m.eqn.invars, **{**m.eqn.params, "jaxpr": inside})
         results[j] = _repeated(m, totals, results[j])
@@ -110,7 +107,8 @@ def _stacked_behind(m: Match) -> list[Atom] | None:
 def _ahead(body: Program, consts: Sequence[Var], items: Sequence[Var]
            ) -> tuple[dict[Var, Equation], list[Var]]:
     """What a step does not take from the one before, by value; and those of these values that hang
-    on the step, reduce or look up, and are read by what does.
+    on the step, reduce or look up, and are read by what does. (An analysis and no shape: what hangs
+    on the carry is known when all equations before have been looked at.)
     """
     own: dict[Var, Equation] = {}
     reducing = dict.fromkeys(items, False)          # of what hangs on the step; does it reduce?

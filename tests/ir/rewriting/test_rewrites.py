@@ -12,7 +12,7 @@ import shardtrace.runtime.rewrites
 from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.op import OPS
 from shardtrace.ir.rewriting.pattern import read
-from shardtrace.ir.rewriting.rewrite import Rewrite, Rewrites
+from shardtrace.ir.rewriting.rewrite import Rewrite, Rewrites, Shape, made_as
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.verify import verify
 
@@ -120,3 +120,24 @@ def test_one_that_changes_the_type_or_does_not_end_is_at_fault():
 def test_what_is_no_pattern_is_refused(text):
     with pytest.raises(ValueError, match="of a pattern"):
         read(text)
+
+
+def test_a_shape_is_found_behind_a_value_whose_names_it_gives():
+    program = parse_program("""
+        mesh (x=2) of cpu
+
+        program @f(x: f32[4], y: f32[4]) -> (f32[4], f32[4]) {
+          %a: f32[4] = neg x
+          %b: f32[4] = mul %a y
+          %c: f32[4] = neg y
+          %d: f32[4] = mul %c %c
+          return %b, %d
+        }
+    """)
+    shape = Shape("minus = neg value\nout = mul minus other", single_use=("minus",))
+    first, second = program.outvars
+    found = made_as(program, first, shape)
+    assert found is not None and (found.value, found.other) == tuple(program.invars)
+    assert found.out is first
+    assert made_as(program, second, shape) is None          # its negation is read twice
+    assert made_as(program, program.invars[0], shape) is None
