@@ -24,6 +24,8 @@ if missing := [name for name in ("pygls", "pytest_lsp") if importlib.util.find_s
     pytest.skip(f"without {missing[0]}", allow_module_level=True)
 pytest_lsp, lsp = lazy_import("pytest_lsp"), lazy_import("lsprotocol.types")     # 2 s
 
+# Longer than anything takes on a busy machine; what hangs is ended by pytest's own limit.
+PATIENCE = 200.0
 HEAD = """\
 import numpy as np
 import shardtrace as st
@@ -74,7 +76,7 @@ class Editor:
 
     async def looked_at(self):
         await asyncio.wait_for(self.client.wait_for_notification(
-            lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS), 90)
+            lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS), PATIENCE)
         return list(self.client.diagnostics[self.uri])
 
     def type(self, text):
@@ -144,7 +146,7 @@ def shared(tmp_path_factory):
     a server and its workers takes longer than a session.
     """
     with asyncio.Runner() as runner:
-        connection = connected(tmp_path_factory.getbasetemp())
+        connection = connected(tmp_path_factory.getbasetemp(), {"seconds": PATIENCE})
         yield runner, runner.run(connection.__aenter__())
         runner.run(connection.__aexit__(None, None, None))
 
@@ -169,10 +171,10 @@ def edit(tmp_path, request):
                 await edited(client)
 
         if options:
-            asyncio.run(asyncio.wait_for(alone(), 200))
+            asyncio.run(asyncio.wait_for(alone(), PATIENCE))
         else:
             runner, client = request.getfixturevalue("shared")
-            runner.run(asyncio.wait_for(edited(client), 200))
+            runner.run(asyncio.wait_for(edited(client), PATIENCE))
     return run
 
 
@@ -281,7 +283,7 @@ def test_a_file_that_hangs_or_ends_the_process_does_no_harm(edit) -> None:
         assert await editor.save(text) == [] and len(await editor.lenses()) == 1
         await editor.save(text + "\nprint('{\"not\": \"an answer\"}')\ninput\n")
         assert len(await editor.lenses()) == 1
-    edit(HEAD + LAYER, session, options={"seconds": 1})
+    edit(HEAD + LAYER, session, options={"seconds": 4})
 
 
 def test_advice_that_can_be_written_down_is_an_action(edit) -> None:
@@ -301,7 +303,7 @@ def test_advice_that_can_be_written_down_is_an_action(edit) -> None:
 
     async def session(editor):
         at, actions = editor.at("all_gather("), []
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE
         while not actions and time.monotonic() < end:
             actions = await editor.actions(at)
             await asyncio.sleep(0.2)
@@ -315,7 +317,7 @@ def test_what_is_called_is_told_while_the_file_runs(edit, tmp_path) -> None:
     waits = f"    while not os.path.exists({str(seen)!r}):\n        time.sleep(0.01)\n"
 
     async def told(editor, label):
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE
         while label not in (await editor.hints()).values() and time.monotonic() < end:
             await asyncio.sleep(0.02)
 
@@ -351,16 +353,16 @@ def test_a_file_that_is_saved_again_is_not_run_on(edit, tmp_path) -> None:
             editor.client.text_document_did_save(lsp.DidSaveTextDocumentParams(editor.document))
             while not running.exists():
                 await asyncio.sleep(0.02)
-        await asyncio.wait_for(editor.looked_at(), 60)       # long before those seconds are over
+        await editor.looked_at()                # long before those seconds are over
         assert "from cos" in await editor.hover(editor.at("jnp.cos"))
-    edit(HEAD + LAYER, session, options={"seconds": 600})
+    edit(HEAD + LAYER, session, options={"seconds": 10 * PATIENCE})
 
 
 def test_types_and_collectives_come_before_their_reasons(tmp_path) -> None:
     path = tmp_path / "mlp.py"
     path.write_text(HEAD + LAYER)
     answers = []
-    look({"path": str(path), "seconds": 10.0}, answers.append)
+    look({"path": str(path), "seconds": PATIENCE}, answers.append)
     running, first, then = answers
     assert running.pop("running") and running == first
     assert first["hints"] == then["hints"] and len(first["hints"]) == 4
@@ -378,7 +380,7 @@ def test_types_of_a_long_function_come_before_its_collectives(tmp_path) -> None:
     path.write_text(HEAD + LAYER.replace(body, f"{body}    for _ in range(500):\n"
                                          "        h = jnp.tanh(h)\n"))
     answers = []
-    look({"path": str(path), "seconds": 10.0}, answers.append)
+    look({"path": str(path), "seconds": PATIENCE}, answers.append)
     typed, *planned, first, then = answers
     assert typed["hints"] == first["hints"] and not typed["lenses"]
     assert all(a["lenses"] == first["lenses"] != [] for a in (*planned, then))
@@ -390,7 +392,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path) -> None:
     path = tmp_path / "latin.py"
     path.write_bytes(b"# \xe9\n")
     for file, why in ((path, "can't decode byte"), (tmp_path / "gone.py", "No such file")):
-        (found,) = answers({"path": str(file), "seconds": 10.0}, Isolated(answer), None)
+        (found,) = answers({"path": str(file), "seconds": PATIENCE}, Isolated(answer), None)
         assert why in found["problems"][0]["message"] and not found["hints"]
 
 
@@ -398,7 +400,7 @@ def test_programs_that_were_found_are_learned_from_as_text(tmp_path) -> None:
     path = tmp_path / "mlp.py"
     path.write_text(HEAD + LAYER)
     told = []
-    answer({"path": str(path), "seconds": 10.0}, told.append)
+    answer({"path": str(path), "seconds": PATIENCE}, told.append)
     (text,) = told[-1]["programs"]
     stages = further(parse_program(text))
     assert [c.kind for c in each_collective(stages["optimized"])] == ["all-gather"]

@@ -105,6 +105,8 @@ def test_a_selection_beside_a_negative_zero_keeps_its_sign(monkeypatch):
 def test_registers_come_from_the_pool_and_go_back_to_it(count, monkeypatch):
     monkeypatch.setattr(threads, "ENOUGH", 1)
     monkeypatch.setattr(threads, "CORES", count)
+    # a pool of its own: arrays of other tests that die meanwhile go back to theirs
+    monkeypatch.setattr(buffer_pool, "POOL", buffer_pool.BufferPool())
     f = st.jit(lambda x: jnp.exp(x) * jnp.tanh(x) + jnp.sin(x) * jnp.cos(x))
     f(X), f(X)
     gc.collect()
