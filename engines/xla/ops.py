@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from ...ir.facts import IDENTITY
 from ...ir.program import Equation
 from .literals import keywords, tuple_of
-from .random_ops import CALLED_RANDOM, RANDOM_WRITERS
 
 Texts = Sequence[str]
 Writer = Callable[[Equation, Texts], str]
@@ -30,12 +30,15 @@ CALLED: dict[str, str] = {
     **{name: f"linalg.{name}_p.bind" for name in (
         "eigh", "hessenberg", "householder_product", "lu", "lu_pivots_to_permutation", "qr",
         "schur", "svd", "triangular_solve", "tridiagonal", "tridiagonal_solve")},
+    **{name: f"primitives.{name}_p.bind" for name in ("random_fold_in", "random_gamma")},
     "add_any": "lax.add", "and": "lax.bitwise_and", "device_put": "in_memory", "eig": "linalg.eig",
     "empty": "jnp.zeros", "eq_to": "equal_in_order", "floor_div": "jnp.floor_divide",
     "geqrf": "packed_qr", "iota": "lax.broadcasted_iota", "mulhi": "high_product",
     "not": "lax.bitwise_not", "or": "lax.bitwise_or", "place": "place_rows",
-    "regularized_incomplete_beta": "lax.betainc", "roll": "roll_rows", "trunc": "jnp.trunc",
-    "xor": "lax.bitwise_xor", **CALLED_RANDOM}
+    "random_gamma_each": "random_gamma_each", "random_unwrap": "jax.random.key_data",
+    "regularized_incomplete_beta": "lax.betainc", "roll": "roll_rows",
+    "threefry2x32": "threefry_hash", "trunc": "jnp.trunc", "xor": "lax.bitwise_xor"}
+GENERATORS = {"fry": "threefry2x32", "rbg": "rbg", "urbg": "unsafe_rbg"}      # of random keys
 UNTOLD = frozenset({"input_dtype", "weak_type"})    # params of typing that no function of JAX takes
 
 
@@ -70,12 +73,37 @@ def _by_selection(e: Equation, x: Texts) -> str:
             f"{rest})")
 
 
+def _random(e: Equation, x: Texts) -> str:
+    """By the primitive, or by the older way of counting, which JAX has no primitive for. Keys tell
+    their generator.
+    """
+    told = keywords((k, v) for k, v in e.params.items() if k in ("bit_width", "shape"))
+    function = f"primitives.{e.op.name}_p.bind" if e.params.get("partitionable", True) else (
+        f"older_{e.op.name}")
+    return f"{function}({x[0]}{told})"
+
+
+def _random_block(e: Equation, x: Texts) -> str:
+    """A helper that is told where the block begins: a start for each dimension that is split."""
+    dims = e.params["dims"]
+    starts = ", ".join(f"{d}: {start}" for d, start in zip(dims, x[1:], strict=True))
+    told = keywords((k, v) for k, v in e.params.items() if k not in ("dims", e.op.sharding_param))
+    return f"{e.op.name}({x[0]}{told}, starts={{{starts}}})"
+
+
 WRITERS: dict[str, Writer] = {
     **dict.fromkeys(("concatenate", "optimization_barrier", "sort", "stack"), _together),
     **dict.fromkeys(("dynamic_slice", "dynamic_update_slice"), _from_start),
     **dict.fromkeys(("select_and_gather_add", "select_and_scatter_add"), _by_selection),
     "cholesky": lambda e, x: f"jnp.tril(linalg.cholesky_p.bind({x[0]}))",
-    "shard_alike": lambda e, x: tuple_of(x), **RANDOM_WRITERS}
+    "shard_alike": lambda e, x: tuple_of(x),
+    "random_seed": lambda e, x: f"jax.extend.random.random_seed({x[0]}, impl=jax.extend.random."
+                                f"{GENERATORS[e.params['impl']].removesuffix('2x32')}_prng_impl)",
+    "random_wrap": lambda e, x: f"jax.random.wrap_key_data({x[0]}, impl="
+                                f"{GENERATORS[e.params['impl']]!r})",
+    **dict.fromkeys(("random_bits", "random_split"), _random),
+    **dict.fromkeys(("random_bits_block", "random_split_block", "rng_bit_generator_block"),
+                    _random_block)}
 
 
 def expression(e: Equation, x: Texts) -> str | None:
@@ -94,6 +122,11 @@ def expression(e: Equation, x: Texts) -> str | None:
     if e.op.evaluate is None or (lax is not None and not hasattr(lax, name.replace("-", "_"))):
         return None
     return _call(e, ", ".join(x))
+
+
+def generator(dtype: Any) -> str:
+    """What JAX calls the generator of keys of this dtype."""
+    return GENERATORS[dtype.impl]
 
 
 def unsupported_dtype(e: Equation) -> np.dtype | None:

@@ -30,8 +30,7 @@ from ...runtime.simulation.executor import used_axes
 from .collectives import exchange
 from .control import CONTROL, callback
 from .literals import array_text, called_helpers, helpers, identifier, scalar, spec_text, tuple_of
-from .ops import expression, unsupported_dtype
-from .random_ops import generator
+from .ops import expression, generator, unsupported_dtype
 
 _MODULES = {
     "jax": "import jax", "jnp": "import jax.numpy as jnp", "ml_dtypes": "import ml_dtypes",

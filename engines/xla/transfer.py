@@ -17,7 +17,7 @@ from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
 from ...runtime.axes import MeshAtoms
 from ...runtime.storage import DeviceBlocks, Stored, frozen
-from .random_ops import generator
+from .ops import generator
 
 jax = lazy_import("jax")
 multihost_utils = lazy_import("jax.experimental.multihost_utils")
