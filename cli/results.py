@@ -1,5 +1,4 @@
-"""What `run` says of results: by how much two executors differ and may, and a line for each result.
-"""
+"""The lines that `run` prints for results: each value, and how far two executors differ and may."""
 from __future__ import annotations
 
 import math

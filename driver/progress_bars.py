@@ -1,8 +1,8 @@
-"""Progress bars on a terminal, for work of more than two seconds; removed when it is done.
+"""Progress bars on a terminal, for work of more than two seconds; they disappear when it is done.
 
-They are drawn by rich on standard error, which is loaded when the first is drawn. Nothing is shown
-where standard error is no terminal, nor with `config.update("shardtrace_progress", False)` or
-SHARDTRACE_PROGRESS=0, nor by other threads than the main one.
+rich draws them on standard error, and is loaded with the first one. Nothing is shown if standard
+error is not a terminal, with `config.update("shardtrace_progress", False)` or
+SHARDTRACE_PROGRESS=0, or from threads other than the main one.
 """
 from __future__ import annotations
 

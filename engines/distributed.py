@@ -1,7 +1,7 @@
-"""`jax.distributed`: how the processes of one program find each other.
+"""`jax.distributed`: connects the processes of one program.
 
-Simulated processes (runtime/processes/simulated.py) have nothing to connect to: what the program
-says of itself is compared with what it is. Ranks of an MPI job become processes here.
+Simulated processes (runtime/processes/simulated.py) have nothing to connect to, so the arguments
+are only checked. The ranks of an MPI job become processes here.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Programs that come from elsewhere: JAX functions, and what they are traced to.
+"""Programs from elsewhere: JAX functions, and the forms that they are lowered to.
 
-`from_jax` makes a jitted function of shardtrace out of a function that is written for real JAX
-(jaxpr/), `from_stablehlo` out of a text of StableHLO (stablehlo/); `xla_report` tells what XLA made
-of one, and `shardtrace hlo` reads a dump of it (hlo/).
-JAX is imported when it is first used, and by this room and the engines alone.
+`from_jax` (jaxpr/) makes a jitted function of shardtrace from a function written for real JAX, and
+`from_stablehlo` (stablehlo/) from a StableHLO text. `xla_report` says what XLA made of a function,
+and `shardtrace hlo` reads a dump of XLA's (hlo/).
+JAX is imported on first use, and only by this package and the engines.
 """
 from typing import TYPE_CHECKING
 

@@ -1,16 +1,16 @@
-"""Which specs a function should have: `autoshard`.
+"""`autoshard`: finds good specs for a function.
 
-A search over plans that is judged by what really runs. Read in this order:
+It searches over plans and judges each by the whole program that it leads to. Read in this order:
 
-    groups      values that are laid out as one
-    model       what layouts of groups cost, as tables, at the partitioner's prices
-    memory      what a device holds at its peak, for a choice of them
-    solve       the cheapest choice: descent, and a mixed-integer program
-    roles       which dimensions are the batch, the sequence, those of parameters
-    named       data, FSDP, tensor, sequence parallelism and mixtures, as choices
+    groups      values that share one layout
+    model       the cost of each layout of a group, as tables, at the partitioner's prices
+    memory      what a device holds at its peak, for a choice of layouts
+    solve       the cheapest choice: coordinate descent, and a mixed-integer program
+    roles       which dimensions are the batch, the sequence, and those of parameters
+    named       data, FSDP, tensor and sequence parallelism, and mixtures, as choices of layouts
     trials      plans, partitioned and costed as whole programs
-    search      candidates from all of these; the best is the answer
-    meshes      the mesh, where only the number of devices is given
-    autoshard   the function
+    search      candidates from all of these; the best one is the answer
+    meshes      candidate meshes, where only the number of devices is given
+    autoshard   the function itself
     proposed, proposal, text    its answer, as data and as text
 """

@@ -1,4 +1,4 @@
-"""`autoshard`: the specs with which a function takes least time, under a limit of memory."""
+"""`autoshard`: the specs under which a function is fastest, within a limit of memory."""
 from __future__ import annotations
 
 import math

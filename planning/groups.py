@@ -1,14 +1,14 @@
-"""Groups: values that are laid out as one, over a program and the programs inside it.
+"""Groups: sets of values that share one layout, across a program and the programs inside it.
 
-A layout need not be chosen for each value. Elementwise equations compute on operands laid out
-alike, a loop carries its values in one layout, and a mean or a broadcast follows what it reduces or
-repeats. So values whose dimensions correspond are one group, with one set of dimensions; what is
-left between groups are the equations where a layout may change (model.py): products, reshapes,
+A layout need not be chosen for every value. Elementwise equations compute on operands in the same
+layout, a loop keeps the layout of what it carries, and a mean or a broadcast follows the value that
+it reduces or repeats. So values whose dimensions correspond form one group, with one set of
+dimensions. Layouts can change only at the equations between groups (model.py): products, reshapes,
 gathers.
 
-The program is that of traced values, calls inlined. Of `h = tanh(x @ w) + b` the product, `tanh`
-and the sum are one group over (rows, columns); `x`, `w` and `b` are groups of their own, since
-arguments join no group that is larger than they are.
+The input is the traced program with its calls inlined. In `h = tanh(x @ w) + b` the product, `tanh`
+and the sum are one group over (rows, columns); `x`, `w` and `b` are groups of their own, since an
+argument never joins a group larger than itself.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """What a device holds at its peak, for a choice of layouts.
 
-A point of a program holds the values that are read later, inside of a loop those around it too; of
-an operand that is gathered the copy, from its first use to its last; and what an equation makes
-before it is summed. Only values that are written to memory count (partitioner/cost/buffers.py).
-What a plan really holds at its peak is judged of whole plans (trials.py).
+At each point of a program a device holds the values that are still to be read (inside a loop, also
+those around it), the gathered copy of an operand from its first use to its last, and what an
+equation produces before it is summed. Only values that are written to memory count
+(partitioner/cost/buffers.py). This is an estimate: trials.py finds the peak of a whole plan.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mesh that a plan is for: as given, or one of those that a number of devices can form."""
+"""The mesh of a plan: the one that is given, or those that a number of devices can form."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,16 +1,17 @@
-"""What layouts of groups cost, as tables: the problem that the search solves.
+"""The cost of each layout of a group, as tables: the problem that the search solves.
 
-Each group (groups.py) takes one of a few layouts: every mesh axis splits one of its dimensions, or
-none. Each equation between groups takes one of a few strategies: every axis splits one factor of
-its rule, or none (partitioner/choice/). Then
+Each group (groups.py) takes one of a few layouts, in which every mesh axis splits one of its
+dimensions or none. Each equation between groups takes one of a few strategies, in which every axis
+splits one factor of its rule or none (partitioner/choice/). The cost is the sum
 
-    cost = of each group, computing its elementwise equations on blocks and finishing its reductions
-         + of each equation, computing on blocks by its strategy
-         + of each operand and result, the reshard between the group's layout and the strategy's
+    over groups of computing their elementwise equations on blocks and finishing their reductions,
+    over equations of computing on blocks by their strategy,
+    over operands and results of the reshard between the group's layout and the strategy's,
 
-in seconds on the chosen hardware, one after the other, at the prices that the partitioner chooses
-by. Loops multiply. It is a model: exchanges that overlap with computation, sums that wait and
-exchanges that are shared or combined are known only of whole plans (trials.py).
+in seconds on the chosen hardware, one after the other, at the prices by which the partitioner
+chooses. Costs inside a loop are multiplied by its length. Some costs are known only for whole plans
+(trials.py): exchanges that overlap with computation or are shared or combined, and sums that stay
+partial.
 """
 from __future__ import annotations
 

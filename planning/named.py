@@ -1,6 +1,6 @@
-"""Plans that have names: data parallelism, FSDP, tensor and sequence parallelism, their mixtures.
+"""Plans with names: data parallelism, FSDP, tensor and sequence parallelism, and their mixtures.
 
-A plan uses each mesh axis in one of these ways (the dimensions are those of roles.py):
+A plan uses each mesh axis in one of these ways (roles.py finds the dimensions):
 
     data      it splits the batch; parameters are whole
     FSDP      it splits the batch and the largest dimension of each parameter, gathered when used
@@ -10,9 +10,9 @@ A plan uses each mesh axis in one of these ways (the dimensions are those of rol
     tensor+sequence  as tensor; values without the inner dimension are split along the sequence
     FSDP+sequence    it splits the sequence, and parameters as in FSDP
 
-Scales and biases stay whole, as do other parameters that are small beside the largest (the factors
-of adapters), where that costs no more. As a choice of layouts of a model (model.py) a plan can be
-judged, and bettered, like any other.
+Scales and biases stay whole, as do other parameters that are small beside the largest (such as the
+factors of adapters), if that costs no more. A named plan is a choice of layouts in the model
+(model.py), so it can be judged and improved like any other.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What `autoshard` proposes: specs for arguments and results, values to pin inside, and why.
+"""The answer of `autoshard`: specs for arguments and results, constraints inside, and the reasons.
 
-It is data first (proposed.py); `str()` gives the table of specs, the plan's figures beside those of
-the plans that have names, and the code to paste.
+The data is in proposed.py. `str()` gives the table of specs, the plan's figures next to those of
+the named plans, and the code to paste.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is proposed, as data: specs of arguments and results, values to pin inside, figures."""
+"""The proposal as data: specs of arguments and results, constraints on values inside, figures."""
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
-"""What dimensions are to a program: its batch, its sequence, the dimensions of its parameters.
+"""The roles of dimensions: the batch, the sequence, and the dimensions of parameters.
 
-Dimensions of groups that share a factor in some equation are one *class*, such as all that are the
-batch. Which class is what is read off the program: the batch takes part in nearly all products, is
-in few of the arguments, and comes first where it is; the sequence likewise, behind it. From these
-come the plans that have names (named.py).
+Dimensions of groups that share a factor in some equation form one *class*: all batch dimensions are
+one, for example. Roles are read off the program. The batch takes part in nearly all products,
+occurs in few of the arguments, and is the first dimension where it does; the sequence is alike, but
+comes second. The named plans (named.py) are built from these roles.
 """
 from __future__ import annotations
 

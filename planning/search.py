@@ -1,16 +1,16 @@
-"""The search on one mesh: candidates from the model, judged by what really runs.
+"""The search on one mesh: the model proposes candidates, and whole programs decide between them.
 
-    1  the plans that have names, and the best that each leads to
-    2  the cheapest choice of layouts in the model, by the mixed-integer program (solve.py)
-    3  of small programs every way to lay out the arguments
-    4  the arguments of the best plans so far changed one group at a time, while that helps; under a
-       limit of memory first of those that take little time and nearly keep to it
-    5  the state of an optimizer split where its parameter is whole (states.py)
-    6  values that are brought to a layout inside, as few as it takes
+    1  the named plans, and the best plan that each leads to
+    2  the cheapest choice of layouts in the model, by a mixed-integer program (solve.py)
+    3  for small programs, every layout of the arguments
+    4  the arguments of the best plans so far, changed one group at a time while that helps; under a
+       limit of memory, starting from fast plans that nearly meet it
+    5  optimizer state split where its parameter is whole (states.py)
+    6  constraints on values inside, as few as are needed
 
-All of them are partitioned and costed as whole programs (trials.py); the best of these is the
-answer, so it is never behind a plan with a name. How many are tried follows from the size of the
-program alone.
+Every candidate is partitioned and costed as a whole program (trials.py), and the best one is the
+answer. So the answer is never worse than a named plan. The number of trials depends only on the
+size of the program.
 """
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The cheapest choice of layouts in a model: a mixed-integer program.
+"""The cheapest choice of layouts in a model, by a mixed-integer program.
 
-Binary are the layouts of groups. A strategy of an equation is a share that comes out whole by
-itself, and what an operand needs is matched with what its group has by a transport problem of its
-own, so that the relaxation is tight (the local polytope of Wainwright and Jordan, "Graphical
-Models, Exponential Families, and Variational Inference", 2008; the choice per equation is that of
-Zheng et al., "Alpa", OSDI 2022). Descent, one group at a time, gives a first choice, which rules
-out strategies that no better one can take. HiGHS is stopped by the number of nodes, never by a
-clock, so that equal problems have equal answers.
+The layouts of groups are binary variables. The strategy of an equation is a continuous share, which
+is integral at an optimum. What an operand needs is matched with what its group has by a transport
+problem, which makes the relaxation tight (the local polytope of Wainwright and Jordan, "Graphical
+Models, Exponential Families, and Variational Inference", 2008; the choice per equation follows
+Zheng et al., "Alpa", OSDI 2022). Coordinate descent over groups gives a first solution, which rules
+out strategies that cannot be part of a better one. HiGHS is limited by nodes, not by time, so that
+equal problems have equal answers.
 """
 from __future__ import annotations
 

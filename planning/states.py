@@ -1,12 +1,12 @@
-"""Optimizer state that lies otherwise than its parameter, as in ZeRO's first stage.
+"""Optimizer state in another layout than its parameter, as in the first stage of ZeRO.
 
-In the model a parameter, its gradient and its state are one group, with one layout. But the state
-is read by the update alone, so it may be split over axes over which the parameter is whole: each
-device then adds up its part of the gradient, updates its part of the state, and the new parameter
-is gathered. `with_split_states` makes such a plan of another.
+In the model a parameter, its gradient and its state are one group, with one layout. But only the
+update reads the state, so it may also be split over axes that leave the parameter whole: each
+device then sums its part of the gradient and updates its part of the state, and the new parameter
+is gathered. `with_split_states` turns a plan into one of this kind.
 
-What is state is read off the program: an argument that elementwise equations alone read, of which
-there is a result nearest, beside an argument of its shape that products read.
+State is recognised by how it is used: it is an argument that only elementwise equations read, that
+is returned in a new version, and that has the shape of an argument which products read.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A proposal as text and as plain data: tables of specs and of plans, and the code to paste."""
+"""A proposal as text and as plain data: the tables of specs and of plans, and the code to paste."""
 from __future__ import annotations
 
 import pprint

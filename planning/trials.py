@@ -1,10 +1,10 @@
-"""Trials: plans that are judged by what really runs.
+"""Trials: partitions a plan as a whole program and costs it.
 
-A plan says how arguments and results are laid out, and which values inside are brought to a layout.
-It is partitioned like any program, and its figures are those that `explain` prints: the time of a
-step, computation and collectives overlapped, and what a device holds at its peak. A partition is
-the best of several (partitioner/plans.py). The first of them alone, which takes a quarter of that,
-is nearly always that one: what is far behind with it is judged by it.
+A plan says how arguments and results are laid out, and which values inside are constrained. It is
+partitioned like any other program. Its figures are those of `explain`: the time of a step, with
+collectives overlapping computation, and the memory that a device holds at its peak. The partitioner
+makes several programs and takes the best (partitioner/plans.py). The first one takes a quarter of
+the time and is nearly always the best, so a plan that is far behind with it is judged by it alone.
 """
 from __future__ import annotations
 

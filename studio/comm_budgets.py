@@ -1,4 +1,4 @@
-"""What tests communicate: measured, held to budgets, and told beside the run before."""
+"""What tests communicate: measured, held to budgets, and compared with the previous run."""
 from __future__ import annotations
 
 import contextlib

@@ -1,7 +1,7 @@
-"""The extension of IPython: `%load_ext shardtrace`, then `%%shardtrace` above a cell.
+"""The IPython extension: `%load_ext shardtrace`, then `%%shardtrace` at the top of a cell.
 
-The cell runs as it does otherwise; below stand its lines, each with the types of its values and the
-collectives that it causes, and those of the cells whose functions it calls.
+The cell runs as usual. Below it its lines are shown, each with the types of its values and the
+collectives that it causes; also the lines of other cells whose functions it calls.
 """
 from __future__ import annotations
 

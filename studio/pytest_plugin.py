@@ -1,4 +1,4 @@
-"""The pytest plugin: budgets of communication as a marker and a fixture, and a report of them.
+"""The pytest plugin: communication budgets as a marker and as a fixture, and a report.
 
     @pytest.mark.comm(max_bytes="1 MB", kinds={"all-gather": 1})
     def test_step():
@@ -8,8 +8,8 @@
         assert comm(layer, x, w).received_bytes == 24576
 
 It is loaded by name (`-p shardtrace.studio.pytest_plugin`, or `pytest_plugins` of a conftest): as
-an entry point it would have pytest rewrite the assertions of the whole package. It imports nothing
-of it until a test is marked: what does the work is in comm_budgets.py.
+an entry point it would make pytest rewrite the assertions of the whole package. Nothing of the
+package is imported until a test is marked; comm_budgets.py does the work.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a block of the user's code jits and calls, explained when the block has ended."""
+"""The functions that a block of user code jits and calls, explained when it has ended."""
 from __future__ import annotations
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where the names of a file are bound: targets of assignments, parameters of functions."""
+"""The places in a file where names are bound: targets of assignments, parameters of functions."""
 from __future__ import annotations
 
 import ast

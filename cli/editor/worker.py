@@ -1,5 +1,5 @@
-"""The worker process that explains files for the server: a request is a line of JSON, its answer
-several, each with the number of the request; the last line has nothing but that.
+"""The worker process that explains files for the server. A request is a line of JSON; the answer is
+several lines, each with the number of the request, the last of which has nothing else.
 
 The worker loads everything once and never executes user code itself: each file runs in a fork,
 which is killed when its time is up, so every answer starts from a clean and warm state. The fork is

@@ -1,6 +1,6 @@
-"""What all stages of a jitted function tell about arguments and results: trees, types, donation.
+"""What every stage of a jitted function says about arguments and results: trees, types, donation.
 
-Names and forms are JAX's: a value for each argument stands in the tree `(args, kwargs)`.
+Names and forms are JAX's: there is a value for each argument, in the tree `(args, kwargs)`.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the processes of a program speak with each other where they are ranks of an MPI job."""
+"""Coordination between the processes of a program that are ranks of an MPI job."""
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Programs of whole values on the ranks of an MPI job, and how a job becomes processes."""
+"""Runs programs of whole values on the ranks of an MPI job, and turns its ranks into processes."""
 from __future__ import annotations
 
 import math

@@ -1,4 +1,4 @@
-"""Values of the host as bytes, and back: JSON, with the data of arrays behind it."""
+"""Host values as bytes and back: JSON, followed by the data of arrays."""
 from __future__ import annotations
 
 import math

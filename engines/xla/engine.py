@@ -1,7 +1,6 @@
 """Runs a LOCAL program on JAX's devices: one function under `jax.jit`, its collectives as written.
 
-The text that `source.py` writes is executed, which defines the function; XLA compiles it when it is
-first called.
+Executing the text that `source.py` writes defines the function; XLA compiles it on the first call.
 """
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Helper functions for generated programs, for what `jax.lax` has no function for.
+"""Helper functions that are copied into generated programs, for what `jax.lax` does not provide.
 
-`source.py` copies the text of the helpers that a program calls into it, so each depends on numpy,
-JAX and other helpers of this file only. Modules have the names under which a generated program
-imports them.
+`source.py` copies each helper that a program calls, so a helper may use only numpy, JAX and other
+helpers of this file. Modules have the names under which a generated program imports them.
 """
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Values as Python text that depends on numpy, ml_dtypes and JAX only, and the helper functions and
-constants that go with it.
-"""
+"""Values as Python source that only needs numpy, ml_dtypes and JAX; and the text of the helpers."""
 from __future__ import annotations
 
 import ast

@@ -1,12 +1,12 @@
-"""What stands for each op in a written program: an expression of JAX's functions.
+"""Ops in a generated program: each becomes an expression of JAX functions.
 
-An op has the name and the params that JAX's function has, so its declaration says how it is called:
+Most ops have the name and the params of a JAX function, so their declaration says how to call it:
 
     reduce_sum[axes=(1,)] x      ->      lax.reduce_sum(x, axes=(1,))
 
-This holds for an op that is not named here. `CALLED` has those whose function is another, or that
-`jax.lax` offers as a primitive alone, and `WRITERS` those that it takes in another form. They stand
-here and not in the declarations, as these know nothing of what runs them.
+`CALLED` lists ops whose function has another name, or that `jax.lax` offers only as a primitive.
+`WRITERS` has those whose function takes its arguments in another form. The two tables are here, not
+in the declarations of ops, because ir/ does not know the engines.
 """
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A LOCAL program as the text of a Python program that needs JAX alone.
+"""A LOCAL program as the text of a Python program that only needs JAX.
 
-One statement stands for an equation, with the user's line behind it; values have the user's names.
-The function of one device is called as the program, `step` is it under `shard_map`, and `run` the
-jitted function. The text is what the engine executes, and what users can keep.
+Every equation becomes one statement, followed by the user's line as a comment; values keep the
+user's names. The function of one device has the name of the program, `step` is that function under
+`shard_map`, and `run` is the jitted `step`. The engine executes this text, and users can keep it.
 """
 from __future__ import annotations
 

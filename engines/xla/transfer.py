@@ -1,6 +1,6 @@
 """Converts arrays to `jax.Array` and back.
 
-What was fetched is remembered as long as it lives, so that it goes back without a copy.
+A fetched array is remembered while it is alive, so that passing it back needs no copy.
 """
 from __future__ import annotations
 

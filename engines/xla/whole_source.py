@@ -1,5 +1,5 @@
-"""A traced program as a JAX function of whole arrays: constraints and shard_maps as they were
-written, from which JAX makes StableHLO with Shardy's annotations.
+"""A traced program as a JAX function of whole arrays, with constraints and shard_maps as the user
+wrote them; JAX lowers it to StableHLO with Shardy's annotations.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interface between `source.py`, which writes a program, and the writers of single ops."""
+"""The interface between `source.py`, which writes a program, and the writers of equations."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence

@@ -1,5 +1,5 @@
-"""The meshes of a text: those that it states, cut where it uses parts of their axes, or for a text
-of GSPMD, whose tilings name no axes, the coarsest mesh on which all of them are specs.
+"""The meshes of a text: those that it states, cut where it uses parts of their axes. For a text of
+GSPMD, whose tilings name no axes, the coarsest mesh on which all of them are specs.
 """
 from __future__ import annotations
 

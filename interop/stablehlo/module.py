@@ -1,4 +1,4 @@
-"""`from_stablehlo`: a text of StableHLO as a jitted function of shardtrace."""
+"""`from_stablehlo`: a StableHLO text as a jitted function of shardtrace."""
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,10 +1,10 @@
-"""Sums and extremes of what is narrow, in stages that numpy is fast at.
+"""Sums and extremes of narrow arrays, in stages at which numpy is fast.
 
-numpy reduces what lies side by side, with a call of its inner loop for each row: of rows of 3
-elements an element takes 25 times as long as of long ones, and so it does where such rows are added
-to each other. Here dimensions that are no neighbours go one after the other. Columns of short rows
-are combined, in numpy's order, so that a row has the same bits beside whatever lies beside it. Of
-narrow rows that are added up, as many as make a long one are one.
+numpy calls its inner loop once for each row: with rows of 3 elements, an element takes 25 times as
+long as with long ones, whether the rows are reduced or added to each other. So dimensions that are
+not adjacent are reduced one after the other. Short rows are combined column by column, in numpy's
+order, so that the bits of a row do not depend on its neighbours. Narrow rows that are added up are
+first grouped into long ones.
 """
 from __future__ import annotations
 

@@ -1,1 +1,3 @@
-"""Rewrites of programs: declared as pattern, condition and replacement, applied by one engine."""
+"""Rewrites of programs, each declared as pattern, condition and replacement, and the engine that
+applies them.
+"""

@@ -1,9 +1,10 @@
-"""Hoists what is the same in every iteration out of loops.
+"""Hoists loop-invariant values out of loops.
 
-A value is invariant if it is computed from the loop's constants alone. What is worth it is moved in
-front of the loop with all that it is computed from, and becomes a constant of the loop. A loop that
-some devices leave earlier than others is not changed: there, which devices take part in an exchange
-is part of its meaning. (A pass and not a rewrite: invariance depends on all equations of a body.)
+A value is invariant if it is computed from the loop's constants alone. If it is worth it, it is
+moved in front of the loop with all that it is computed from, and becomes a constant of the loop. A
+loop that some devices leave earlier than others stays as it is: which devices take part in an
+exchange is part of its meaning. (A pass and not a rewrite: invariance depends on all equations of a
+body.)
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rewrite of the programs that equations hold: bodies of loops, branches."""
+"""Applies a rewrite to the programs that equations hold: bodies of loops, branches."""
 from __future__ import annotations
 
 from collections.abc import Callable

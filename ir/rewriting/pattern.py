@@ -1,13 +1,13 @@
-"""What a rewrite is declared with: equations in text, with names for values and params.
+"""The patterns of rewrites: equations in text, with names for values and params.
 
     total = psum_invariant x {axes=everywhere}
     out = all_slice total {axes, dimension}
 
-is a pattern of two equations: the last is the one that is replaced, the one before it computes its
-operand. `x` is any value; a name that stands twice is one value. A number is a literal of this
-value, `*rest` all operands that are left, `add|add_any` one of two ops. A param in braces gets a
-name (`{axes}` is short for `{axes=axes}`) or has to be what is written; others may be anything.
-A replacement is written alike, or is a value that the pattern names.
+is a pattern of two equations: the last is replaced, and the one before it computes its operand. `x`
+is any value; a name that occurs twice is the same value. A number is a literal of this value,
+`*rest` all remaining operands, `add|add_any` one of two ops. A param in braces is named (`{axes}`
+is short for `{axes=axes}`) or must be equal to what is written; params that are not mentioned may
+be anything. A replacement has the same form, or is a value that the pattern names.
 """
 from __future__ import annotations
 

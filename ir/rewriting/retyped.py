@@ -1,4 +1,4 @@
-"""Programs with other types and params: on another mesh, for example."""
+"""Restates programs with other types and params, on another mesh for example."""
 from __future__ import annotations
 
 from typing import Any

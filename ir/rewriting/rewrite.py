@@ -1,14 +1,15 @@
-"""The engine: one walk over the equations of a program applies a list of rewrites to the end.
+"""The engine: one walk over a program applies a list of rewrites until none applies.
 
     HALVES = Rewrites(Rewrite(
-        "halved twice", "half = div x 2\nout = div half 2", "out = div x 4",
+        "halved twice", "half = div x 2\\nout = div half 2", "out = div x 4",
         why="one division instead of two", where=lambda m: m.x.aval.dtype.kind == "f"))
     program = HALVES(program)
 
-Rewrites are found by the op that they replace, so a program without it costs one look at its ops.
-Equations of a replacement are looked at in turn. They stand where the replaced one stood, have its
-location and its reason unless they say otherwise, and the last gives its variables: names stay, and
-so do types, or the rewrite is at fault. Equations that are no longer read are dropped.
+Rewrites are looked up by the op that they replace, so a program without it costs a single test. The
+equations of a replacement are rewritten in turn. They take the place, the location and, unless they
+state another, the reason of the replaced equation, and the last one binds its variables, so names
+and types are kept; a rewrite that changes a type is wrong. Equations that nothing reads any more
+are dropped.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replacement of values by others where a program reads them."""
+"""Replaces values by others wherever a program reads them."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

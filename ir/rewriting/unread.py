@@ -1,4 +1,4 @@
-"""Removal of equations whose results are not read."""
+"""Removes equations whose results are not read."""
 from __future__ import annotations
 
 from collections import Counter

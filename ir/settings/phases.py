@@ -1,13 +1,13 @@
-"""Where time goes before a program runs and while it runs, phase by phase.
+"""Measures the time before and during the run of a program, phase by phase.
 
     with st.profile_phases() as profile:
         step(params, batch)
     print(profile)
 
-Code that does a phase's work says so with `with phase("trace") as p:`, or `in_phase` where it is
-one call; a phase within a phase is its part. Nothing is recorded unless the thread asked for it;
-otherwise a phase costs one lookup. `SHARDTRACE_PROFILE=1` records all threads of a process and
-prints the table when it ends.
+Code marks a phase by `with phase("trace") as p:`, or by `in_phase` around a single call; a phase
+within a phase is a part of it. Nothing is recorded unless the thread asks for it, so that a phase
+costs one lookup otherwise. `SHARDTRACE_PROFILE=1` records all threads of a process and prints the
+table when the process ends.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a notebook shows of meshes, specs and shardings: tables of axes, devices and dimensions."""
+"""Meshes, specs and shardings in a notebook: tables of axes, devices and dimensions."""
 from __future__ import annotations
 
 from collections.abc import Sequence

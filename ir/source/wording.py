@@ -1,4 +1,4 @@
-"""Wording of messages, such as the name under which the user imported the package; durations."""
+"""The wording of messages: the name under which the user imported the package, durations."""
 from __future__ import annotations
 
 import re

@@ -1,9 +1,9 @@
-"""Import heavy modules when they are first used.
+"""Imports heavy modules on first use.
 
-The package has no import inside a function, with one exception: this helper. `lazy_import` gives
-an object that looks like the module and imports it at the first attribute access, so that
-`import shardtrace` stays quick although parts of it need scipy, lark or networkx. `lazy_names` does
-the same for the names that a package gathers from its modules.
+No function of the package imports anything, with one exception: this helper. `lazy_import` returns
+an object that stands for the module and imports it at the first attribute access, so that `import
+shardtrace` stays quick although parts of it need scipy, lark or networkx. `lazy_names` does the
+same for the names that a package gathers from its modules.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Fusion as XLA's compiler of CPUs does it: which values kernels compute where they read them.
+"""Fusion as in XLA's CPU compiler: which values are computed inside the kernels that read them.
 
-From the last equation to the first, a value goes into each kernel that reads it, and none writes it
-if all take it. What takes long is computed once: it goes into one kernel, and not if that repeats
-its elements. What several kernels compute has one large operand, is larger than its operands, or no
-kernel waits for another of them. Concatenations of long rows stay apart. A kernel's code holds an
-equation once for each index at which it is read; if that is too often, it is written to memory.
-After XLA's CpuInstructionFusion and FusionNodeIndexingEvaluation (github.com/openxla/xla,
+From the last equation to the first, a value is fused into every kernel that reads it, and is
+written to memory unless all of them take it. Expensive values are computed once: they are fused
+into one kernel only, and not if that would compute elements repeatedly. A value that several
+kernels compute has one large operand or is larger than its operands, or no kernel waits for another
+of them. Concatenations of long rows are not fused. A kernel contains an equation once for each
+index at which it is read; if that is too often, the value is written to memory. After XLA's
+CpuInstructionFusion and FusionNodeIndexingEvaluation (github.com/openxla/xla,
 xla/service/cpu/cpu_instruction_fusion.cc, xla/service/fusion_node_indexing_evaluation.cc).
 """
 from __future__ import annotations

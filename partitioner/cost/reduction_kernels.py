@@ -1,10 +1,10 @@
-"""Kernels of reductions: which equations XLA's compilers run in one kernel with a reduction.
+"""Kernels of reductions: the equations that XLA's compilers run in one kernel with a reduction.
 
-From the last reduction to the first, a kernel takes what makes its operands where nothing else
-reads that, and what reads its result where that is one equation: arithmetic of floats, other
-reductions, products. What is inside is never written to memory. After XLA's LibraryRewriter
-(github.com/openxla/xla, xla/backends/cpu/transforms/library_rewriter.cc), which makes kernels of
-those operations that have at least 4,096 elements.
+From the last reduction to the first, a kernel takes in the equations that compute its operands, if
+nothing else reads these, and the equation that reads its result, if there is only one: arithmetic
+of floats, other reductions, products. Values inside a kernel are never written to memory. After
+XLA's LibraryRewriter (github.com/openxla/xla, xla/backends/cpu/transforms/library_rewriter.cc),
+which makes kernels of operations on at least 4,096 elements.
 """
 from __future__ import annotations
 

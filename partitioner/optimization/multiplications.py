@@ -4,8 +4,8 @@
 
     h = dot_general[dimension_numbers=(((), ()), ((0, 1), (0, 1)))] g t
 
-It multiplies the gates, as a column, with each row, and is fused with what stands around it. XLA's
-algebraic simplifier rewrites the same, likewise behind its partitioner.
+It multiplies each row by its gate, and as a multiplication it can be fused with its neighbours.
+XLA's algebraic simplifier does the same, also after partitioning.
 """
 from __future__ import annotations
 

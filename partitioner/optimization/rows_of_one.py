@@ -1,9 +1,9 @@
-"""Rows that lie on one device are sent by it alone: to each other device the part that it wants.
+"""Rows that lie on one device are sent by it alone: to each other device the part that it needs.
 
-`x[-1]` of rows over x, wanted in columns over x, is an all-to-all of the blocks of which one is
-then read, or a reduce-scatter of blocks that are zero but on one device. Of rows that all lie in
-the block of one device, the others have nothing to send. (What the program itself exchanges, which
-has no reason, stays as it is written.)
+`x[-1]` of rows over x, wanted in columns over x, becomes an all-to-all of blocks of which only one
+is read, or a reduce-scatter of blocks of which all but one are zero. But if all rows lie in the
+block of one device, the others have nothing to send. (Exchanges that the program itself makes have
+no reason, and stay as written.)
 """
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Reduce-scatters of XLA: all-reduces of which each device keeps its own block, and no more of it.
+"""Reduce-scatters of XLA: all-reduces of which each device keeps only its own block.
 
-XLA's partitioner finishes a sum on every device and cuts what the device needs, in all dimensions
-at once. Its compilers see a reduce-scatter where the blocks are those of the members of the sum:
-over x and y also if x cuts one dimension and y another, but not if z cuts the block again.
+XLA's partitioner finishes a sum on every device and then cuts out what the device needs, in all
+dimensions at once. Its compilers turn this into a reduce-scatter if the blocks are those of the
+members of the sum: over x and y even if x cuts one dimension and y another, but not if z cuts the
+block further.
 """
 from __future__ import annotations
 

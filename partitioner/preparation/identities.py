@@ -1,7 +1,7 @@
-"""Arithmetic that changes nothing, or that is done to more elements than it need be.
+"""Arithmetic that changes nothing, or that works on more elements than necessary.
 
-Derivatives multiply by the ones that they begin with, and what is repeated along a dimension and
-subtracted comes back as the sum of what was negated. XLA's algebraic simplifier removes the same.
+Derivatives multiply by the ones that they start from, and the derivative of a subtracted broadcast
+is the sum of negated elements. XLA's algebraic simplifier removes the same.
 """
 from __future__ import annotations
 

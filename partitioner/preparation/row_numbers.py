@@ -1,8 +1,8 @@
-"""Rewrites what is read or written in each row, `x[arange(n), i]`, as that of a batch of rows.
+"""Rewrites lookups and updates in each row, such as `x[arange(n), i]`, as batched ones.
 
-An index whose component counts the rows of a dimension says that row k is looked up in row k. As a
-batching dimension of the gather or scatter it is split like any other, and no row is looked for on
-other devices. XLA's partitioner finds such components, too.
+If a component of the index counts the rows of a dimension, row k is looked up in row k. As a
+batching dimension of the gather or scatter this dimension is split like any other, and no device
+needs rows of another. XLA's partitioner finds such components, too.
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Axes of a mesh in parts of prime size: the tiles of XLA, as axes.
+"""Mesh axes in parts of prime size, which correspond to the tiles of XLA.
 
-XLA knows no axes, but numbers of tiles and which devices hold them. Where it gives the tiles of one
-dimension to two, the axes behind them are in one of them as a whole if they are of prime size.
+XLA does not know axes, only numbers of tiles and the devices that hold them. It may give some tiles
+of one dimension to another. With parts of prime size, each part belongs to one dimension.
 """
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
 """The steps in which XLA brings a value from one layout to another.
 
-XLA knows tiles, not axes: into how many each dimension is cut, which devices hold them, and how
-many hold a copy of each. It takes the first of these methods that leads to the target:
+XLA knows tiles, not axes: into how many tiles each dimension is cut, which devices hold them, and
+how many hold a copy of each. It uses the first of these methods that leads to the target:
 
-    permute         equal tiles on other devices change places
-    all-to-all      dimensions give as many tiles as others lack
-    slices          copies cut dimensions that want more tiles, then tiles change places
-    all-gather      tiles change places, so that axes that go away come last and can be gathered
-    split           one dimension gives a part of its tiles: that part is a dimension of its own
+    permute         devices exchange tiles of equal shape
+    all-to-all      some dimensions give up as many tiles as others lack
+    slices          copies cut the dimensions that want more tiles, then tiles are permuted
+    all-gather      tiles are permuted so that the axes to be gathered come last
+    split           a dimension gives up some of its tiles, as a dimension of its own
     gather one      a dimension with as many tiles as there will be copies is gathered first
-    slice one       a dimension that is whole is cut by all copies first
-    in groups       dimensions with as many tiles before and after stay out of it
+    slice one       a whole dimension is cut by all copies first
+    in groups       dimensions with equally many tiles before and after are set aside
 
-and where none of these does, everything is gathered and cut anew ("involuntary full
-rematerialization"). `P("x", None)` becomes `P(None, ("x", "y"))` so, with y cut first:
+If none applies, everything is gathered and cut again ("involuntary full rematerialization"). In
+this way `P("x", None)` becomes `P(None, ("x", "y"))`, with y cut first:
 
     P("x", "y")    P(None, ("y", "x"))    P(None, ("x", "y"))
 """

@@ -1,4 +1,4 @@
-"""Reshards as XLA inserts them: by the local rule, each in XLA's steps."""
+"""Inserts reshards as XLA does: by the local rule, each in XLA's steps."""
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
-"""What propagation did, and what it left undecided.
+"""The steps of propagation, and the dimensions that it left undecided.
 
-    steps.py     each step in order, what disagreed in the end and what that costs
-    freedom.py   which dimensions the user decided, which propagation, which nobody
+steps.py     each step in order, the conflicts that remained and what they cost
+freedom.py   which dimensions the user decided, which propagation did, and which are open
 """

@@ -1,8 +1,8 @@
-"""Which calls tell the values of a helper function apart.
+"""Which calls distinguish the values of a helper function.
 
-`def dense(x, w): return x @ w` is one line, and as many values as it is called for. Of such a line
-the calls are told, too, by which its value differs from others of that line; those that all have in
-common, and lines that are run by one call only, say nothing.
+`def dense(x, w): return x @ w` is one line, but computes a value for every call. Of such a value
+the report also names the calls that distinguish it from others of the same line. Calls that all of
+them share, and lines that only one call runs, need no mention.
 """
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Waste in a partitioned program, each kind with its number, its line and what to do.
+"""Waste in a partitioned program: for each kind how much, at which line, and what to do about it.
 
-    silent-replication   an array that nobody placed is held whole on every device
-    padding              a dimension that was padded so that its axes divide it
-    redundant-compute    an equation that devices compute alike
-    idle-axis            a mesh axis that splits nothing at all
-    gather-then-slice    what is gathered is cut down again by all that read it
+    silent-replication   an unplaced array is held whole on every device
+    padding              a dimension was padded so that its axes divide it
+    redundant-compute    several devices compute the same equation on the same values
+    idle-axis            a mesh axis splits nothing at all
+    gather-then-slice    all readers of a gathered value slice it again
     repeated-gather      the same value is gathered several times
-    loop-invariant       a collective in a loop whose operand is the same in every step
+    loop-invariant       a collective in a loop has the same operand in every iteration
 
-A warning is given from a hundredth of the program's bytes or operations upwards (`LEAST`), and for
-what is waste in itself whatever its size.
+A warning is given if the waste is at least a hundredth of the program's bytes or operations
+(`LEAST`); some kinds are always reported.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constant folding: calls whose operands are all constants run once, when the plan is made."""
+"""Constant folding: calls whose operands are all constant run once, when the plan is made."""
 from __future__ import annotations
 
 from collections.abc import Sequence

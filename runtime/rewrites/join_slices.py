@@ -4,8 +4,8 @@ The gradient of `w[i]` for many i is a sum of arrays that are zero except for on
 concatenation of slices is a chain of ops that each write some rows over a copy of the rest
 (ir/ops/movement/placing.py). Run one after the other, each of n slices copies the whole array.
 
-What such an equation gives is held as rows of other arrays as long as one equation of the chain
-alone reads it; the last one is written down, so that n slices take the time of n.
+While only one equation of the chain reads such a result, it is represented by rows of other arrays;
+only the last result is written, so that n slices take time proportional to n.
 """
 from __future__ import annotations
 

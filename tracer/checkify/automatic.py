@@ -1,4 +1,4 @@
-"""Checks that checkify adds by itself: NaN, division by zero, positions out of bounds.
+"""Checks that checkify adds on its own: NaN, division by zero, positions out of bounds.
 
 A rule binds the equation and adds to the error; the checked ops are those that JAX checks.
 """

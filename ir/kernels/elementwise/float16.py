@@ -1,10 +1,10 @@
 """Converts float16 to float32 and back, with few numpy calls on whole arrays.
 
-numpy converts element by element, which takes ten times as long as an addition, and far longer
-where there are subnormal numbers, as does any arithmetic on those. So here no float32 is subnormal.
-What rounds a number is the addition of a power of two so much larger that the lowest bits of the
-sum are the significand of float16, subnormal ones included; and these are read as a normal number
-less another. Numbers that float16 does not have (infinities, NaNs, too large ones) are left to
+numpy converts element by element, which takes ten times as long as an addition, and far longer if
+there are subnormal numbers, as does any arithmetic on those. So no float32 here is subnormal. A
+number is rounded by adding a power of two that is so much larger that the lowest bits of the sum
+are the significand of float16, also for subnormal ones; these are read as the difference of two
+normal numbers. Values that float16 does not have (infinities, NaNs, too large ones) are left to
 numpy.
 
 Rounds to nearest, ties to even, with infinities, NaNs and signs of zeros as in IEEE 754.

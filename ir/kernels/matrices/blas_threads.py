@@ -1,14 +1,14 @@
-"""Runs products on a single thread of BLAS, and says how many threads of our own share one.
+"""Runs products on a single BLAS thread each, and shares them among the threads of this package.
 
 BLAS threads wait for work by spinning, and a product waits for all of them. If another process
 occupies a core, one of them waits for its time slice, which takes longer than a product of a few
-milliseconds on one thread, and a factorisation is many products: beside a busy process that of 256
-rows takes 100 times as long on two threads. So products are shared among our own threads
-(ir/support/threads.py), which take parts that need no other, and LAPACK has one thread of BLAS but
-for large matrices. The user's setting is restored after each call.
+milliseconds on one thread. A factorisation consists of many products: next to a busy process, one
+of 256 rows takes 100 times as long on two threads. So products are shared among our own threads
+(ir/support/threads.py), in parts that do not wait for each other, and LAPACK gets one BLAS thread
+except for large matrices. The user's setting is restored after each call.
 
-Into how many parts a product falls, and how many threads LAPACK has, depends on sizes and on the
-machine, but not on what else runs there: otherwise a program would not give the same bits twice.
+The number of parts of a product, and of threads for LAPACK, depends on sizes and on the machine,
+but not on what else runs there: otherwise a program would not give the same bits twice.
 """
 from __future__ import annotations
 

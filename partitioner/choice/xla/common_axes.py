@@ -1,7 +1,7 @@
-"""The layout in which a concatenation runs: Shardy's, which brings all operands to one beforehand.
+"""The layout in which a concatenation runs: Shardy brings all operands to one layout first.
 
 Each factor gets the axes that the largest tensors have along it. The axes of factors that cannot be
-split go to those that all tensors have, as far as they divide them.
+split go to the factors that all tensors have, as far as the axes divide them.
 """
 from __future__ import annotations
 

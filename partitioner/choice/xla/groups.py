@@ -1,8 +1,8 @@
-"""Groups of devices, as XLA's partitioner takes them off one after the other.
+"""Groups of devices, as XLA's partitioner separates them one after the other.
 
-Devices that share tiles along some factors of an equation make a group; what is left of the
-equation is split among the devices of one group in the same way. Operands and results are axes by
-factor, in parts of prime size, with those along which there are copies.
+Devices that share tiles along some factors of an equation form a group. What remains of the
+equation is split among the devices of one group, in the same way for each. A tensor is described by
+the axes of its factors, in parts of prime size, and by the axes along which it is replicated.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""How XLA splits a lookup at indices, or what is written there: which axes each factor of it gets.
+"""How XLA splits a lookup at indices or an update at indices: which axes each factor gets.
 
-Groups of devices are taken off along factors that the array, its indices and the result share; then
-along those of the array that are read whole, those that are looked up, and those of the indices, in
-the order of what each needs: first memory, then exchanges. What is left over is looked up whole. In
-what is written at indices, that takes the place of the result.
+Groups of devices are separated along the factors that the array, its indices and the result share;
+then along those of the array that are read whole, those that are looked up, and those of the
+indices, in order of what each needs: memory first, then exchanges. What remains is looked up whole.
+In an update, the updates take the place of the result.
 """
 from __future__ import annotations
 

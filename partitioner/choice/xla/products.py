@@ -1,11 +1,11 @@
-"""How XLA splits a product: which axes each factor of it gets.
+"""How XLA splits a product: which axes each factor gets.
 
-XLA takes groups of devices off, one kind of factors after the other, and looks at the product that
-is left for the devices of one group. A group is taken off where operands and result, or both
-operands, have as many tiles: along batch factors, then along those that the larger operand and the
-result have, then along those that are summed. First only where the same devices hold the same
-tiles; then the others are numbered as those are that move least. What is left over is computed in
-the layout of the result.
+XLA separates groups of devices, by one kind of factors after the other, and goes on with the
+product that is left for the devices of one group. It separates a group where operands and result,
+or both operands, have equally many tiles: along batch factors first, then along the factors that
+the larger operand shares with the result, then along those that are summed. A first round requires
+that the same devices hold the same tiles; a second one renumbers the devices so that least is
+moved. What remains is computed in the layout of the result.
 """
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""The memory of one run: what is allocated for all of it, and what temporaries need besides.
+"""The memory of a run: results, temporaries placed in their memory, and one block for the others.
 
-Results have memory of their own from the start of a run to its end, as XLA assigns it. A temporary
-may lie there before the result is made: the largest first, of equal ones the one that is made
-first, of these the one that lives longest, each takes a result's memory that is large enough and
-free as long as it lives. All others share one block. After XLA's BufferAssigner
-(github.com/openxla/xla, xla/service/buffer_assignment.cc), but that the block is taken to be filled
-without gaps.
+As in XLA, every result has memory of its own throughout the run. Until the result is computed, a
+temporary may use that memory. Temporaries are placed largest first (of equal ones the earliest
+first, then the longest-lived), each in the memory of a result that is large enough and free during
+its live range. All others share one block. After XLA's BufferAssigner (github.com/openxla/xla,
+xla/service/buffer_assignment.cc), except that the block is assumed to have no gaps.
 """
 from __future__ import annotations
 

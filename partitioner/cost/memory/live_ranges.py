@@ -1,10 +1,10 @@
 """Live ranges: from when to when a program holds each of its buffers.
 
-Parameters are held throughout, unless they are free to be written over; results from where they are
-made. A fused value has no buffer. An elementwise result takes the buffer of an operand that ends
-there, as does what a loop carries. An equation has three instants: at `ENTRY` operands are copied
-into the order in which it reads them, or packed; at `RUN` it runs; at `EXIT` what it made is copied
-into the order of its result, or unpacked.
+Parameters are held throughout, unless they are donated; results from the equation that computes
+them. A fused value has no buffer. An elementwise result takes over the buffer of an operand whose
+live range ends there, and so does what a loop carries. An equation has three instants: at `ENTRY`
+operands are copied into the order in which they are read, or packed; at `RUN` the equation runs; at
+`EXIT` its output is copied into the order of its result, or unpacked.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The order in which XLA's compiler of CPUs runs the equations of a program: breadth first.
+"""The order in which XLA's CPU compiler runs the equations of a program: breadth first.
 
-What can run as soon as the arguments are there comes first, all gathers of parameters among it,
-then what can run after that. This leaves the most to run at the same time, and holds more at once
-than the order in which a program is written. What is fused stands just before the first equation
-that it is fused into. After XLA's BFScheduler (github.com/openxla/xla,
+First comes what can run as soon as the arguments are there, including all gathers of parameters,
+then what can run after that. This order allows most equations to run in parallel, but holds more at
+once than the order of the program. A fused equation runs just before the first one that it is fused
+into. After XLA's BFScheduler (github.com/openxla/xla,
 xla/hlo/transforms/simplifiers/hlo_memory_scheduler.cc).
 """
 from __future__ import annotations

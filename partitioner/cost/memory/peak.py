@@ -1,12 +1,11 @@
 """Peak memory of one device, from the live ranges of all buffers (live_ranges.py).
 
-What is held while each equation runs is what is live then, in the order of the program; plans of
-`objective="xla"` run in that of XLA's compiler of CPUs (order.py). The peak is what is allocated
-for the whole run, in which results have memory of their own from the start (assignment.py). A
-collective holds operand and result at once, an all-to-all its blocks packed besides. A loop holds
-what its body holds besides its operands and results; of branches the largest counts.
-Rematerialisation is counted as it stands in the program: values computed twice have two short live
-ranges.
+At each equation a device holds what is live then. Equations run in the order of the program; plans
+of `objective="xla"` in the order of XLA's CPU compiler (order.py). The peak is the allocation of
+the whole run, in which results have memory of their own from the start (assignment.py). A
+collective holds operand and result at once, and an all-to-all its packed blocks as well. A loop
+holds what its body holds in addition to its operands and results; of branches the largest counts.
+A rematerialised value is computed twice and has two short live ranges.
 """
 from __future__ import annotations
 

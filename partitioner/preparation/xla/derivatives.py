@@ -1,9 +1,8 @@
 """Derivatives as JAX writes them, where that affects the plan that XLA makes.
 
-Here a cotangent enters by one product whose other factor is known, and comes first. JAX lets it
-meet what the function was made of, one after the other, and writes the factors of a product in the
-order in which the product has them: of `x * y`, `g * y` and `x * g`. Where these are laid out
-otherwise than the cotangent, they are what XLA moves.
+Here a cotangent is multiplied first by one product of all that is known. JAX multiplies it by the
+known factors one after the other, and in the order of the original product: for `x * y` it writes
+`g * y` and `x * g`. If the factors are laid out unlike the cotangent, XLA moves them.
 """
 from __future__ import annotations
 

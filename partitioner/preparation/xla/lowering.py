@@ -1,10 +1,10 @@
 """Equations as JAX lowers them, where that affects the plan that XLA makes.
 
 `x[:, None] - x[None]` repeats both operands along a dimension of size one. JAX lowers it to two
-broadcasts and a subtraction of whole arrays. Each of these has a layout and may be moved.
+broadcasts and a subtraction of whole arrays, each of which has a layout and may be moved.
 
-A lookup that fills what lies outside is lowered to a mask, a lookup inside, and a choice. XLA lays
-the mask out by itself, so that its indices may move twice.
+A lookup that fills out-of-bounds elements is lowered to a mask, a lookup within bounds, and a
+select. XLA chooses the layout of the mask separately, so its indices may be moved twice.
 """
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Equations in the order in which XLA visits them: operands first, from the results back.
+"""Equations in the order in which XLA visits them: from the results back, operands first.
 
-XLA keeps a graph, not a list. Shardy, which settles conflicts where it meets them, is given the
-graph in this order: the gradient of the first weight comes behind all that it needs, and gradients
-that nothing else needs come last.
+XLA keeps a graph, not a list. Shardy settles conflicts in the order in which it meets them, and it
+gets the graph in this order: the gradient of the first weight comes after all that it needs, and
+gradients that nothing else needs come last.
 """
 from __future__ import annotations
 
