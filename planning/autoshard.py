@@ -46,30 +46,31 @@ def autoshard(fun: Callable[..., Any], *args: Any, mesh: Any = None,
               hardware: str | Hardware | None = None, memory_limit: float | None = None,
               fixed: Mapping[str, PartitionSpec] | None = None,
               topology: Sequence[int] | Topology | None = None) -> Proposal:
-    """The specs of arguments and results, and values to pin inside, with which `fun` takes least
-    time on `args`.
+    """The specs of arguments and results, and constraints on values inside, under which `fun` is
+    fastest on `args`.
 
     fun: a function, jitted or not, or one of `interop.from_jax`. args: arrays or ShapeDtypeStructs,
-      whose own shardings are not kept.
-    mesh: a mesh; sizes by name, {"data": 512, "model": 8}; or a number of devices,
-      for the best of the meshes that they form. By default that of the arguments, or the context's.
-    hardware, topology: as of `explain`. memory_limit: the most bytes that a device may hold at
-      once; by default what the hardware has.
+      whose own shardings are ignored.
+    mesh: a mesh; sizes by axis name, {"data": 512, "model": 8}; or a number of devices, for the
+      best mesh that they can form. By default the mesh of the arguments, or of the context.
+    hardware, topology: as for `explain`. memory_limit: the most bytes that a device may hold at
+      once; by default the memory of the hardware.
     fixed: specs that are given, by the path of an argument ("params['w']") or a result
       ("result[0]"); `*` stands for any part of a path.
-    Raises MemoryLimitError where no plan is found that keeps to the limit, with the least that was;
-    TypeError and ValueError for a mesh that is none, has Manual axes, or does not fit, and for
-    paths that there are not; and what tracing raises.
+    Raises MemoryLimitError if no plan within the limit is found, with the least memory that was;
+    TypeError and ValueError for something that is no mesh, for a mesh that has Manual axes or does
+    not fit, and for unknown paths; and whatever tracing raises.
 
-    Each plan is partitioned, and judged by the time of a step that `explain` prints. The plans that
-    have names (data, FSDP, tensor, sequence parallel and mixtures of them) are among those that are
-    tried, so that none of them is better. Equal calls give equal answers.
+    Every plan is partitioned, and judged by the time of a step that `explain` prints. The named
+    plans (data, FSDP, tensor, sequence parallel and mixtures of them) are always among the
+    candidates, so none of them is better than the answer. Equal calls give equal answers.
 
     Sharding
-      Auto: every spec is the search's; constraints in `fun` stay.
-      Explicit: the search is over the mesh with Auto axes, and so is the plan (`found.mesh`): its
+      Auto: the search chooses every spec; constraints in `fun` stay.
+      Explicit: the search uses the mesh with Auto axes, and so does the plan (`found.mesh`): its
         function takes arguments over Explicit axes, within their context or without. Arguments
-        with the specs that are found type as they do; where they disagree an error names a fix.
+        with the specs that are found have the types that this gives; where they disagree an error
+        names a fix.
       Manual: the body of a `shard_map` stays as it is written.
 
     >>> x, w = (st.ShapeDtypeStruct(s, jnp.bfloat16) for s in ((4096, 512), (512, 512)))
@@ -86,7 +87,7 @@ def autoshard_traced(traced: Traced, *, mesh: Any = None, hardware: str | Hardwa
                      memory_limit: float | None = None,
                      fixed: Mapping[str, PartitionSpec] | None = None,
                      topology: Sequence[int] | Topology | None = None) -> Proposal:
-    """The same for a function that was traced, on the arguments that it was traced with."""
+    """As `autoshard`, for a traced function and the arguments that it was traced with."""
     jitted = traced._jitted
     assert isinstance(jitted, Jitted)
     args, kwargs = tree.unflatten(traced.in_tree, traced._leaves)
@@ -159,7 +160,7 @@ def autoshard_program(program: Program, *, hardware: str | Hardware | None = Non
                       memory_limit: float | None = None,
                       fixed: Mapping[str, PartitionSpec] | None = None,
                       topology: Sequence[int] | Topology | None = None) -> Proposal:
-    """The same for a TRACED program without a function, on its own mesh."""
+    """As `autoshard`, for a TRACED program without a function, on its own mesh."""
     asked = given_mesh(program.mesh, ())
     assert not isinstance(asked, int)
     mesh = searched_mesh(asked)
@@ -182,15 +183,16 @@ def autoshard_program(program: Program, *, hardware: str | Hardware | None = Non
 
 
 class Subject(NamedTuple):
-    """A traced program on a mesh. donated: which of its arguments are given up."""
+    """A traced program on a mesh. donated: the numbers of its donated arguments."""
     program: Program
     mesh: Mesh | AbstractMesh
     donated: tuple[bool, ...]
 
 
 class Searched(NamedTuple):
-    """The answer on the best mesh. program: as it was searched, calls inlined. tried: plans, on all
-    meshes. meshes: those that were searched, with the seconds of their best plans.
+    """The answer on the best mesh. program: the program that was searched, its calls inlined.
+    tried: number of plans tried, on all meshes. meshes: those that were searched, with the seconds
+    of their best plans.
     """
     program: Program
     mesh: Mesh | AbstractMesh
@@ -205,7 +207,7 @@ class Searched(NamedTuple):
         return NamedSharding(self.mesh, spec or PartitionSpec())
 
     def changes(self) -> list[Change]:
-        """The plan, as changes of the function."""
+        """The plan as changes of the function."""
         plan, (arguments, results) = self.result.best.plan, self.names
         found: list[Change] = [Argument(i, name, spec or PartitionSpec()) for i, (name, spec)
                                in enumerate(zip(arguments, plan.arguments, strict=True))]
@@ -227,8 +229,8 @@ class Searched(NamedTuple):
 
 
 def objective_of(hardware: str | Hardware | None, memory_limit: float | None) -> Objective:
-    """What plans are judged by: time, under a limit of memory. Raises ValueError for a limit that
-    is none, and a device that is not known.
+    """The objective by which plans are judged: time, under a limit of memory. Raises ValueError for
+    an invalid limit and for an unknown device.
     """
     objective = Objective.of("time", hardware or config.read("shardtrace_hardware"),
                              memory_limit or config.read("shardtrace_memory_limit"))
@@ -244,7 +246,7 @@ def objective_of(hardware: str | Hardware | None, memory_limit: float | None) ->
 def searched(subject_on: Callable[[Any], Subject], asked: Mesh | AbstractMesh | int,
              objective: Objective, fixed: Mapping[str, PartitionSpec],
              topology: Sequence[int] | Topology | None) -> Searched:
-    """The answer on a mesh, or on the best of those of a number of devices."""
+    """The answer on a mesh, or on the best mesh of a number of devices."""
     if not isinstance(asked, int):
         found = _search(subject_on(asked), objective, fixed, topology)
         done = found.finished()

@@ -24,9 +24,9 @@ from ..report.reasons.value_paths import Path, inner_programs
 
 
 class Occurrence(NamedTuple):
-    """An equation where it stands. program: that holds it; path, number: its place there; runs: how
-    often it runs; outside: how often the innermost loop around it does; invariant: the values that
-    are the same in every run of that loop.
+    """An equation at its place. program: the one that holds it; path, number: its place there;
+    runs: how often it runs; outside: how often the innermost loop around it runs; invariant: the
+    values that are the same in all iterations of that loop.
     """
     equation: Equation
     program: Program
@@ -38,7 +38,7 @@ class Occurrence(NamedTuple):
 
     @property
     def info(self) -> RuleInfo | None:
-        """Its factors; None where it has no rule, or holds programs."""
+        """Its factors; None if it has no rule or holds programs."""
         eqn = self.equation
         if eqn.op.subprograms or eqn.op.collective:
             return None
@@ -47,7 +47,9 @@ class Occurrence(NamedTuple):
 
 def occurrences(program: Program, path: Path = (), runs: int = 1, outside: int = 1,
                 invariant: frozenset[Var] = frozenset()) -> Iterator[Occurrence]:
-    """Every equation of a program and of those inside it, each before what it holds."""
+    """Every equation of a program and of the programs inside it; an equation precedes those it
+    holds.
+    """
     for n, eqn in enumerate(program.eqns):
         yield Occurrence(eqn, program, path, n, runs, outside, invariant)
         if not has_region(eqn):
@@ -59,8 +61,8 @@ def occurrences(program: Program, path: Path = (), runs: int = 1, outside: int =
 
 
 class Group:
-    """Values with one layout. sizes: of its dimensions; closed: those that no axis may split;
-    members: its values. holds_argument: is one of them an argument or a result of the program?
+    """Values with one layout. sizes: of its dimensions; closed: dimensions that no axis may split;
+    members: its values. holds_argument: whether an argument or a result of the program is a member.
     """
 
     __slots__ = ("closed", "holds_argument", "members", "sizes")
@@ -72,9 +74,10 @@ class Group:
 
 
 class Groups:
-    """The groups of a program. of: per value its group; dims: per value, the dimension of the group
-    that each of its own is, -1 for those of size one. between: the equations whose operands and
-    results are in several groups, or meet in another way than the group does; within: the others.
+    """The groups of a program. of: the group of each value; dims: for each value, the dimension of
+    the group for each of its own, -1 for dimensions of size one. between: the equations whose
+    operands and results are in several groups, or correspond in another way than in their group;
+    within: all others.
     """
 
     def __init__(self, program: Program) -> None:
@@ -121,8 +124,8 @@ class Groups:
         return found
 
     def join(self, one: Var, other: Var, pairs: Sequence[tuple[int, int]]) -> bool:
-        """Put two values into one group, these dimensions being the same; returns whether they are
-        now.
+        """Put two values into one group, with these dimensions identified; returns whether they are
+        in one.
         """
         first, second = self.add(one), self.add(other)
         own, theirs = self.dims[one], self.dims[other]
@@ -222,9 +225,9 @@ ROUNDS = 2
 
 
 def equivalence_classes(groups: Groups, mark: Callable[[Group], Hashable]) -> dict[Group, int]:
-    """Per group the number of its equivalence class, in the order of first appearance.
+    """For each group the number of its equivalence class, in order of first appearance.
 
-    mark: what tells groups apart besides.
+    mark: what else distinguishes groups.
     """
     every = list(dict.fromkeys(groups.of.values()))
     colours = _numbered({g: (g.sizes, g.closed, g.holds_argument, mark(g)) for g in every})

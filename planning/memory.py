@@ -19,8 +19,8 @@ from .model import Model
 
 
 class Memory:
-    """What is held at once in a model. The points of a program are numbered, those inside of a loop
-    before the loop itself; a value is held from one to another.
+    """The values that a model holds at the same time. The points of a program are numbered, those
+    inside a loop before the loop itself; a value is held from one point to another.
     """
 
     def __init__(self, model: Model) -> None:
@@ -60,7 +60,7 @@ class Memory:
                 self.held.append((s, max(s, last.get(v, s)), v))
 
     def peak(self, choice: Sequence[int]) -> float:
-        """Bytes of a device at most, for a choice of layouts."""
+        """The most bytes that a device holds at once, for a choice of layouts."""
         model = self.model
         change = np.zeros(self.count + 1)
         for s, e, g, own in self.bytes:

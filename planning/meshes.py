@@ -14,10 +14,10 @@ MOST_AXES = 3
 
 
 def given_mesh(mesh: Any, leaves: Sequence[Any]) -> Mesh | AbstractMesh | int:
-    """The mesh that is asked for, or the number of devices of which one is to be formed.
+    """The requested mesh, or the number of devices from which one is to be formed.
 
-    mesh: a mesh, sizes by names of axes, a number, or None for that of the arguments, else the
-    context's. Raises TypeError and ValueError for what is none, and for Manual axes.
+    mesh: a mesh, sizes by axis name, a number, or None for the mesh of the arguments or else of the
+    context. Raises TypeError and ValueError for anything else, and for Manual axes.
     """
     if mesh is None:
         mesh = next((s.mesh for x in leaves
@@ -50,13 +50,15 @@ def given_mesh(mesh: Any, leaves: Sequence[Any]) -> Mesh | AbstractMesh | int:
 
 
 def searched_mesh(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
-    """The mesh with Auto axes alone, over which plans are searched."""
+    """The mesh with only Auto axes, on which plans are searched."""
     types = (AxisType.Auto,) * len(mesh.axis_names)
     return mesh if mesh.axis_types == types else mesh.update(axis_types=types)
 
 
 def meshes_of(devices: int, axes: int = MOST_AXES) -> Iterator[AbstractMesh]:
-    """The meshes of so many devices, of up to so many axes, each at least as long as the next."""
+    """The meshes of this many devices with at most this many axes, each at least as long as the
+    next.
+    """
     for sizes in _factors(devices, axes, devices):
         sizes = sizes or (devices,)
         yield AbstractMesh(sizes, NAMES[:len(sizes)], axis_types=(AxisType.Auto,) * len(sizes))

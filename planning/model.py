@@ -43,7 +43,7 @@ _NONE: frozenset[str] = frozenset()
 
 
 class Edge(NamedTuple):
-    """Where an equation reads or makes a value of a group. group: its number; row: per strategy of
+    """A read or a result of an equation in a group. group: its number; row: for each strategy of
     the equation, the row of `costs` that it needs; costs: (needed layout, layout of the group).
     """
     group: int
@@ -52,8 +52,8 @@ class Edge(NamedTuple):
 
 
 class Node(NamedTuple):
-    """Equivalent equations between groups. strategies, costs: of all of them together, by
-    themselves.
+    """Equivalent equations between groups. strategies, costs: of all of them together, without
+    edges.
     """
     occurrences: tuple[Occurrence, ...]
     strategies: list[Strategy]
@@ -62,9 +62,9 @@ class Node(NamedTuple):
 
 
 class Model:
-    """The tables. groups: one of each of the `equivalence_classes`, `number` has the place of any;
-    below, "group" is one of these. layouts: per group those that it may take; costs: per
-    group, of each. allowed: says of a group and a layout whether it may be taken.
+    """The tables. groups: one of each of the `equivalence_classes`; `number` gives the place of any
+    group, and "group" below means one of these. layouts: the layouts that each group may take;
+    costs: of each of these. allowed: whether a group may take a layout.
     """
 
     def __init__(self, groups: Groups, mesh: AbstractMesh, objective: Objective,
@@ -103,7 +103,7 @@ class Model:
                 self.touching[g].append(n)
 
     def entries(self, var: Var, layout: GroupLayout) -> Entries:
-        """The layout of a value in a layout of its group."""
+        """The mesh axes of each dimension of a value, in a layout of its group."""
         return tuple([layout[d] if d >= 0 else () for d in self.values.dims[var]])
 
     # -- tables ----------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class Model:
         return table, table.strategy(table.candidates.candidate(ordered), table.whole)
 
     def blocks(self, entries: Entries) -> int:
-        """In how many blocks a layout splits a value."""
+        """Into how many blocks a layout splits a value."""
         return math.prod([self.mesh.axis_size(a) for axes in entries for a in axes])
 
     def _local(self, table: StrategyTable, strategy: Strategy) -> int:
@@ -301,7 +301,7 @@ class Model:
     # -- what a choice costs -----------------------------------------------------------------------
 
     def strategy(self, n: int, choice: Sequence[int]) -> Strategy:
-        """The strategy that is best for equation n, for a choice of layouts."""
+        """The best strategy for equation n, for a choice of layouts."""
         node = self.nodes[n]
         total = node.costs
         for e in node.edges:
@@ -309,8 +309,8 @@ class Model:
         return node.strategies[int(total.argmin())]
 
     def node_costs(self, n: int, choice: Sequence[int], free: int = -1) -> np.ndarray:
-        """What equation n costs by its best strategy: for each layout of group `free` (-1: once),
-        the other groups being laid out as chosen.
+        """The cost of equation n by its best strategy: for each layout of group `free` (-1: one
+        cost), with the other groups laid out as chosen.
         """
         node = self.nodes[n]
         key = n, free, *[choice[e.group] if e.group != free else -1 for e in node.edges]
@@ -323,7 +323,7 @@ class Model:
         return found
 
     def group_costs(self, g: int, choice: Sequence[int]) -> np.ndarray:
-        """What each layout of a group costs, where others are laid out as chosen."""
+        """The cost of each layout of a group, with the other groups laid out as chosen."""
         total = self.costs[g]
         for n in self.touching[g]:
             total = total + self.node_costs(n, choice, g)
@@ -341,7 +341,8 @@ def _moving(have: Entries, want: Entries) -> set[str]:
 
 
 def group_layouts(group: Group, mesh: AbstractMesh) -> Iterator[GroupLayout]:
-    """The layouts that a group may have: those that use most axes first, the whole one last."""
+    """The layouts that a group may have: those that use most axes first, the replicated one last.
+    """
     axes = [a for a, n in mesh.shape.items() if n > 1]
     count = len(group.sizes)
     open_dims = [d for d in range(count) if d not in group.closed]

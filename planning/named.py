@@ -41,7 +41,7 @@ class Named(NamedTuple):
 
 
 def named_plans(model: Model, roles: Roles) -> list[Named]:
-    """The plans that a mesh has room for, those that do the same as an earlier one left out."""
+    """The named plans that a mesh allows, without those that equal an earlier one."""
     axes = [a for a, n in model.mesh.shape.items() if n > 1]
     found: dict[tuple[int, ...], str] = {}
     lacks = [word for word, there in (("sequence", roles.sequence is not None),

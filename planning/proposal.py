@@ -17,7 +17,7 @@ from .proposed import Proposed
 class Proposal(Proposed):
     """The plan that `shardtrace.autoshard` proposes; its data are those of `Proposed`.
 
-    jit(): the function with the plan; explanation: of its collectives; code: what to paste.
+    jit(): the function with the plan; explanation: of its collectives; code: the code to paste.
     """
 
     _jitted: Callable[[], Any] | None = None
@@ -25,7 +25,7 @@ class Proposal(Proposed):
 
     def made_by(self, jitted: Callable[[], Any] | None, explain: Callable[[], Explanation]
                 ) -> Proposal:
-        """The proposal, with what makes the function and the explanation of the plan."""
+        """The proposal, with the functions that make the jitted function and the explanation."""
         self._jitted, self._explain = jitted, explain
         return self
 
@@ -35,9 +35,9 @@ class Proposal(Proposed):
         return self._explain()
 
     def jit(self) -> Any:
-        """The function, jitted with the plan: it computes the same values.
+        """The function jitted with the plan; it computes the same values.
 
-        Raises ValueError for a program that was read from a text: there is no function.
+        Raises ValueError for a program that was read from text, since there is no function.
         """
         if self._jitted is None:
             raise ValueError(f"{self.name} was read from a text: there is no function to jit")
@@ -45,11 +45,11 @@ class Proposal(Proposed):
 
     @property
     def code(self) -> str:
-        """What to write to get the plan."""
+        """The code that gives a function this plan."""
         return text.code(self)
 
     def text(self, width: int = 100) -> str:
-        """All of it but the explanation."""
+        """Everything but the explanation, as text."""
         return text.report(self, width)
 
     def __str__(self) -> str:

@@ -25,8 +25,8 @@ class Row(NamedTuple):
 
 
 class NamedPlan(NamedTuple):
-    """A plan that has a name, with the figures of the best that was found of it; None where it is
-    so far behind by the model (`cost`, seconds one after the other) that it was not tried.
+    """A named plan, with the figures of the best version found; None where the model puts it so far
+    behind (`cost`, seconds without overlap) that it was not tried.
     """
     name: str
     figures: Figures | None
@@ -36,16 +36,16 @@ class NamedPlan(NamedTuple):
 class Proposed:
     """The data of a proposal.
 
-    mesh: over which it is. in_shardings, out_shardings: trees of NamedShardings, as `jit` takes
-    them (out_shardings has None where a result stays open). arguments, results: rows with path,
-    type, spec and bytes a device. constraints: the values inside that are brought to a spec, with
-    the line where. figures: seconds, memory and bytes, those that `explain` prints; time,
-    peak_bytes, received_bytes: of these. bound: seconds that, by the model, every plan takes at
-    least with computation and communication one after the other; gap: how far the plan's own sum is
-    above it, as a share; both None where no bound is known. named: the plans that have names, the
+    mesh: the mesh of the plan. in_shardings, out_shardings: trees of NamedShardings, as `jit` takes
+    them (None in out_shardings where a result stays open). arguments, results: rows with path,
+    type, spec and bytes on a device. constraints: values inside that are constrained to a spec,
+    with their lines. figures: the seconds, memory and bytes that `explain` prints; time,
+    peak_bytes, received_bytes: taken from these. bound: seconds that every plan takes at least, by
+    the model and without overlap of computation and communication; gap: how far the plan's own sum
+    is above the bound, as a share; both None where no bound is known. named: the named plans, the
     best first. tried: how many plans were partitioned. limit: bytes that a device may hold.
-    donated: numbers of the arguments that are given up. meshes: the meshes that were compared, with
-    the seconds of their best plans. limited: do its collectives have to be chosen under the limit?
+    donated: numbers of the donated arguments. meshes: the meshes that were compared, with the
+    seconds of their best plans. limited: whether its collectives must be chosen under the limit.
     """
 
     def __init__(self, program: Program, mesh: Mesh | AbstractMesh, topology: Topology,

@@ -21,11 +21,12 @@ COVERED = 0.5              # share of all operations that a batch takes part in
 
 
 class Roles:
-    """The classes of a program. of: per group, the class of each dimension; covered: per class the
-    share of operations of products that it takes part in; arguments: per class, those that have it.
-    batch, sequence: classes, in the order in which they come first in values; None where there is
-    none. inner_classes: those that tensor parallelism splits, one of each parameter, of those that
-    a mesh axis of size `least` divides (and not the rows of a kernel).
+    """The classes of a program. of: for each group, the class of each dimension; covered: for each
+    class, the share of operations of products in which it takes part; arguments: for each class,
+    the arguments that have it. batch, sequence: classes, in the order in which they first occur in
+    values; None where there is none. inner_classes: the classes that tensor parallelism splits, one
+    for each parameter, among those that a mesh axis of size `least` divides (and never the rows of
+    a kernel).
     """
 
     def __init__(self, groups: Groups, least: int) -> None:
@@ -91,12 +92,13 @@ class Roles:
         return tuple([own[d] if d >= 0 else -1 for d in self.groups.dims[v]])
 
     def is_data(self, group: Group) -> bool:
-        """Does it have the batch or the sequence?"""
+        """Does the value have the batch or the sequence?"""
         return any(c in self.of[group] for c in (self.batch, self.sequence) if c is not None)
 
     def inner(self, group: Group, sizes: Sequence[int]) -> list[int]:
-        """The dimensions of a parameter, first what tensor parallelism splits: of a class that no
-        data has, and that the fewest products take part in. sizes: whose product divides it.
+        """The dimensions of a parameter, in the order in which tensor parallelism would split them:
+        first those of a class that no data has and that takes part in fewest products. sizes: the
+        product of these must divide the dimension.
         """
         parts = math.prod(sizes)
         found = [d for d, n in enumerate(group.sizes)

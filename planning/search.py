@@ -54,8 +54,8 @@ EXCESS, OUTSET = 8, 1      # powers to which what is above the limit of memory c
 
 
 class Rival(NamedTuple):
-    """A plan that has a name, with the best figures that were found for it; None where it is so far
-    behind in the model that it was not tried. cost: in the model, in seconds.
+    """A named plan with the best figures found for it; None where the model puts it so far behind
+    that it was not tried. cost: seconds in the model.
     """
     name: str
     trial: Trial | None
@@ -63,9 +63,9 @@ class Rival(NamedTuple):
 
 
 class SearchResult(NamedTuple):
-    """best: the answer. bound: seconds that the model says any plan takes at least, one thing after
-    the other; None where no bound is known. rivals: the best first. tried: how many plans were.
-    every: were all layouts of arguments tried?
+    """best: the answer. bound: seconds that every plan takes at least, by the model and without
+    overlap; None where no bound is known. rivals: the best first. tried: how many plans were tried.
+    every: whether all layouts of the arguments were tried.
     """
     best: Trial
     bound: float | None
@@ -75,7 +75,8 @@ class SearchResult(NamedTuple):
 
 
 class Search:
-    """One program on one mesh. pinned, pinned_results: the specs that are given, None for others.
+    """The search for one program on one mesh. pinned, pinned_results: the specs that are given,
+    None where there is none.
     """
 
     def __init__(self, trials: Trials, pinned: Sequence[PartitionSpec | None],
@@ -107,24 +108,24 @@ class Search:
 
     @property
     def left(self) -> int:
-        """How many partitions may still be made."""
+        """How many more partitions the budget allows."""
         return self.budget - self.trials.made_so_far
 
     @functools.cached_property
     def starts(self) -> list[tuple[int, ...]]:
-        """The choices that descent finds from the plans that have names, and from the layouts that
-        split most; the cheapest first.
+        """The choices that descent finds from the named plans and from the layouts that split most,
+        the cheapest first.
         """
         begin = [n.choice for n in self.names] + [(0,) * len(self.model.groups)]
         found = dict.fromkeys(tuple(descend(self.model, choice)) for choice in begin)
         return sorted(found, key=lambda choice: (self.model.cost(choice), choice))
 
     def outlook(self) -> float:
-        """The cost in the model of the best choice of these."""
+        """The lowest cost in the model among these choices."""
         return self.model.cost(self.starts[0])
 
     def run(self) -> SearchResult:
-        """The answer. Its trial may not fit into memory, where none was found that does."""
+        """The answer. If no plan fits into memory, its trial does not either."""
         starts = self.starts
         answer = solve(self.model, starts[0])
         self.try_choice(answer.choice if answer else starts[0])
@@ -153,20 +154,20 @@ class Search:
 
     @property
     def binds(self) -> bool:
-        """Is there a plan that takes less time than the best but does not fit?"""
+        """Is there a plan that is faster than the best one, but does not fit into memory?"""
         best = self.best
         return not best.fits or any(
             t.figures.time < best.figures.time for t in self.found.values())
 
     @property
     def lightest(self) -> list[Trial]:
-        """Those that hold least, where none fits."""
+        """The plans that hold least, for the case that none fits."""
         return sorted(self.found.values(), key=lambda t: t.rank)[:FEW]
 
     # -- candidates --------------------------------------------------------------------------------
 
     def try_choice(self, choice: Sequence[int], forms: Iterable[int] = range(6)) -> Trial | None:
-        """The best plan that stands for a choice of layouts, of these forms."""
+        """The best plan that implements a choice of layouts in one of these forms."""
         plans, forms = self.realised.plans(choice), list(forms)
         for form in forms:
             self.choices.setdefault(plans[form], (tuple(choice), form))
@@ -182,8 +183,8 @@ class Search:
         return Memory(self.model)
 
     def bring_within(self) -> None:
-        """Plans that take less time than the best, but do not fit: the nearest few with collectives
-        that keep to the limit of memory.
+        """Brings faster plans that do not fit within the limit of memory: the nearest few, with
+        collectives chosen under the limit.
         """
         limit, best = self.trials.limit, self.best
         above = [t for t in self.found.values() if not t.fits and (
@@ -192,7 +193,7 @@ class Search:
             self.found[t.plan] = self.trials.within(t)
 
     def rivals(self) -> tuple[Rival, ...]:
-        """The plans that have names."""
+        """The named plans."""
         if not self.names:
             return ()
         cost = {n.name: self.model.cost(n.choice) for n in self.names}
@@ -213,7 +214,7 @@ class Search:
             r.trial is None, r.trial.rank if r.trial else (), r.cost)))
 
     def every_argument(self) -> bool:
-        """Try every way to lay out the arguments, where there are few; whether that was done."""
+        """Try every layout of the arguments, if there are few; returns whether that was done."""
         choices: list[list[PartitionSpec]] = []
         for v, pin in zip(self.program.invars, self.pinned, strict=True):
             if pin is not None:
@@ -229,9 +230,9 @@ class Search:
         return True
 
     def better(self, merit: Callable[[Trial], Any], spared: int = 0) -> None:
-        """Climb from the best plan, and then from others that were known before, the best first, in
-        turn by merit and by time where a limit of memory is, until some in a row lead to none that
-        is better than all. spared: partitions that are left over.
+        """Climb from the best plan, then from other plans in order of merit (and, under a limit of
+        memory, also of time), until several in a row lead to nothing better than the best of all.
+        spared: partitions to leave over.
         """
         known = [self.found[p] for p in self.choices if p in self.found]
         orders = []
@@ -250,9 +251,9 @@ class Search:
 
     def climb(self, best: Trial, merit: Callable[[Trial], Any], done: set[tuple[float, ...]],
               spared: int) -> Trial:
-        """Try each layout of arguments that promises most, and keep what is better, over and over
-        while that leads to what runs otherwise than all that are done, in notably less time, and
-        is the best of all or comes twice as near to it. Returns the best.
+        """Repeatedly try the most promising layouts of arguments, and go on from a plan if it runs
+        differently from all earlier ones, is notably faster, and is the best of all or at least
+        halves the distance to it. Returns the best.
         """
         gap = own_merit = math.inf
         while self.left > spared and best.runs not in done:
@@ -277,7 +278,7 @@ class Search:
         return best
 
     def forms(self, own: Sequence[int], form: int, best: Trial) -> list[int]:
-        """The forms of a choice that take about as much time as the best, each otherwise."""
+        """The distinct forms of a choice that take about as much time as the best one."""
         found: dict[float, int] = {}
         for each in (form, 2, 0):
             trial = self.try_choice(own, (each,))
@@ -286,7 +287,7 @@ class Search:
         return list(found.values())
 
     def merit(self, trial: Trial, excess: int = EXCESS) -> float:
-        """The time of a plan, more of it for what is above the limit of memory."""
+        """The time of a plan, with a penalty for what it holds above the limit of memory."""
         return self.weighed(trial.figures.time, trial.peak, excess)
 
     def weighed(self, time: float, peak: float, excess: int = EXCESS) -> float:
@@ -294,9 +295,9 @@ class Search:
         return time * max(1.0, peak / limit) ** excess if limit else time
 
     def moves(self, own: Sequence[int], best: Trial) -> list[tuple[int, int]]:
-        """Other layouts of arguments, the most promising three of each and overall first, but for
-        those by which the model sees no difference; where the limit of memory binds then the
-        others, of which the model says less.
+        """Other layouts of arguments: the three most promising of each and overall the best first,
+        without those between which the model sees no difference. Where the limit of memory binds,
+        all others follow, since the model is less reliable there.
         """
         cost = self.weighed(self.model.cost(own), best.peak)
         full = any([not t.fits for t in self.found.values()])
@@ -316,8 +317,8 @@ class Search:
         return [(g, n) for _, g, n in [*sorted(found), *(sorted(others) if self.binds else ())]]
 
     def split_states(self, rivals: tuple[Rival, ...]) -> tuple[Rival, ...]:
-        """Split the states of the best plans further than their parameters; the rivals, with those
-        of them that this makes.
+        """Split the states of the best plans further than their parameters; returns the rivals,
+        including those that this produces.
         """
         rivals = tuple([r._replace(trial=self.found[r.trial.plan]) if r.trial else r
                         for r in rivals])

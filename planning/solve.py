@@ -27,8 +27,8 @@ SWEEPS = 12                # over all groups, of a descent
 
 
 class Answer(NamedTuple):
-    """choice: the number of a layout for each group. cost: what they cost in the model; bound: what
-    any choice costs at least.
+    """choice: the number of a layout for each group. cost: its cost in the model; bound: the least
+    cost that any choice can have.
     """
     choice: tuple[int, ...]
     cost: float
@@ -36,7 +36,8 @@ class Answer(NamedTuple):
 
 
 def descend(model: Model, start: Sequence[int], fixed: frozenset[int] = frozenset()) -> list[int]:
-    """A choice that no other layout of a single group makes cheaper. fixed: groups that stay."""
+    """A choice that no change of a single group makes cheaper. fixed: groups that stay as they are.
+    """
     choice = list(start)
     for _ in range(SWEEPS):
         moved = False
@@ -53,7 +54,7 @@ def descend(model: Model, start: Sequence[int], fixed: frozenset[int] = frozense
 
 
 def solve(model: Model, start: Sequence[int]) -> Answer | None:
-    """The cheapest choice; None where none is found. start: a choice to be better than."""
+    """The cheapest choice; None if none is found. start: a choice that it must improve on."""
     first = descend(model, start)
     most = model.cost(first)
     found = _Program(model, most).solved()
@@ -95,8 +96,8 @@ class _Program:
         self.rows.append((list(columns), list(values), low, high))
 
     def node(self, node: Node, kept: np.ndarray) -> None:
-        """An equation: its strategies, and what they need of each group. kept: those that a better
-        choice can take.
+        """Add an equation: its strategies, and the layouts that they need of each group. kept: the
+        strategies that a better choice can use.
         """
         strategies = np.flatnonzero(kept)
         shares = self.columns(node.costs[strategies], 0)

@@ -64,8 +64,8 @@ def _nearest(result: Var, made: Mapping[Var, Equation], arguments: Mapping[Var, 
 def with_split_states(plan: Plan, states: Mapping[int, int], program: Program, mesh: AbstractMesh,
                       pinned: Sequence[PartitionSpec | None],
                       pinned_results: Sequence[PartitionSpec | None]) -> Plan | None:
-    """The plan with states over all axes over which they are whole, where these divide them; other
-    results of the same shape as before. None where there are none such.
+    """The plan with each state split over all axes that leave it whole, if these divide it; other
+    results of the same shape stay as they were. None if there is no such state.
     """
     arguments, results = list(plan.arguments), list(plan.results)
     for i, k in states.items():

@@ -25,7 +25,7 @@ def figures_line(f: Figures) -> str:
 
 
 def report(p: Proposed, width: int = 100) -> str:
-    """All of it. Prose is wrapped; tables and code are not."""
+    """Everything, as text. Prose is wrapped; tables and code are not."""
     times, device = p.figures.times, p.topology.hardware
     lines = [f"{p.name} on {p.topology}, {mesh_text(p.mesh)}",
              f"  time of a step: {duration(times.step)} (computation {duration(times.compute)}, "
@@ -54,7 +54,7 @@ def report(p: Proposed, width: int = 100) -> str:
 
 
 def bound_text(p: Proposed) -> str:
-    """How far the plan is from what the model says is least, without promising more."""
+    """How far the plan is from the bound of the model, without promising more."""
     count = f"{p.tried} plan{'' if p.tried == 1 else 's'} tried"
     if p.result.every:
         count += ", every layout of the arguments among them"
@@ -100,8 +100,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def spec_rows(rows: Sequence[Row]) -> list[tuple[str, str, str, str]]:
-    """(names, type, spec, bytes of a device) by rows of the pytree: what differs in numbers, or in
-    the argument that it is in, alone is one row.
+    """(names, type, spec, bytes on a device) by rows of the pytree. Leaves that differ only in
+    numbers, or in the argument that they belong to, share a row.
     """
     found: dict[tuple[str, str, str], list[Row]] = {}
     for r in rows:
@@ -141,7 +141,7 @@ def constraint_text(c: Constrain) -> str:
 
 
 def code(p: Proposed) -> str:
-    """The jitted function with its specs. Trees of specs that are equal are written once."""
+    """The jitted function with its specs. Equal trees of specs are written once."""
     axes = tuple(map(str, p.mesh.axis_names))
     lines = [f"mesh = jax.make_mesh({tuple(p.mesh.axis_sizes)!r}, {axes!r}, "
              f"axis_types=(AxisType.Auto,) * {len(axes)})",

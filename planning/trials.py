@@ -39,23 +39,23 @@ Specs = tuple[PartitionSpec | None, ...]
 
 
 class Inside(NamedTuple):
-    """A value that is brought to a layout where it is made. group: the number of its group."""
+    """A constraint on a value inside, where it is computed. group: the number of its group."""
     place: Place
     spec: PartitionSpec
     group: int
 
 
 class Plan(NamedTuple):
-    """arguments, results: their specs, None for what the partitioner may choose."""
+    """arguments, results: their specs; None where the partitioner may choose."""
     arguments: Specs
     results: Specs
     inside: tuple[Inside, ...] = ()
 
 
 class Trial(NamedTuple):
-    """A plan with its figures. peak: the bytes that it holds; 0, not asked for, of what is far
-    behind one that fits. fits: does it keep to the limit of memory? limited: does it only where its
-    collectives are chosen under that limit?
+    """A plan with its figures. peak: the bytes that a device holds, or 0 if not determined, for a
+    plan far behind one that fits. fits: whether it keeps within the limit of memory. limited:
+    whether it does so only with collectives chosen under that limit.
     """
     plan: Plan
     figures: Figures
@@ -65,19 +65,19 @@ class Trial(NamedTuple):
 
     @property
     def rank(self) -> tuple[float, ...]:
-        """What keeps to the limit first, by time, the least memory, the fewest words."""
+        """Orders trials: those within the limit first, then by time, memory and constraints."""
         f = self.figures
         return (0 if self.fits else self.peak, round(f.time * 1e15), self.peak,
                 len(self.plan.inside), f.received_bytes)
 
     @property
     def runs(self) -> tuple[float, ...]:
-        """What is equal of plans that run alike."""
+        """Equal for plans that run alike."""
         return self.figures.time, self.peak, self.figures.received_bytes
 
 
 class Trials:
-    """Judges plans of one program on one mesh. limit: bytes that a device may hold; 0: any."""
+    """Judges plans of one program on one mesh. limit: bytes that a device may hold; 0 for any."""
 
     def __init__(self, program: Program, mesh: AbstractMesh, donated: Sequence[bool],
                  objective: Objective, topology: Topology) -> None:
@@ -91,7 +91,7 @@ class Trials:
         self._best = math.inf                # seconds of the best that fits
 
     def trial(self, plan: Plan) -> Trial | None:
-        """The figures of a plan; None where the program cannot be partitioned so."""
+        """The figures of a plan; None if the program cannot be partitioned that way."""
         if plan not in self.found:
             found = self.found[plan] = self._trial(plan)
             if found is not None and found.fits:
@@ -99,7 +99,7 @@ class Trials:
         return self.found[plan]
 
     def changes(self, plan: Plan) -> list[Constrain]:
-        """What is inside of a plan, as changes of the program."""
+        """The constraints inside of a plan, as changes of the program."""
         found = []
         for inside in plan.inside:
             var, eqn = self.made[inside.place]
@@ -108,7 +108,7 @@ class Trials:
         return found
 
     def around(self, place: Place) -> Location:
-        """Where the loop or branch is written of which a value is a parameter."""
+        """The location of the loop or branch of which a value is a parameter."""
         program, location = self.program, UNKNOWN
         for n, name, j in place.path:
             eqn = program.eqns[n]
@@ -137,8 +137,8 @@ class Trials:
         return found.memory
 
     def within(self, trial: Trial) -> Trial:
-        """A trial that does not fit, with collectives by which it does, if there are such. (A plan
-        that is far above the limit is not brought below it by other collectives.)
+        """A trial that does not fit, with collectives under which it does; None if there are none.
+        (A plan far above the limit is not brought below it by other collectives.)
         """
         if trial.plan in self.brought or trial.figures.peak_bytes > HEAVY * self.limit:
             return trial
@@ -158,7 +158,7 @@ class Trials:
             trial._replace(figures=found, peak=found.peak_bytes))
 
     def program_of(self, plan: Plan) -> Program:
-        """The program with what is inside of a plan."""
+        """The program with the constraints inside of a plan."""
         found = self.programs.get(plan.inside)
         if found is None:
             found = edited(self.program, self.changes(plan), self.mesh)
@@ -181,7 +181,7 @@ class Trials:
 
 
 class Realised:
-    """The plans that a choice of layouts stands for: by how many values inside it says it."""
+    """The plans that implement a choice of layouts, with more or fewer constraints inside."""
 
     def __init__(self, model: Model, pinned: Sequence[PartitionSpec | None],
                  pinned_results: Sequence[PartitionSpec | None]) -> None:
@@ -194,7 +194,9 @@ class Realised:
         return spec_from_entries(self.model.entries(v, self.model.layouts[g][choice[g]]))
 
     def plans(self, choice: Sequence[int]) -> list[Plan]:
-        """With nothing inside; with what loops carry; and with what every product gives."""
+        """Without constraints inside; with those on what loops carry; and with one on every
+        product.
+        """
         program = self.groups.program
         arguments = tuple([self.spec(v, choice) if pin is None else pin
                            for v, pin in zip(program.invars, self.pinned, strict=True)])
