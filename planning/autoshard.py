@@ -21,7 +21,7 @@ from ..ir.settings.context import config
 from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec
 from ..ir.support.named_tuple import NamedTuple
-from ..ir.support.spelling import none_such
+from ..ir.support.spelling import close_match, none_such
 from ..ir.values.shape_struct import ShapeDtypeStruct
 from ..ir.values.typeof import typeof
 from ..partitioner.cost.hardware import Hardware
@@ -321,7 +321,7 @@ def _pinned(fixed: Mapping[str, PartitionSpec], arguments: Sequence[str], result
         if unknown:
             fail(ValueError, f"fixed[{pattern!r}] is {spec}: the mesh has no axis "
                  f"{', '.join(unknown)}; it has {', '.join(map(str, mesh.axis_names))}",
-                 code="fixed")
+                 code="fixed", help=close_match(unknown[0], mesh.axis_names) or ())
         written = re.compile(".*".join(map(re.escape, pattern.split("*"))))
         names = [n for n in (*arguments, *results) if written.fullmatch(n)]
         if not names:

@@ -38,7 +38,8 @@ def given_mesh(mesh: Any, leaves: Sequence[Any]) -> Mesh | AbstractMesh | int:
                             axis_types=(AxisType.Auto,) * len(mesh))
     if isinstance(mesh, int):
         if mesh < 1:
-            fail(ValueError, f"mesh is {mesh}: a mesh has at least one device", code="mesh")
+            fail(ValueError, f"mesh is {mesh}: a mesh has at least one device", code="mesh",
+                 help="give the number of devices, such as 8, or sizes by name, {'data': 8}")
         return mesh
     others = [str(a) for a, t in zip(mesh.axis_names, mesh.axis_types, strict=True)
               if t is AxisType.Manual]

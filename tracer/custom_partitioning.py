@@ -294,7 +294,8 @@ class _Call:
                                shapes(results, self.out_tree))
         if not isinstance(found, tuple) or len(found) != 4:
             fail(TypeError, "custom_partitioning: `partition` returns (mesh, function on blocks, "
-                 f"result shardings, argument shardings), not {found!r}", code="partition-result")
+                 f"result shardings, argument shardings), not {found!r}", code="partition-result",
+                 help="return `mesh, function, result_shardings, arg_shardings`")
         _, lower, result_shardings, arg_shardings = found
 
         def flat(*blocks: Any) -> list[Any]:
@@ -308,7 +309,8 @@ def _layouts(shardings: Any, types: Sequence[ArrayType], what: str) -> tuple[Ent
         s, (NamedSharding, PartitionSpec)))
     if len(leaves) != len(types):
         fail(ValueError, f"custom_partitioning: `partition` gives {len(leaves)} {what} shardings "
-             f"for {len(types)} values", code="partition-result")
+             f"for {len(types)} values", code="partition-result",
+             help=f"give a tree with one sharding for each {what}, None for one that is whole")
     out = []
     for s, t in zip(leaves, types, strict=True):
         spec = s.spec if isinstance(s, NamedSharding) else s or PartitionSpec()

@@ -94,16 +94,17 @@ def check_limits(*, max_bytes: Any = None, kinds: Any = None, axis: Any = None,
     if axis is not None and not (isinstance(axis, str) and axis) and not (
             isinstance(axis, Collection) and axis and all(isinstance(a, str) for a in axis)):
         fail(TypeError, f"axis must be the name of a mesh axis, or several, got {axis!r}",
-             code="budget-type")
+             code="budget-type", help="write axis='data', or axis=('data', 'model')")
     if axis is not None and max_bytes is None and kinds is None:
         fail(ValueError, "axis says which collectives max_bytes and kinds count; neither is given",
-             code="empty-budget")
+             code="empty-budget", help="give max_bytes or kinds, or leave axis out")
     if not isinstance(exact, bool):
         fail(TypeError, f"exact must be True or False, got {exact!r}", code="budget-type")
     if kinds is None:
         if exact:
             fail(ValueError, "exact says how kinds are counted; kinds is not given",
-                 code="empty-budget")
+                 code="empty-budget",
+                 help="give kinds, such as {'all-reduce': 1}, or leave exact out")
         return
     if not isinstance(kinds, Mapping):
         fail(TypeError, f"kinds must be a number for each kind of collective, got {kinds!r}",
@@ -121,7 +122,8 @@ def _check_number(name: str, value: Any) -> None:
             isinstance(value, numbers.Integral) or math.isfinite(value)):
         fail(TypeError, f"{name} must be a finite number, got {value!r}", code="budget-type")
     if value < 0:
-        fail(ValueError, f"{name} is {value}: fewer than none cannot be", code="budget-type")
+        fail(ValueError, f"{name} must not be negative, got {value}", code="budget-type",
+             help="write 0 to allow none")
 
 
 def _check_axes(axis: str | Sequence[str] | None, known: Sequence[str]) -> None:

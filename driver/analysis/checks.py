@@ -74,11 +74,12 @@ def fuzz_equivalent(fun: Callable[..., Any], *args: Any, mesh: Mesh, count: int 
     rng = np.random.default_rng(seed)
     leaves, form = tree.flatten(args)
     if count < 1:
-        fail(ValueError, f"count must be 1 at least, got {count}", code="nothing-split")
+        fail(ValueError, f"count must be at least 1, got {count}", code="nothing-split")
     if not any(n % k == 0 for x in leaves for n in np.shape(x)
                for k in mesh.axis_sizes if k > 1):
         fail(ValueError, f"nothing is split: no axis of {mesh} divides a dimension of "
-             f"{[np.shape(x) for x in leaves]}", code="nothing-split")
+             f"{[np.shape(x) for x in leaves]}", code="nothing-split",
+             help="use a smaller mesh, or arguments with a dimension that an axis divides")
     for _ in range(count):
         specs = [PartitionSpec()]
         while not any(any(s.entries) for s in specs):

@@ -64,8 +64,9 @@ class XLAProgram:
         ask_for_devices(count)
         check_devices(count)
         if mesh is not None and program.level is not Level.LOCAL:
-            fail(ValueError, f"an engine runs LOCAL programs; this one is {program.level.value}",
-                 code="engine-level")
+            fail(ValueError, f"an engine runs LOCAL programs; `{program.name}` is "
+                 f"{program.level.value.upper()}", code="engine-level",
+                 help="partition it first, by `partition(program).local`")
         self.program = program
         self.trusts_types = True
         self.types = program.global_in or program.in_avals

@@ -76,8 +76,9 @@ class Source:
         """The axes of JAX's mesh that these axes, or parts of axes, are."""
         names = tuple(names) if isinstance(names, tuple | list) else (names,)
         if self._atoms is None:
-            fail(ValueError, f"a program for one device has no axes {', '.join(map(str, names))}",
-                 code="no-axes")
+            fail(ValueError, "a program for one device communicates over the mesh axes "
+                 f"{', '.join(map(str, names))}", code="no-axes",
+                 help="load it with the mesh that has these axes")
         out: list[str] = []
         for name in names:
             found = self._atoms.of(name)
@@ -219,11 +220,13 @@ class Source:
             return
         dtype = unsupported_dtype(e)
         if dtype is not None:
-            fail(TypeError, f"XLA has no {dtype}, which `{name}` is of", code="engine-dtype",
-                 location=e.location)
+            fail(TypeError, f"XLA does not support {dtype}, the dtype of an operand or result of "
+                 f"`{name}`", code="engine-dtype", location=e.location,
+                 help="convert it to a wider dtype, or run it on the simulated engine: "
+                      "`compile(engine=\"simulated\")`")
         text = self._expression(e, x)
         if text is None:
-            fail(NotImplementedError, f"the jax engine has nothing for `{name}`",
+            fail(NotImplementedError, f"the jax engine has no function for `{name}`",
                  code="engine-op", location=e.location,
                  help="run it on the simulated engine: `compile(engine=\"simulated\")`")
         if text == (x[0] if x else None) and not e.op.multiple_results:

@@ -27,16 +27,17 @@ def dtype_of(element: Any) -> np.dtype:
     try:
         return np.dtype(getattr(ml_dtypes, name, name))
     except TypeError:
-        fail(TypeError, f"from_stablehlo: there is no dtype here for elements of type {text}",
-             code="stablehlo-type")
+        fail(TypeError, f"from_stablehlo: elements of type {text} have no dtype in numpy or "
+             "ml_dtypes", code="stablehlo-type",
+             help="convert them in the program that is exported")
 
 
 def shape_and_dtype(t: Any) -> tuple[tuple[int, ...], np.dtype]:
     """The shape and dtype of a tensor type, whose sizes must be static."""
     text = str(t)
     if not text.startswith("tensor<"):
-        fail(TypeError, f"from_stablehlo: a value of type {text} is no tensor",
-             code="stablehlo-type")
+        fail(TypeError, f"from_stablehlo: a value has the type {text}, which is not a tensor",
+             code="stablehlo-type", help="export a program whose values are all tensors")
     ranked = ir.RankedTensorType(t)
     if not ranked.has_static_shape:
         fail(TypeError, f"from_stablehlo: the sizes of {text} are not all known",

@@ -243,9 +243,10 @@ def _scatter(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
     if write is not None:
         return write(x[0], indices, x[2], numbers, **options)
     if any(True for _ in region.blocks[0].arguments[1].uses):
-        fail(NotImplementedError, "from_stablehlo: a scatter by a function of old and new elements "
-             "that is none of add, subtract, multiply, minimum, maximum", code="unknown-operation",
-             location=replay.place)
+        fail(NotImplementedError, "from_stablehlo: a scatter combines old and new elements by a "
+             "function other than add, subtract, multiply, minimum, maximum",
+             code="unknown-operation", location=replay.place,
+             help="write it as several scatters, or as a gather, the function and a scatter")
     run = _elementwise(replay.function(region))
     return scatter_apply(x[0], indices, lambda old: run(old, old)[0], numbers,
                          update_shape=np.shape(x[2]), **options)

@@ -262,8 +262,9 @@ def _all_gather(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
 @rule("stablehlo.reduce_scatter")
 def _reduce_scatter(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
     if binary_function(op.regions[0]) is not lax.add:
-        fail(NotImplementedError, "from_stablehlo: a reduce_scatter that does not add",
-             code="unknown-operation", location=replay.place)
+        fail(NotImplementedError, "from_stablehlo: a reduce_scatter combines by a function other "
+             "than add", code="unknown-operation", location=replay.place,
+             help="write an all_reduce, and take each device's block of it")
     groups = _groups(replay, op)
     return parallel.psum_scatter(
         x[0], groups.axes, tiled=True, **groups.options(),
@@ -291,6 +292,7 @@ def _permute(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
         found = _in_each(places, [mesh.axis_names.index(n) for n in axes], mesh)
         if found is not None:
             return parallel.ppermute(x[0], axes, [(a, b) for a, b in found])
-    fail(NotImplementedError, "from_stablehlo: a collective_permute whose pairs are not the same "
-         f"in all groups of the manual mesh axes {', '.join(replay.manual)}",
-         code="stablehlo-mesh", location=replay.place)
+    fail(NotImplementedError, "from_stablehlo: the pairs of a collective_permute differ between "
+         f"groups of the manual mesh axes {', '.join(replay.manual)}",
+         code="stablehlo-mesh", location=replay.place,
+         help="write a permutation of all devices along these axes")

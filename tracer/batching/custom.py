@@ -57,8 +57,9 @@ def _placed(x: Any, dim: int | None, place: int | None, rule: Any) -> Any:
     if place is not None:
         return to_dim(x, dim, place, rule.axis)
     if dim is not None:
-        fail(ValueError, f"the rule {rule.__name__} gives a result for each example where the "
-             "function that it belongs to gives one for all", code="mapped-output")
+        fail(ValueError, f"a result of the rule {rule.__name__} depends on the example, the "
+             "function's own result does not", code="mapped-output",
+             help="return from the rule what the function returns")
     return x
 
 

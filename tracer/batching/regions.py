@@ -48,8 +48,10 @@ def _batch_shard_map(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
     if axis.name in manual_axes:
         inner = replace(inner, name=None)       # inside, the name means the mesh axis
     elif cut and axis.name is not None and axis.name in program_axis_names(jaxpr):
-        fail(NotImplementedError, f"a collective over the vmapped axis {axis.name!r} inside a "
-             f"shard_map that holds it in parts (spmd_axis_name={axis.spmd})", code="spmd-axis")
+        fail(NotImplementedError, "a collective in a shard_map is over the vmapped axis "
+             f"{axis.name!r}, which spmd_axis_name={axis.spmd} splits over the mesh",
+             code="spmd-axis",
+             help="leave spmd_axis_name out, or use the collective outside of the shard_map")
     with override(STATE, check_vma=check_vma):
         body, captured, out = batch_program(inner, jaxpr, local, dims, mesh=inner_mesh,
                                             capture_type=functools.partial(_inside, inner_mesh))

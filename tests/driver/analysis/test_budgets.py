@@ -57,7 +57,7 @@ def test_a_budget_that_is_exceeded_names_the_line(limits, text):
     ({"exact": True, "max_bytes": 1}, ValueError, "kinds is not given"),
     ({"max_bytes": "1 MB"}, TypeError, "must be a finite number"),
     ({"max_bytes": True}, TypeError, "must be a finite number"),
-    ({"max_peak_bytes": -1}, ValueError, "fewer than none"),
+    ({"max_peak_bytes": -1}, ValueError, "must not be negative"),
     ({"max_bytes": float("nan")}, TypeError, "must be a finite number"),
     ({"max_bytes": float("inf")}, TypeError, "must be a finite number"),
     ({"kinds": {"all-reduce": float("inf")}}, TypeError, "must be a finite number"),
