@@ -56,11 +56,9 @@ def searched_mesh(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
     return mesh if mesh.axis_types == types else mesh.update(axis_types=types)
 
 
-def meshes_of(devices: int, axes: int = MOST_AXES) -> Iterator[AbstractMesh]:
-    """The meshes of this many devices with at most this many axes, each at least as long as the
-    next.
-    """
-    for sizes in _factors(devices, axes, devices):
+def meshes_of(devices: int) -> Iterator[AbstractMesh]:
+    """The meshes of this many devices, each axis at least as long as the next."""
+    for sizes in _factors(devices, MOST_AXES, devices):
         sizes = sizes or (devices,)
         yield AbstractMesh(sizes, NAMES[:len(sizes)], axis_types=(AxisType.Auto,) * len(sizes))
 

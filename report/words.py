@@ -9,13 +9,13 @@ from ..ir.spec import PartitionSpec
 from ..ir.support.caches import cached
 
 
-def quantity(n: float, unit: str, base: int = 1000) -> str:
+def quantity(n: float, unit: str) -> str:
     """1234567 -> "1.23 MB"; exact below a thousand."""
-    if n < base:
+    if n < 1000:
         return f"{n:,.0f} {unit}"
     for prefix in ("k", "M", "G", "T", "P", "E"):
-        n /= base
-        if n < base or prefix == "E":
+        n /= 1000
+        if n < 1000 or prefix == "E":
             return f"{n:,.3g} {prefix}{unit}"
     raise AssertionError
 

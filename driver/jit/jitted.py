@@ -41,7 +41,7 @@ from ...tracer.references.frames import BOXES, Frame
 from ...tracer.references.in_rules import refuse_traced_rule
 from ...tracer.references.ref import references
 from ...tracer.staging.bound_names import number_names
-from ...tracer.staging.name_scopes import named_scopes
+from ...tracer.staging.name_scopes import without_scopes
 from ...tracer.staging.signature import function_name
 from ...tracer.staging.staging import current_builder, record_mesh, trace_to_program
 from ...tracer.staging.tracer import Tracer
@@ -302,7 +302,7 @@ class Jitted:
         if frame is None and state.phases is None and not SCOPES.path:
             program, captured = trace_to_program(flat, avals, name=name, arg_names=names)
         else:
-            with phase("trace") as timed, observing(), named_scopes(), frame or Frame():
+            with phase("trace") as timed, observing(), without_scopes(), frame or Frame():
                 program, captured = trace_to_program(flat, avals, name=name, arg_names=names)
                 timed.equations = len(program.eqns)
             if frame is not None and frame.has_rules:

@@ -59,11 +59,11 @@ def cause_data(e: Analysis, advised: int) -> list[dict[str, Any]]:
             for cause in e.root_causes]
 
 
-def fix_data(e: Analysis, c: ExplainedCollective, count: int = 3) -> list[dict[str, Any]]:
+def fix_data(e: Analysis, c: ExplainedCollective) -> list[dict[str, Any]]:
     """Changes that avoid a collective: in words, with savings, costs, and the edited lines."""
     return [{"text": s.text, "removes": s.removes, "effect": effect(e, s),
              "bytes": s.received_bytes, "time": s.time, "diff": [list(d) for d in s.diff],
-             "edits": edits(s)} for s in c.suggestions[:count]]
+             "edits": edits(s)} for s in c.suggestions[:3]]
 
 
 def edits(s: Suggestion) -> list[dict[str, Any]]:

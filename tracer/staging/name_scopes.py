@@ -67,7 +67,7 @@ def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[
     return wrapped
 
 
-def named_scopes(path: str = "") -> override:
-    """Within the block the scopes are exactly `path`: a program that is called from several places
-    knows its own ones only."""
-    return override(SCOPES, path=path)
+def without_scopes() -> override:
+    """No scopes within the block: a program that is called from several places knows only its own.
+    """
+    return override(SCOPES, path="")

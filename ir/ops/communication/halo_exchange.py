@@ -36,10 +36,10 @@ def plan_of(factor: Factor, devices: int, source: int, result: int, permutes: bo
                     permutes)
 
 
-def split_halos(context: LocalizeContext, operand: int = 0) -> dict[int, tuple[str, ...]]:
-    """The dimensions of an operand that are split halo factors, with their axes."""
+def split_halos(context: LocalizeContext) -> dict[int, tuple[str, ...]]:
+    """The dimensions of the first operand that are split halo factors, with their axes."""
     found = {}
-    for d, dims in enumerate(context.rule.operands[operand]):
+    for d, dims in enumerate(context.rule.operands[0]):
         factor = context.rule.factors[dims[0]] if len(dims) == 1 else None
         if factor is not None and (factor.kind == HALO or factor.reach):
             axes = context.axes_of_factor.get(dims[0], ())
@@ -200,14 +200,14 @@ class Rows:
         return out.call("concatenate", *parts, dimension=self.dim)
 
 
-def rows_needed(context: LocalizeContext, x: Atom, dim: int, axes: Sequence[str], operand: int = 0,
+def rows_needed(context: LocalizeContext, x: Atom, dim: int, axes: Sequence[str],
                 positions: int | None = None) -> Rows:
-    """The rows of block `x` of an operand that this device needs along `dim`.
+    """The rows of block `x` of the first operand that this device needs along `dim`.
 
     positions: of the whole result that read them; None where they are those of its `dim`.
     """
-    factor = context.rule.factors[context.rule.operands[operand][dim][0]]
+    factor = context.rule.factors[context.rule.operands[0][dim][0]]
     if positions is None:
         positions = context.result_types[0].shape[dim]
     return Rows(Emitting(context), x, dim, tuple(axes), factor,
-                context.operand_types[operand].shape[dim], positions)
+                context.operand_types[0].shape[dim], positions)
