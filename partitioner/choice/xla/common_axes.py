@@ -16,7 +16,7 @@ from ..costs import parts_of
 
 def common_axes(info: RuleInfo, parts: Sequence[dict[int, Axes]], sizes: Sequence[int],
                 whole: Iterable[int], mesh: BaseMesh) -> dict[int, Axes]:
-    """The axes of each factor. parts: those that operands and results have; sizes: of these, in
+    """The axes of each factor. parts: the axes that operands and results have; sizes: their
     elements; whole: the factors that cannot be split.
     """
     weights: dict[tuple[int, Axes], int] = {}

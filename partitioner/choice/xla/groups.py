@@ -25,13 +25,14 @@ def is_split(tensor: Tensor) -> bool:
 
 
 class DeviceGroups:
-    """The groups that are taken off for an equation with two operands and a result, or for one with
-    three operands, of which the last is written into the first and takes the place of a result.
+    """The groups that are separated for an equation with two operands and a result, or with three
+    operands, of which the last is written into the first and takes the place of the result.
 
-    batch: factors of all three; free: those of an operand and the result, by operand. groups: by
-    factor, the axes along which groups have been taken off so far; inside: the axes, group by
-    group. paths: for each operand the layouts through which it goes, each with the groups inside of
-    which it is brought there. left: those through which the result goes as it leaves the groups.
+    batch: factors of all three; free: for each operand, those that it shares with the result.
+    groups: for each factor, the axes along which groups have been separated so far; inside: these
+    axes, group by group. paths: for each operand the layouts through which it passes, each with the
+    groups inside of which the operand is brought there. left: the layouts through which the result
+    passes as it leaves the groups.
     """
 
     def __init__(self, info: RuleInfo, mesh: AbstractMesh) -> None:
@@ -45,9 +46,8 @@ class DeviceGroups:
         self.left: list[Tensor] = []
 
     def run(self, parts: Sequence[Mapping[int, Axes]]) -> tuple[Tensor, list[LayoutPath]]:
-        """(The axes of each factor; for each operand, and the result, the layouts through which it
-        goes, each with the groups inside of which it is). parts: the axes that operands and result
-        have.
+        """(The axes of each factor; for each operand and for the result, the layouts through which
+        it passes, each with the groups around it). parts: the axes that operands and result have.
         """
         tensors = [self.tensor(t, part) for t, part in enumerate(parts[:3])]
         found = self.split(tensors, {f: float(x.size) for f, x in enumerate(self.info.factors)})
@@ -62,7 +62,7 @@ class DeviceGroups:
         raise NotImplementedError
 
     def merged(self, tensor: Tensor) -> Tensor:
-        """By the largest axes that those of a factor make, without copies."""
+        """The tensor with the parts of each axis merged again, without its replicated axes."""
         return {f: self.axes.merged(axes) for f, axes in tensor.items() if axes and f >= 0}
 
     def tensor(self, t: int, part: Mapping[int, Axes]) -> Tensor:
@@ -75,12 +75,12 @@ class DeviceGroups:
         return math.prod([self.axes.count(tensor[f]) for f in factors])
 
     def elements(self, tensor: Tensor, sizes: Sizes, split: bool = True) -> float:
-        """Elements of a block, or of the whole that a group has."""
+        """The elements of a block, or of what a whole group holds."""
         return math.prod([sizes[f] / (self.axes.count(axes) if split else 1)
                           for f, axes in tensor.items() if f >= 0])
 
     def rest(self, tensors: Sequence[Tensor], sizes: Sizes, group: Tensor) -> Tensor:
-        """The axes of each factor where devices share tiles along those of a group."""
+        """Separate a group; the axes of each factor for it and for what is left."""
         for t in range(len(self.paths)):
             self.arrive(t, tensors[t])
         self.groups = {**self.groups, **group}
@@ -94,23 +94,25 @@ class DeviceGroups:
         return {**found, **group}
 
     def arrive(self, t: int, tensor: Tensor) -> None:
-        """Note that an operand is brought to a layout inside of the groups taken off so far."""
+        """Note that an operand is brought to a layout inside the groups separated so far."""
         self.paths[t].append((self.over_groups(tensor), self.inside))
 
     def over_groups(self, tensor: Tensor) -> Tensor:
-        """A layout inside of the groups taken off so far, as a layout over all devices."""
+        """A layout inside the groups separated so far, as a layout over all devices."""
         return {f: self.groups.get(f, axes) for f, axes in tensor.items()}
 
     # -- devices ---------------------------------------------------------------------------------
 
     def replicated(self, tensor: Tensor, like: Tensor, group: Sequence[int]) -> Tensor:
-        """A whole tensor on the devices of the groups that these factors of another make."""
+        """A replicated tensor, on the devices of the groups that these factors of another tensor
+        form.
+        """
         axes = tuple([a for f, axes in like.items() if f not in group for a in axes])
         return {**dict.fromkeys(tensor, ()), COPIES: axes}
 
     def renumbered(self, tensor: Tensor, like: Tensor, group: Sequence[int]) -> Tensor | None:
-        """A tensor on the devices of the groups that these factors of another make, counted in the
-        other's order.
+        """A tensor on the devices of the groups that these factors of another tensor form, in its
+        order.
         """
         found = self.axes.grouped(sum([like[f] for f in like if f not in group], ()),
                                   *map(self.axes.count, tensor.values()))
@@ -118,8 +120,8 @@ class DeviceGroups:
 
     def aligned(self, tensor: Tensor, like: Tensor, factors: Sequence[int],
                 counts: Sequence[int] = ()) -> Tensor | None:
-        """A tensor whose tiles along these factors are on the devices of another's. counts: of its
-        tiles along them, or along all.
+        """A tensor whose tiles along these factors are on the same devices as another's. counts:
+        the number of its tiles along each of these factors, or along all factors.
         """
         own = {f: self.axes.count(axes) for f, axes in tensor.items()}
         own.update(zip(own if len(counts) == len(own) else factors, counts, strict=False))

@@ -29,7 +29,7 @@ AxesOf = dict[int, Axes]
 
 
 class LocalRule(LookaheadSearch):
-    """A `LookaheadSearch` that takes each equation by itself."""
+    """A `LookaheadSearch` that decides each equation on its own."""
 
     types_stay = True
 

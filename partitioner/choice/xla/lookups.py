@@ -19,8 +19,8 @@ Group = tuple[list[Tensor], Tensor]     # (array, indices, result) as its device
 
 
 class LookupGroups(DeviceGroups):
-    """The groups of a lookup. indexed: the factors along which single rows are read. writes: are
-    they written?
+    """The groups of a lookup. indexed: the factors along which single rows are read. writes:
+    whether the rows are written instead.
     """
 
     def __init__(self, info: RuleInfo, mesh: AbstractMesh) -> None:
@@ -42,8 +42,8 @@ class LookupGroups(DeviceGroups):
         return self.rest(found[0], sizes, found[1])
 
     def cost(self, before: list[Tensor], group: Group, sizes: Sizes) -> tuple[float, float]:
-        """(Elements that the largest operation reads and makes, elements that move) if all that is
-        left of the equation is whole. Sums and what is written are made in place.
+        """(Elements that the largest operation reads and writes, elements that move) if the rest of
+        the equation is computed whole. Sums and updates are made in place.
         """
         tensors, axes = group
         inside = {f: n / self.axes.count(axes.get(f, ())) for f, n in sizes.items()}
@@ -96,7 +96,9 @@ class LookupGroups(DeviceGroups):
         return [array, indices, out], group
 
     def as_many(self, tensor: Tensor, like: Tensor) -> Tensor | None:
-        """An operand whose copies cut batch factors into as many tiles as another one has."""
+        """An operand whose copies split batch factors into as many tiles as those of another
+        operand.
+        """
         counts = {f: self.axes.count(axes) for f, axes in tensor.items()}
         for f in self.batch:
             ratio, rest = divmod(self.axes.count(like[f]), counts[f])
@@ -106,7 +108,9 @@ class LookupGroups(DeviceGroups):
         return self.aligned(tensor, like, self.batch, [*counts.values()])
 
     def by_free(self, tensors: list[Tensor], t: int) -> Group | None:
-        """Along factors that the result has of one operand; the other is copied."""
+        """Along factors that the result shares with one operand only; the other operand is
+        replicated.
+        """
         factors = self.free[t]
         if not self.count(tensors[t], factors) > 1:
             return None
@@ -135,13 +139,13 @@ class LookupGroups(DeviceGroups):
     # -- devices ---------------------------------------------------------------------------------
 
     def rest_of(self, like: Tensor, cut: Tensor) -> tuple[str, ...]:
-        """The axes of one tensor that do not cut another."""
+        """The axes of one tensor that do not split another."""
         used = {a for f, axes in cut.items() if f >= 0 for a in axes}
         every = {a for axes in like.values() for a in axes}
         return tuple([a for a in self.axes.all if a in every and a not in used])
 
     def refined(self, tensor: Tensor, other: Tensor) -> Tensor:
-        """A tensor with the axes that another one has besides its own; as it is if they differ."""
+        """A tensor with the additional axes of another one; unchanged if the two disagree."""
         found = {f: max(axes, other.get(f, ()), key=len) for f, axes in tensor.items() if f >= 0}
         used = sum(found.values(), ())
         fits = len({*used}) == len(used) and not any([
@@ -150,13 +154,13 @@ class LookupGroups(DeviceGroups):
         return {**found, COPIES: self.rest_of(tensor, found)} if fits else tensor
 
     def only(self, source: Tensor, like: Tensor, factors: list[int]) -> Tensor:
-        """A tensor of the dimensions of another one that is split along these factors alone."""
+        """A tensor with the dimensions of another one, split along these factors alone."""
         found = {f: source[f] if f in factors else () for f in like if f >= 0}
         return {**found, COPIES: self.rest_of(source, found)}
 
     def copied(self, tensor: Tensor, like: Tensor, group: Tensor) -> Tensor:
-        """A tensor of which each group of devices has a copy: some of its copies, or if they are
-        too few, what dimensions have in more tiles than that leaves them.
+        """A tensor of which every group of devices has a copy: it uses some of the copies there are
+        and, if these are too few, gives up tiles of dimensions.
         """
         left = n = self.count(group, [*group])
         taken = self.axes.primes([a for axes in group.values() for a in axes])

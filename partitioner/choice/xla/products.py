@@ -38,7 +38,7 @@ class ProductGroups(DeviceGroups):
     # -- the cases -------------------------------------------------------------------------------
 
     def in_one_step(self, tensors: Sequence[Tensor], sizes: Sizes, strict: bool) -> Tensor | None:
-        """All devices along factors of one kind."""
+        """All devices split factors of one kind."""
         left, right, out = tensors
         n = math.prod(map(self.axes.count, left.values()))
         if n > 1 and out[COPIES] and is_split(out):
@@ -64,7 +64,7 @@ class ProductGroups(DeviceGroups):
         return None
 
     def as_result(self, tensors: Sequence[Tensor], sizes: Sizes, strict: bool) -> Tensor | None:
-        """All devices along factors of the result, or along summed ones if it is whole."""
+        """All devices split factors of the result, or summed factors if the result is whole."""
         left, right, out = tensors
         n = math.prod(map(self.axes.count, left.values()))
         if strict or out[COPIES] and is_split(out):
@@ -100,7 +100,9 @@ class ProductGroups(DeviceGroups):
         return self.rest((found[0], found[1], out), sizes, {f: out[f] for f in factors})
 
     def as_batch(self, tensor: Tensor, other: Tensor, out: Tensor, t: int) -> Tensor | None:
-        """An operand with batch factors as the result has them, and less of others if it must."""
+        """An operand with the batch factors split as in the result, and other factors split less if
+        need be.
+        """
         if not is_split(tensor):
             return self.replicated(tensor, out, self.batch)
         n = math.prod(map(self.axes.count, tensor.values()))
@@ -120,7 +122,8 @@ class ProductGroups(DeviceGroups):
         return self.aligned(tensor, out, self.batch, [*counts.values()])
 
     def by_free(self, tensors: Sequence[Tensor], sizes: Sizes, strict: bool) -> Tensor | None:
-        """Factors that the result and one operand have; the other operand is gathered along them.
+        """Factors that the result shares with one operand; the other operand is gathered along
+        their axes.
         """
         out, counts = tensors[2], [self.count(tensors[t], self.free[t]) for t in (0, 1)]
         wanted = [self.count(out, self.free[t]) for t in (0, 1)]
@@ -217,7 +220,9 @@ class ProductGroups(DeviceGroups):
         return self.rest((left, right, self.sum_of(left, right, out, group)), sizes, group)
 
     def sum_of(self, left: Tensor, right: Tensor, out: Tensor, group: Tensor) -> Tensor:
-        """The result that devices of a group compute their part of, for a sum over its axes."""
+        """The result of which the devices of a group compute a partial sum, over the axes of the
+        group.
+        """
         taken, n = {a for axes in group.values() for a in axes}, self.count(group, [*group])
         copies = self.axes.count(out[COPIES])
         if is_split(out) and (not out[COPIES] or copies % n):

@@ -42,8 +42,8 @@ SPLIT = "split over"     # in the memo of a body: by parameter, the axes over wh
 
 
 def behind(m: Match) -> list[Equation]:
-    """The equations that a value is made by from a gather, a sum over devices, or what joins parts,
-    as far as they are looked through.
+    """The equations by which a value is computed from a gather, a sum over devices or a
+    concatenation, as far as the rewrites look through them.
     """
     found: dict[Var, Equation] = {}
     waiting = list(m.eqn.invars)
@@ -63,9 +63,10 @@ def behind(m: Match) -> list[Equation]:
 
 @dataclass
 class Blocks:
-    """Makes of blocks what is made of gathers, by the factor rules of what makes it. gather: one of
-    these, all over the same axes, once it has been met; known: by value the same of the block, and
-    the dimension along which blocks lie; None of other values.
+    """Computes from blocks what a program computes from gathered values, by the factor rules of the
+    equations in between. gather: the gather, once one has been met (all are over the same axes);
+    known: for each value its block, and the dimension along which blocks lie; None where there is
+    no such block.
     """
     m: Match
     gather: Equation | None = None
@@ -79,7 +80,9 @@ class Blocks:
         return self.known[a]
 
     def made(self, eqn: Equation) -> tuple[Atom, int] | None:
-        """What an equation makes of blocks, if that is a block of what it makes of the whole."""
+        """The block of what an equation computes, from the blocks of its operands; None if there is
+        none.
+        """
         if eqn.op.name in GATHERS:
             return self.gathered(eqn)
         if eqn.op.name == "pvary":
@@ -100,7 +103,7 @@ class Blocks:
         return None if value is None else (value, to)
 
     def reduced(self, eqn: Equation) -> tuple[Atom, str] | None:
-        """What an equation makes of blocks if it reduces these, and how: sum, max or min."""
+        """What an equation computes from blocks if it reduces them, and how: sum, max or min."""
         found = self.factor(eqn)
         if found is None or found[0].factors[found[1]].kind != REDUCE:
             return None
@@ -110,7 +113,7 @@ class Blocks:
         return None if value is None else (value, how)
 
     def factor(self, eqn: Equation) -> tuple[FactorRule, int] | None:
-        """The rule of an equation, and the factor along which its operands are blocks."""
+        """The rule of an equation, and the factor along which its operands are in blocks."""
         if self.m.program.op_names.isdisjoint(GATHERS):
             return None
         parts, rule = parts_of_operands(eqn, self.of)
@@ -125,7 +128,7 @@ class Blocks:
         return None if factor.blocked or factor.size % self.count else (rule, f)
 
     def of_blocks(self, eqn: Equation, rule: FactorRule, f: int) -> Atom | None:
-        """The equation of blocks along a factor."""
+        """The equation applied to blocks along a factor."""
         operands: list[Atom] = []
         for a, dims in zip(eqn.invars, rule.operands, strict=True):
             cut = [d for d, own in enumerate(dims) if f in own]
@@ -145,12 +148,14 @@ class Blocks:
         return value if value.aval.shape == shapes[0] else None
 
     def varying(self, a: Atom, axes: frozenset[str]) -> Atom:
-        """An operand as one that varies over axes, as the others do."""
+        """An operand as a value that varies over the same axes as the others."""
         missing = axes - a.aval.manual.varying
         return self.m.emit(OPS["pvary"], a, axes=tuple(sorted(missing))) if missing else a
 
     def part(self, a: Atom, d: int | None) -> Atom | None:
-        """The block of an operand along a dimension (None: all of it); None if it has none."""
+        """The block of an operand along a dimension (None: the whole operand); None if there is
+        none.
+        """
         block = self.of(a)
         if block is not None and d is not None:
             return block[0] if block[1] == d else None
@@ -174,8 +179,8 @@ class Blocks:
         return x, d
 
     def block_of_equal(self, a: Atom, d: int | None) -> Atom | None:
-        """The block along a dimension (None: all) of a value that is the same on all devices; None
-        if it is not.
+        """The block along a dimension (None: the whole value) of a value that is the same on all
+        devices; None if it is not.
         """
         eqn = None if isinstance(a, Literal) else self.m.maker(a)
         if d is not None and eqn is not None and eqn.op.name == "pvary":
@@ -193,7 +198,7 @@ class Blocks:
         return self.own(a, d, shape)
 
     def own(self, a: Atom, d: int, shape: tuple[int, ...]) -> Atom:
-        """Each device's block along a dimension of a value that all have."""
+        """Each device's own block, along a dimension, of a value that all devices have."""
         assert self.gather is not None
         index = self.m.emit(OPS["axis_index"], axis_name=axis_names(self.gather),
                             varying=bool(a.aval.manual.varying))
@@ -203,8 +208,8 @@ class Blocks:
             a.aval.ndim)], slice_sizes=shape)
 
     def same(self, atom: Atom) -> bool:
-        """Is a value the same on all devices of the gather: a result of exchanges among these, what
-        the body is given whole, or computed from such and numbers?
+        """Is a value the same on all devices of the gather? It is if it is a result of exchanges
+        among them, passed whole into the body, or computed from such values and numbers.
         """
         assert self.gather is not None
         axes, waiting = {*axis_names(self.gather)}, [atom]

@@ -29,7 +29,7 @@ from .weights import WEIGHTS
 
 @dataclass(frozen=True)
 class Site:
-    """A place where a change of code applies. near: the places of all equations that it is about.
+    """A place where a change of code applies. near: the places of all equations that it concerns.
     """
     change: CodeChange
     location: Location
@@ -39,7 +39,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Rewritten:
-    """Make a change of code at a line, wherever that runs."""
+    """A change of code at a line, wherever that line runs."""
     name: str
     at: tuple
     change: CodeChange = field(compare=False)
@@ -53,21 +53,22 @@ class Rewritten:
 
     @property
     def diff(self) -> tuple[str, str] | None:
-        """The user's line, and what stands there instead; None where that cannot be written."""
+        """The user's line and its replacement; None if the replacement cannot be written as code.
+        """
         line, at = self.location.source_line(), self.location
         if not self.code or not line.strip() or at.end_line != at.line:
             return None
         return line.strip(), f"{line[:at.column]}{self.code}{line[at.end_column:]}".strip()
 
     def made(self, program: Program) -> Program:
-        """The program with the change, also in programs that it holds."""
+        """The program with the change made in it and in the programs that it holds."""
         return _rewritten(program, Rewrites(Rewrite(
             self.name, self.change.rewrite.pattern, self.change.rewrite.replacement,
             why=self.change.rewrite.why, where=lambda m: where(m.eqn.location) == self.at)))
 
 
 def sites(program: Program) -> Iterator[Site]:
-    """Where changes of code apply in a program and in those that it holds."""
+    """The places where changes of code apply in a program and in the programs that it holds."""
     for change in (*CHANGES, *WEIGHTS, *BLOCKS, *ONE_BLOCK, *SELECTIONS, *JOINS,
                    *LOOPS):
         found: list[Site] = []

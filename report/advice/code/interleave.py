@@ -30,10 +30,10 @@ INTERLEAVED = "passed interleaved"      # in a program's memo: the `Interleaved`
 
 @dataclass(frozen=True)
 class Interleave:
-    """Interleave the rows of parts: of what a line joins, or of arguments, given by position.
+    """Interleave the rows of parts: those that a line joins, or those of arguments, by position.
 
-    at: the line's place, () for arguments. dim, group: the dimension, and the rows of a group.
-    counts: how many groups of each part stand together.
+    at: the place of the line, () for arguments. dim, group: the dimension, and the rows of a group.
+    counts: how many groups of each part are side by side.
     """
     at: tuple
     arguments: tuple[int, ...]
@@ -55,12 +55,14 @@ class Interleave:
                 "instead of one part behind the other")
 
     def of(self, arguments: Sequence[int]) -> Interleave:
-        """The same of other arguments."""
+        """The same change of other arguments."""
         return Interleave(self.at, tuple(arguments), self.dim, self.group, self.counts, self.name,
                           self.location)
 
     def made(self, program: Program) -> Program:
-        """The program with the change. `INTERLEAVED` in its memo: what it takes and returns so."""
+        """The program with the change. `INTERLEAVED` in its memo says which arguments and results
+        have interleaved rows.
+        """
         order = Order(self.counts)
         if self.at:
             return _interleaved(program, self, order)

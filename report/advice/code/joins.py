@@ -29,9 +29,10 @@ _COMBINED = {"reduce_sum": "add", "reduce_max": "max", "reduce_min": "min"}
 
 @dataclass
 class Parts:
-    """Makes of parts what is made of what joins them. ends: of these in their dimension, once the
-    join has been met; known: by value the same of each part, and the dimension along which they are
-    joined; None of other values. flat: are parts taken as they are before they are flattened?
+    """Computes from parts what a program computes from their concatenation. ends: where the parts
+    end in their dimension, once the concatenation has been met; known: for each value its parts,
+    and the dimension along which they are joined; None where it has no parts. flat: whether parts
+    that were flattened for the concatenation are taken as they were before.
     """
     m: Match
     flat: bool
@@ -46,7 +47,9 @@ class Parts:
         return self.known[a]
 
     def made(self, eqn: Equation) -> tuple[list[Atom], int] | None:
-        """What an equation makes of parts, if they are parts of what it makes of all."""
+        """The parts of what an equation computes, from the parts of its operands; None if there are
+        none.
+        """
         if eqn.op.name == "concatenate":
             return self.of_concatenation(eqn)
         found = None if eqn.op.multiple_results else self.factor(eqn)
@@ -58,7 +61,9 @@ class Parts:
         return None if values is None or to is None else (values, to)
 
     def reduced(self, eqn: Equation) -> Atom | None:
-        """What an equation makes of parts if it reduces these: theirs combined."""
+        """What an equation computes from parts if it reduces them: the combined results of the
+        parts.
+        """
         found = self.factor(eqn)
         if found is None or found[0].factors[found[1]].kind != REDUCE:
             return None
@@ -88,7 +93,7 @@ class Parts:
         return parts, d
 
     def factor(self, eqn: Equation) -> tuple[FactorRule, int] | None:
-        """The rule of an equation, and the factor along which its operands are parts."""
+        """The rule of an equation, and the factor along which its operands are in parts."""
         parts, rule = parts_of_operands(eqn, self.of)
         if rule is None:
             return None
@@ -98,7 +103,7 @@ class Parts:
         return rule, f[0]
 
     def of_parts(self, eqn: Equation, rule: FactorRule, f: int) -> list[Atom] | None:
-        """The equation of each part along a factor."""
+        """The equation applied to each part along a factor."""
         operands: list[list[Atom]] = []
         for a, dims in zip(eqn.invars, rule.operands, strict=True):
             part, at = self.of(a), [d for d, own in enumerate(dims) if f in own]
@@ -114,7 +119,9 @@ class Parts:
         return [self.applied(eqn, rule, f, own) for own in zip(*operands, strict=True)]
 
     def part_of(self, a: Atom, at: Sequence[int]) -> list[Atom] | None:
-        """The part of a value, that is not made of parts, for each part of others."""
+        """For each part of the other operands, the corresponding part of a value that is not a
+        concatenation.
+        """
         if not at:
             return [a] * len(self.ends)
         if not self.flat:
@@ -126,7 +133,7 @@ class Parts:
         return [eqn.invars[0]] * len(self.ends)
 
     def applied(self, eqn: Equation, rule: FactorRule, f: int, operands: Sequence[Atom]) -> Atom:
-        """The equation of these operands."""
+        """The equation with these operands."""
         if self.flat and eqn.op.rule == ELEMENTWISE:
             shape = max((a.aval.shape for a in operands), key=len)
             whole = [a if a.aval.shape == shape or isinstance(a, Literal) else

@@ -209,8 +209,9 @@ def _reduces(eqn: Equation) -> bool:
 
 
 def with_numbers(eqn: Equation, body: Program, made: Mapping[Var, Equation]) -> Program:
-    """The body of a scan with the scalars computed in it that it is given from outside, where they
-    hang on the number of the device alone. made: by value, the equation outside that computes it.
+    """The body of a scan in which scalars that it is given from outside are computed inside
+    instead, if they depend only on the index of the device. made: for each value outside, the
+    equation that computes it.
     """
     steps: dict[Var, Equation] = {}
     given: dict[Var, Var] = {}

@@ -85,7 +85,8 @@ class _OwnSums(Blocks):
         return self.block_of_equal(a, d) if block is None else block
 
     def block(self, a: Atom, d: int) -> Atom | None:
-        """The block of a value along a dimension; None of what is not made of the sum."""
+        """The block of a value along a dimension; None if the value is not computed from the sum.
+        """
         if (a, d) not in self.made_of:
             self.made_of[a, d] = None
             eqn = None if len(self.made_of) > BETWEEN else self.m.maker(a)
@@ -93,7 +94,7 @@ class _OwnSums(Blocks):
         return self.made_of[a, d]
 
     def of_sum(self, eqn: Equation, d: int) -> Atom | None:
-        """The block along a dimension of what an equation gives."""
+        """The block along a dimension of what an equation computes."""
         if eqn is self.total:
             return self.m.emit(
                 OPS["reduce_scatter"], eqn.invars[0], like=eqn, axis_index_groups=None,
@@ -189,7 +190,9 @@ class _OneBlock:
         return self.known[a]
 
     def made(self, eqn: Equation) -> Atom | None:
-        """What an equation makes of the own block; None if it reads what devices have otherwise."""
+        """What an equation computes from the own block; None if it reads values that differ between
+        devices.
+        """
         if eqn.op.name in ("slice", "dynamic_slice"):
             gather = self.m.maker(eqn.invars[0])
             if gather is not None and gather.op.name in GATHERS:

@@ -22,10 +22,10 @@ _BACK = 12                      # equations that are looked through for what a v
 
 
 class Walk:
-    """One walk over a program, some of whose values have rows side by side.
+    """A walk over a program in which some values have interleaved rows.
 
-    given: these, parameters or results of equations. pulled: parameters that would have to have
-    them so, too, because they are combined with others that have.
+    given: these values, parameters or results of equations. pulled: parameters that need
+    interleaved rows as well, because they are combined with values that have them.
     """
 
     def __init__(self, program: Program, order: Order, given: Mapping[Var, Rows]) -> None:
@@ -41,7 +41,9 @@ class Walk:
         return NONE if isinstance(a, Literal) else self.rows.get(a, NONE)
 
     def run(self, joins: Mapping[int, Rows] | None = None) -> None:
-        """joins: by number of an equation that joins parts, how its result is to have rows."""
+        """joins: for the number of an equation that joins parts, the order that its result is to
+        have.
+        """
         for n, eqn in enumerate(self.program.eqns):
             rows = joins.get(n) if joins else None
             if rows:
@@ -59,7 +61,7 @@ class Walk:
                     [self.natural(a, eqn) for a in eqn.invars], eqn.outvars))
 
     def done(self, wanted: Sequence[Rows]) -> Program:
-        """The program whose results have their rows so."""
+        """The program whose results have interleaved rows."""
         last = self.program.eqns[-1]
         outvars = [self.ordered(a, rows, last) for a, rows in zip(
             self.program.outvars, wanted, strict=True)]
@@ -69,7 +71,7 @@ class Walk:
         return new
 
     def replace(self, eqn: Equation, out: Emitter, values: Sequence[Atom]) -> None:
-        """Let values of the emitter be the results of an equation."""
+        """Let values of the emitter take the place of an equation's results."""
         names = dict(zip(values, eqn.outvars, strict=True))
         self.eqns += [e.with_operands([names.get(a, a) for a in e.invars],
                                       [names.get(v, v) for v in e.outvars])
@@ -78,7 +80,9 @@ class Walk:
     # -- equations whose operands have rows side by side ------------------------------------------
 
     def along(self, eqn: Equation) -> bool:
-        """Does it compute rows each by itself, or reduce them? Then its results have them so."""
+        """Does the equation compute each row on its own, or reduce the rows? Then its results have
+        interleaved rows as well.
+        """
         found = rule_of(eqn)
         factors: dict[int, int] = {}
         if found is None:
@@ -108,7 +112,7 @@ class Walk:
         return True
 
     def cut(self, eqn: Equation) -> bool:
-        """Does it read whole parts? Then these are the groups that stand in their place."""
+        """Does the equation read whole parts? Then it reads the groups that replace them."""
         x, params = eqn.invars[0], eqn.params
         rows = self.rows_of(x)
         out = Emitter(self.program, eqn)
@@ -146,7 +150,7 @@ class Walk:
         return True
 
     def scan(self, eqn: Equation) -> None:
-        """A loop, whose body has the rows so of what is so of its operands."""
+        """A loop: its body has interleaved rows for those operands that have them."""
         params = eqn.params
         body, consts, carries = params["jaxpr"], params["num_consts"], params["num_carry"]
         first = consts + carries
@@ -175,11 +179,11 @@ class Walk:
     # -- values in another order ------------------------------------------------------------------
 
     def natural(self, a: Atom, eqn: Equation) -> Atom:
-        """A value with its parts one behind the other, for an equation that reads it."""
+        """A value with one part after the other, for an equation that needs the usual order."""
         return self.ordered(a, NONE, eqn)
 
     def ordered(self, a: Atom, wanted: Rows, eqn: Equation) -> Atom:
-        """A value with its rows as they are wanted."""
+        """A value with its rows in the wanted order."""
         has = self.rows_of(a)
         if has == wanted:
             return a
@@ -198,7 +202,9 @@ class Walk:
         return found
 
     def brought(self, a: Atom, d: int, group: int, eqn: Equation, left: int) -> Atom:
-        """A value with the rows of a dimension side by side: made so, where it is made of parts."""
+        """A value with the rows of a dimension interleaved; if it is joined from parts, it is
+        joined so.
+        """
         if isinstance(a, Var) and a in self.parameters:
             self.pulled[a] = {**self.pulled.get(a, NONE), d: group}
             return a
@@ -218,7 +224,7 @@ class Walk:
         return found
 
     def of_parts(self, maker: Equation, out: Emitter, d: int, group: int) -> Atom | None:
-        """The result of an equation that joins parts, or that puts one between zeros."""
+        """The result of an equation that joins parts, or that places one between zeros."""
         x, params, shape = maker.invars[0], maker.params, maker.outvars[0].aval.shape
         if maker.op.name == "concatenate" and params["dimension"] == d:
             each = shape[d] // self.order.total
@@ -242,8 +248,8 @@ class Walk:
         return None
 
     def remade(self, maker: Equation, d: int, group: int, eqn: Equation, left: int) -> Atom | None:
-        """The result of an equation that computes rows each by itself, made of operands with their
-        rows so.
+        """The result of an equation that computes each row on its own, from operands with
+        interleaved rows.
         """
         rule = rule_of(maker)
         if rule is None or len(maker.outvars) != 1 or not rule.results[0][d]:

@@ -33,8 +33,8 @@ _SAID = {"reduce_sum": {"(reduce_|ein)?sum": "psum", "mean|average": "pmean"},
 
 @dataclass(frozen=True)
 class CodeChange:
-    """A rewrite as a change that is proposed. words: what it does; code: the user's expression
-    after it, "" where it cannot be written.
+    """A rewrite as a proposed change. words: what it does; code: the user's expression after the
+    change, "" if it cannot be written.
     """
     rewrite: Rewrite
     words: str
@@ -42,7 +42,7 @@ class CodeChange:
 
 
 def fit(m: Match, value: Atom, result: int = 0) -> Atom | None:
-    """The value with the type of the result that it stands for; None if that is another."""
+    """The value with the type of the result that it replaces; None if the types differ."""
     wanted, has = m.eqn.outvars[result].aval, value.aval
     missing = wanted.manual.varying - has.manual.varying
     if missing:
@@ -52,8 +52,8 @@ def fit(m: Match, value: Atom, result: int = 0) -> Atom | None:
 
 def parts_of_operands(eqn: Equation, part_of: Callable[[Atom], tuple[Any, int] | None]
            ) -> tuple[list[tuple[Any, int] | None], FactorRule | None]:
-    """The parts of the operands of an equation, and its rule, if it has one and some are in parts.
-    part_of: of a value the parts, and the dimension along which they lie; None of another value.
+    """The parts of the operands of an equation, and its rule if it has one and some operand has
+    parts. part_of: gives the parts of a value and the dimension along which they lie, or None.
     """
     op = eqn.op
     if op.collective is not None or op.effect or op.subprograms or op.rule is None:
@@ -138,8 +138,8 @@ def _rows_code(m: Match) -> str:
 # -- one block of what is gathered ----------------------------------------------------------------
 
 def sources(m: Match, read: Equation, gather: Equation) -> tuple[tuple[int, ...], int] | None:
-    """From which device each device reads the block, or the same part of a block, that an equation
-    takes of what is gathered, and where in the block that part begins.
+    """For each device, the device whose block, or part of a block, an equation takes from a
+    gathered value, and where in the block that part begins.
     """
     d, names = gather.params["all_gather_dimension"], axis_names(gather)
     if gather.params.get("axis_index_groups") is not None or len(names) != 1:
@@ -165,7 +165,9 @@ def sources(m: Match, read: Equation, gather: Equation) -> tuple[tuple[int, ...]
 
 
 def own_part(m: Match, read: Equation, gather: Equation, first: int) -> Atom:
-    """The part of its own block that a device has of what an equation takes of another's block."""
+    """The part of its own block that a device has, if an equation takes it from another device's
+    block.
+    """
     x, d, out = gather.invars[0], gather.params["all_gather_dimension"], read.outvars[0].aval.shape
     if gather.params["tiled"] and out[d] < x.aval.shape[d]:
         cut = [(0, size) for size in x.aval.shape]
@@ -177,7 +179,7 @@ def own_part(m: Match, read: Equation, gather: Equation, first: int) -> Atom:
 
 
 def by_device(m: Match, atom: Atom, n: int, names: Sequence[str]) -> np.ndarray | None:
-    """A scalar on each of n devices; None where it hangs on more than their number on the axis."""
+    """A scalar on each of n devices; None if it depends on more than the index along the axis."""
     known: dict[Atom, np.ndarray | None] = {}
     left = SCALARS
 
@@ -230,7 +232,7 @@ def _one_block(m: Match) -> Atom | None:
 
 
 def broadcast(m: Match, x: Atom, block: int, names: tuple[str, ...]) -> Atom:
-    """The block of one device on all: a sum to which the others give nothing."""
+    """The block of one device on all devices: a sum in which the others contribute zeros."""
     varies = x.aval.manual.varying & set(names)
     index = m.emit(OPS["axis_index"], axis_name=names, varying=bool(varies))
     mine = m.emit(OPS["eq"], index, varying_as(m, np.int32(block), index))
@@ -239,7 +241,7 @@ def broadcast(m: Match, x: Atom, block: int, names: tuple[str, ...]) -> Atom:
 
 
 def varying_as(m: Match, number: Any, other: Atom) -> Atom:
-    """A number that varies over the axes over which another value does."""
+    """A number that varies over the same axes as another value."""
     literal = Literal(number, array_type((), number.dtype))
     varying = other.aval.manual.varying
     return m.emit(OPS["pvary"], literal, axes=tuple(sorted(varying))) if varying else literal
@@ -273,7 +275,7 @@ def expression(eqn: Equation) -> str:
 
 
 def called(m: Match, atom: Atom) -> str:
-    """A value as the user's code has it: a name, or the text of the expression."""
+    """A value in the user's code: a name, or the text of the expression."""
     if isinstance(atom, Var) and atom.name:
         base = re.fullmatch(r"(\w+?)_\d+", atom.name)
         line = m.eqn.location.source_line()

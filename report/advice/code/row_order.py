@@ -24,7 +24,8 @@ class Order:
         self.starts = (0, *accumulate(counts))
 
     def parts(self, size: int, group: int, start: int, end: int) -> range | None:
-        """The parts that are rows start .. end of a dimension of this size; None if it is others.
+        """The parts that are exactly rows start to end of a dimension of this size; None if there
+        are none.
         """
         each = size // self.total
         if not each or each % group or size % self.total:
@@ -51,7 +52,7 @@ class Order:
             sum(x.aval.shape[d] for x in parts),), 2)
 
     def cut(self, out: Emitter, x: Atom, d: int, group: int) -> Atom:
-        """A value whose parts follow each other, with their rows interleaved."""
+        """A value whose parts follow each other, with its rows interleaved."""
         each = x.aval.shape[d] // self.total
         return self.interleaved(out, [out.cut(x, d, a * each, b * each) for a, b in zip(
             self.starts, self.starts[1:], strict=False)], d, group)
@@ -84,7 +85,7 @@ class Order:
 
 
 class Emitter:
-    """Writes equations behind those of a walk, at a location."""
+    """Writes equations after those of a walk, at a location."""
 
     def __init__(self, program: Program, at: Equation) -> None:
         self.builder, self.at = ProgramBuilder(program.mesh, program.level), at
@@ -94,7 +95,7 @@ class Emitter:
         return self.builder.emit(OPS[name], operands, params, location=self.at.location)[0]
 
     def reshaped(self, x: Atom, d: int, sizes: Sequence[int], of: int = 1) -> Atom:
-        """With these sizes in the place of `of` dimensions from d on."""
+        """The value with these sizes instead of `of` dimensions from d on."""
         shape = (*x.aval.shape[:d], *sizes, *x.aval.shape[d + of:])
         return x if shape == x.aval.shape else self.emit(
             "reshape", x, new_sizes=shape, dimensions=None, sharding=None)
@@ -114,7 +115,7 @@ class Emitter:
 
 
 def rule_of(eqn: Equation) -> FactorRule | None:
-    """The factor rule of an equation; None if it has none that says all."""
+    """The factor rule of an equation; None if the rule does not describe it completely."""
     op = eqn.op
     if op.rule is None or op.subprograms or op.collective is not None or op.effect:
         return None
@@ -124,8 +125,8 @@ def rule_of(eqn: Equation) -> FactorRule | None:
 
 def of_factors(dims: Sequence[Sequence[int]], factors: Mapping[int, int], sizes: Sequence[int]
                 ) -> Rows | None:
-    """The rows of a value, some of whose factors have theirs side by side; None where such a factor
-    is not the first of a dimension.
+    """The row order of a value some of whose factors are interleaved; None if such a factor is not
+    the first of a dimension.
     """
     found = {}
     for d, own in enumerate(dims):

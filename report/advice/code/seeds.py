@@ -23,8 +23,8 @@ _PARTS = 16             # parts of a dimension, at most
 
 
 class Seed(NamedTuple):
-    """A value that is made of parts. maker: the equation that joins them, None of an argument.
-    counts, group: as of `Interleave`; near: the places of the equation and of those that read
+    """A value that consists of parts. maker: the equation that joins them, None for an argument.
+    counts, group: as in `Interleave`; near: the places of that equation and of those that read
     parts.
     """
     value: Var
@@ -36,7 +36,7 @@ class Seed(NamedTuple):
 
 
 def seeds(program: Program) -> list[Seed]:
-    """The values of which parts are read, each once for each dimension."""
+    """The values whose parts are read separately, each once for each dimension."""
     made: dict[Atom, Equation] = {}
     outside: dict[Atom, tuple[Atom, int]] = {}
     readers: list[tuple[Var, int, tuple[Fraction, ...], tuple]] = []

@@ -39,7 +39,7 @@ class _Block(NamedTuple):
         return None if found is None or blocks.gather is None else cls(*found, blocks.gather)
 
     def gathered(self, m: Match, x: Atom) -> Atom:
-        """What is chosen from each block, on all devices."""
+        """What is selected from each block, gathered on all devices."""
         return m.emit(self.gather.op, x, like=self.gather, **{
             **self.gather.params, "all_gather_dimension": self.d, "tiled": True})
 

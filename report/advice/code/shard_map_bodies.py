@@ -28,9 +28,9 @@ _CASTS = ("pvary",)
 
 @dataclass(frozen=True)
 class Ungather:
-    """Let the `shard_map` at a place take an operand as its body gathers it, without the gather.
+    """Let the `shard_map` at a place take an operand whole instead of gathering it in the body.
 
-    gather: the equation of the body; spec: the operand's new entry of in_specs.
+    gather: the equation in the body; spec: the operand's new entry of in_specs.
     """
     place: Place
     gather: int
@@ -76,8 +76,8 @@ class Ungather:
 
 @dataclass(frozen=True)
 class Unsum:
-    """Multiply by the number of devices instead of a sum of equal values, in the body of the
-    `shard_map` at a place.
+    """Replace a sum of equal values in the body of the `shard_map` at a place by a multiplication
+    by the number of devices.
     """
     place: Place
     sum: int
@@ -114,7 +114,7 @@ class Unsum:
 
 
 def axis_names(eqn: Equation) -> tuple[str, ...]:
-    """Over which axes a collective of a body runs."""
+    """The axes over which a collective in a body runs."""
     names = eqn.params["axes"] if "axes" in eqn.params else eqn.params["axis_name"]
     return tuple(names) if isinstance(names, tuple | list) else (names,)
 
@@ -134,9 +134,9 @@ def _before_casts(body: Program, eqn: Equation) -> Var:
 
 def body_changes(place: Place, eqn: Equation, location: Location, equal: bool
                  ) -> Iterator[Ungather | Unsum]:
-    """Changes of a `shard_map` that avoid the collective which its body runs at a location.
+    """Changes of a `shard_map` that avoid the collective that its body runs at a location.
 
-    equal: the devices over which it sums hold one value.
+    equal: whether the devices over which it sums hold the same value.
     """
     body: Program = eqn.params["jaxpr"]
     for n, inner in enumerate(body.eqns):

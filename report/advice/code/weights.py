@@ -77,7 +77,9 @@ def _of_columns(m: Match, d: int, start: int, end: int, result: int = 0) -> Atom
 
 
 def cut(m: Match, a: Atom, d: int, start: int, end: int) -> Atom:
-    """The part start .. end of a value along a dimension; of what is repeated, the part of that."""
+    """Part start to end of a value along a dimension; for a broadcast value, that of what it
+    repeats.
+    """
     eqn = m.maker(a)
     if eqn is not None and eqn.op.name == "broadcast_in_dim":
         (x,), shape = eqn.invars, [*eqn.params["shape"]]
