@@ -31,7 +31,7 @@ _TABLES = tables("ir.op_instance.OpInstance.table",
 class OpInstance:
     """An op with params. key: of the params; identity: equal for equal op and params. tables: by
     owner, what is known of the instance, by types. by_shape: whether shapes, dtypes and weakness of
-    the results hang on those of the operands alone.
+    the results depend only on those of the operands.
     """
 
     __slots__ = ("by_shape", "identity", "key", "op", "params", "rules", "tables")

@@ -80,7 +80,7 @@ def op_page(name: str) -> str | None:
     lines = [f"{name}: {op.doc}"]
     rules = op_rules(op)
     if not rules:
-        lines.append("  its rule hangs on its params" if op.rule is not None else
+        lines.append("  its rule depends on its params" if op.rule is not None else
                      "  it has no rule: it holds programs" if op.subprograms else
                      "  it has no rule: nothing of it is split, or it works on blocks")
     return "\n".join([*lines, *[f"  {rule}    {of}" for rule, of in rules.items()]])

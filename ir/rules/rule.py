@@ -136,7 +136,7 @@ _NO_SIZES: dict[str, int] = {}
 
 
 class Pattern:
-    """All of a rule that does not hang on sizes, for operands and results of given ranks.
+    """All of a rule that does not depend on sizes, for operands and results of given ranks.
 
     operands, results: their dimensions, with factors as numbers in the order of first appearance;
     dims: of both. names, kinds: of the factors. plain: whether all pass through and none is

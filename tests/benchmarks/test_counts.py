@@ -1,4 +1,4 @@
-"""The counts that times hang on do not grow unnoticed: calls in a run, rules in a trace, bytes.
+"""The counts that times depend on do not grow unnoticed: calls in a run, rules in a trace, bytes.
 
 Bounds are what is counted today and a quarter more. Times are not asserted: they vary, counts do
 not.
@@ -125,7 +125,7 @@ def test_layouts_are_chosen_in_few_calls_an_equation(name: str, per_equation: fl
         traced = lib.root.jit(make(lib)).trace(*args)
         resolved = traced.lower().compile().stages["resolved"]
         prices = Objective.of().prices(resolved.mesh)
-        for _ in range(2):          # what else is remembered does not hang on the tests before
+        for _ in range(2):          # what else is remembered does not depend on the tests before
             forget("partitioner.choice.layouts.LayoutTable")
             found = calls_of(lambda: insert_reshards(resolved, prices))
     equations = worker.count_equations(traced.jaxpr)

@@ -1,4 +1,4 @@
-"""The work that compiling takes, counted: what the times hang on, and no machine can blur.
+"""The work that compiling takes, counted: what the times depend on, and no machine can blur.
 
 Counted are Python calls and evaluations (of factor rules, propagation steps, checks, recipes for
 blocks, decisions of the planner) from a traced program to a plan that runs. What is known of an

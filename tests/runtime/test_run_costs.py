@@ -1,4 +1,4 @@
-"""What a run costs, by counts that times hang on: bytes held, calls made, arrays taken anew."""
+"""What a run costs, by counts that times depend on: bytes held, calls made, arrays taken anew."""
 from __future__ import annotations
 
 import gc

@@ -246,7 +246,7 @@ def _new_dims(name: str, doc: str, *, infer: Callable[..., Any], evaluate: Evalu
         name, doc=doc, infer=infer, rule=_new_dims_rule, explicit="follow",
         jvp="zero", batch=_new_dims_batch,
         evaluate=evaluate, arithmetic=False, facts=(FRESH, *facts), resize=_new_dims_resize,
-        padded=lambda context: None,            # what is drawn hangs on the whole shape
+        padded=lambda context: None,            # what is drawn depends on the whole shape
         localize=_new_dims_localize)
 
 

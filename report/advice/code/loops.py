@@ -106,12 +106,12 @@ def _stacked_behind(m: Match) -> list[Atom] | None:
 
 def _ahead(body: Program, consts: Sequence[Var], items: Sequence[Var]
            ) -> tuple[dict[Var, Equation], list[Var]]:
-    """What a step does not take from the one before, by value; and those of these values that hang
-    on the step, reduce or look up, and are read by what does. (An analysis and no shape: what hangs
-    on the carry is known when all equations before have been looked at.)
+    """The values that do not depend on the carry, each with the equation that computes it; and
+    those of them that depend on the step, reduce or look up, and are read by equations that do.
+    (An analysis and no shape: any number of equations may be between a value and the carry.)
     """
     own: dict[Var, Equation] = {}
-    reducing = dict.fromkeys(items, False)          # of what hangs on the step; does it reduce?
+    reducing = dict.fromkeys(items, False)          # of values that depend on the step
     for eqn in body.eqns:
         reads = [a for a in eqn.invars if isinstance(a, Var)]
         if eqn.effects or eqn.op.subprograms or any(

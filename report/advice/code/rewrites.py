@@ -105,19 +105,14 @@ def _reduced_first_summed(m: Match) -> Atom | None:
 
 def _rows(m: Match) -> Atom | None:
     """Equal where the table is finite; what names no row of it is a row of zeros in both."""
-    tokens, count, table = m.maker(m.rows), m.maker(m.count), m.table.aval
-    last = m.onehot.aval.ndim - 1
-    if (tokens is None or tokens.op.name != "broadcast_in_dim" or count is None
-            or count.op.name != "iota"
-            or count.params["dimension"] != count.outvars[0].aval.ndim - 1
-            or m.onehot.aval.shape[-1] != table.shape[0] or m.dims != (((last,), (0,)), ((), ()))):
+    tokens, table, last = m.maker(m.rows), m.table.aval, m.onehot.aval.ndim - 1
+    *shape, count = m.onehot.aval.shape
+    if (m.counted != m.numbers.aval.ndim - 1 or count != table.shape[0]
+            or m.dims != (((last,), (0,)), ((), ())) or m.index.aval.shape != tuple(shape)
+            or m.index.aval.dtype.kind not in "iu" or m.spread != tuple(range(last))):
         return None
-    index = tokens.invars[0]
-    shape = m.onehot.aval.shape[:-1]
-    if (index.aval.shape != shape or index.aval.dtype.kind not in "iu"
-            or tokens.params["broadcast_dimensions"] != tuple(range(last))):
-        return None
-    vectors = m.emit(tokens.op, index, **{**tokens.params, "shape": (*shape, 1)})
+    assert tokens is not None
+    vectors = m.emit(tokens.op, m.index, **{**tokens.params, "shape": (*shape, 1)})
     inner = table.shape[1:]
     found = m.emit(OPS["gather"], m.table, vectors, dimension_numbers=GatherDimensionNumbers(
         tuple(range(last, last + len(inner))), (0,), (0,), (), ()), slice_sizes=(1, *inner),
@@ -127,8 +122,7 @@ def _rows(m: Match) -> Atom | None:
 
 
 def _rows_code(m: Match) -> str:
-    tokens = m.maker(m.rows)
-    names = [called(m, m.table), called(m, tokens.invars[0]) if tokens is not None else ""]
+    names = [called(m, m.table), called(m, m.index)]
     if not all(re.fullmatch(r"[\w.\[\]'\"]+", name) for name in names) or not expression(m.eqn):
         return ""
     return (f"{names[0]}.at[{names[1]}].get(mode=\"fill\", fill_value=0, "
@@ -302,7 +296,9 @@ CHANGES: tuple[CodeChange, ...] = (
         why="parts are summed where they are, and only their sums exchanged"),
         "reduce before the sum over devices instead of behind it", lambda m: ""),
     CodeChange(Rewrite(
-        "rows", "match = eq rows count\n" "onehot = convert_element_type match\n"
+        "rows", "rows = broadcast_in_dim index {broadcast_dimensions=spread}\n"
+        "numbers = iota {dimension=counted}\n" "match = eq rows numbers\n"
+        "onehot = convert_element_type match\n"
         "out = dot_general onehot table {dimension_numbers=dims}", _rows,
         why="rows are read, and no product with zeros is exchanged"),
         "look rows up instead of multiplying with one-hot rows", _rows_code),

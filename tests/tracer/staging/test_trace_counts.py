@@ -1,4 +1,4 @@
-"""What the times of tracing and of calls hang on, counted: no clock is asked.
+"""What the times of tracing and of calls depend on, counted: no clock is asked.
 
 Python functions called per equation, and typing rules evaluated, on fixed programs that have been
 traced before (so caches are warm, as they are for the second layer of a model). The limits are a
