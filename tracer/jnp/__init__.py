@@ -1,7 +1,8 @@
 """numpy's functions over traced and concrete arrays, with JAX's names, signatures and promotion.
 
-Every function is a composition of lax ops; nothing here runs anything. Files by subject; the names
-are gathered here.
+Every function is a composition of lax ops; nothing here runs anything. The files are by subject;
+this one is the index of their names. Names of modules that load late are listed twice, and
+`__all__` is written out, since type checkers read neither tables nor computed lists.
 """
 from __future__ import annotations
 

@@ -23,5 +23,5 @@ def rounded(x: Any) -> Any:
 
 
 def renewed(x: Any) -> Any:
-    """The same of any float32."""
+    """As `rounded`, for any float32, NaN included."""
     return x.astype(BF16).astype(np.float32)
