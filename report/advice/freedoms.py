@@ -35,9 +35,9 @@ class Given(NamedTuple):
 
 
 class Freedoms:
-    """The freedoms of a program's arguments, without those that an argument has twice.
+    """The freedoms of a program's arguments, without those that one argument has twice.
 
-    given: the arguments by position, and as these, by ~position, results that are asked for.
+    given: the arguments by position and, by ~position, the results that `out_shardings` asks for.
     """
 
     def __init__(self, graph: Graph, mesh: AbstractMesh, given: Mapping[int, Given]) -> None:
@@ -52,7 +52,7 @@ class Freedoms:
             self.places += [own] if own else []
 
     def along(self, axis: str) -> Iterator[dict[int, Entries]]:
-        """For each freedom, new layouts for the arguments that an axis does not yet split along it.
+        """For each freedom, new layouts for the arguments that an axis does not split along it yet.
         """
         for places in self.places:
             found = {i: moved_to(self.mesh, self.given[i].shape, self.given[i].entries, axis, d)
@@ -66,7 +66,8 @@ class Freedoms:
         return tuple([a for a in self.mesh.axis_names if a not in used])
 
     def instead(self, axis: str, axes: tuple[str, ...]) -> Iterator[dict[int, Entries]]:
-        """For each freedom, the same with an axis in place of others, where these split arguments.
+        """For each freedom, the same layouts with an axis instead of others, where these split
+        arguments.
         """
         for places in self.places:
             found = {}
@@ -79,12 +80,13 @@ class Freedoms:
             yield found
 
     def consensus(self) -> Iterator[dict[int, Entries]]:
-        """Twice, layouts for the arguments that are laid out unlike most others.
+        """Two proposals of layouts for the arguments that are laid out unlike most others.
 
         An argument is split over the axes that split at least half of the arguments in one of its
-        freedoms; without any, over its own axes, each along the freedom in which it splits the
-        largest share of the others. Of equally good dimensions the first is taken the first time,
-        the last the second time. Small arguments that are whole stay so.
+        freedoms. If there are none, it keeps its own axes, each along the freedom in which the axis
+        splits the largest share of the other arguments. Among equally good dimensions the first
+        proposal takes the first, the second one the last. Small arguments that are whole stay
+        whole.
         """
         most = max([math.prod(one.shape) for one in self.given.values()], default=0)
         for turn in (1, -1):
@@ -115,8 +117,8 @@ class Freedoms:
         return found
 
     def unlike_with(self, new: Mapping[int, Entries], least: int) -> set[int]:
-        """The arguments that more axes split along freedoms in which they split few of the others,
-        of which there are so many at least, with these new layouts than without.
+        """The arguments that, with these new layouts, more axes split along freedoms in which those
+        axes split few of the others (of at least `least`).
         """
         counts: dict[int, Counter[str]] = {}        # by freedom, if not those of now
         for i, own in new.items():
@@ -158,7 +160,7 @@ class Freedoms:
     @functools.cached_property
     def unlike(self) -> frozenset[int]:
         """The arguments that an axis splits along a freedom in which it splits few others, or fewer
-        than in another of their freedoms.
+        than in another freedom of the argument.
         """
         return frozenset([
             i for (i, d), parts in self.parts.items() for a in self.given[i].entries[d]
@@ -175,8 +177,8 @@ def _largest(place: tuple[float, bool, int, int]) -> tuple[float, bool, int]:
 
 
 def freedoms_of(partitioned: Partitioned) -> Freedoms | None:
-    """The freedoms of a program's arguments; None if it has not several, or did not come from
-    propagation.
+    """The freedoms of a program's arguments; None if the program has fewer than two arguments or
+    did not come from propagation.
     """
     program, mesh = partitioned.resolved, partitioned.mesh
     origins = origins_of(program)
@@ -194,8 +196,8 @@ def freedoms_of(partitioned: Partitioned) -> Freedoms | None:
 
 def together(graph: Graph) -> list[list[tuple[int, int]]]:
     """The dimensions of tensors that share a factor along which sharding flows, without those of
-    size 1. For a dimension of several factors the first one counts, which is what splits it. What a
-    loop cuts into slices, or makes of them, shares the dimension of its steps.
+    size 1. Of a dimension with several factors only the first counts, since that is the one that is
+    split. The slices that a loop reads or stacks share the dimension of its steps.
     """
     dims = [(t, d) for t, layout in enumerate(graph.layouts) if t not in graph.repeats
             for d, n in enumerate(layout.shape) if n > 1]

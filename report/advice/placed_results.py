@@ -23,7 +23,7 @@ class PlacedResults(PlacedValues):
     """The values and the results of one partitioned program."""
 
     def results(self, axes: tuple[str, ...], cause: Cause) -> list[tuple[int, Iterator[Change]]]:
-        """Other specs of each result, in out_shardings; with its tensor."""
+        """Other specs of each result in out_shardings, each with its tensor."""
         if self.explicit or not self.partitioned.out_specs:
             return []
         return [(self.graph_tensor(v) if isinstance(v, Var) else -1,
@@ -31,15 +31,15 @@ class PlacedResults(PlacedValues):
                 for i, v in enumerate(self.inlined.outvars[:MOST]) if v.aval.shape]
 
     def as_made(self, i: int, cause: Cause) -> Entries | None:
-        """The layout in which a result is before it is moved, where a cause is of one of the moves
-        that it is brought to its layout by.
+        """The layout in which a result is computed, if the cause is one of the moves from there to
+        its final layout.
         """
         moves, made = self.moves(i)
         return made.aval.entries if cause.move in moves else None
 
     def moves(self, i: int) -> tuple[list[Equation], Atom]:
-        """The moves that bring a result to its layout, and what they bring there: the result, or
-        what it is made of element by element behind them, if nothing else reads that.
+        """The moves that bring a result to its layout, each with what it moves: the result, or a
+        value from which the result is computed element by element and that nothing else reads.
         """
         moves, made = [], self.reasons.resharded.outvars[i]
         found, shape = made, made.aval.shape
@@ -57,9 +57,9 @@ class PlacedResults(PlacedValues):
 
     @functools.cached_property
     def all_as_made(self) -> dict[Equation | None, tuple[Change, ...]]:
-        """By move of a result to its layout, this and all results that are moved to the layout that
-        it is asked for in, each row as the first of it is made: whoever wrote the table of results
-        wrote that layout in several rows.
+        """For a move of a result to its layout: this result and all others that are moved to the
+        same requested layout, each row in the layout in which its first result is computed. Whoever
+        wrote the table of results wrote that layout in several rows.
         """
         groups: dict[PartitionSpec, list[Change]] = {}
         asked: dict[Equation, PartitionSpec] = {}
