@@ -25,8 +25,9 @@ Words = tuple[np.ndarray, np.ndarray]
 _U32, _U64 = np.dtype(np.uint32), np.dtype(np.uint64)
 _PARITY = np.uint32(0x1BD11BDA)
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PIECE = 3 << 14                   # elements at a time: three buffers of 192 KiB,
-_WIDE = 1 << 16                    # or a little more where threads wait between passes
+_SHIFTS = [[(np.array(32 - r, _U32), np.array(r, _U32)) for r in group] for group in _ROTATIONS]
+_PASSES = 112                      # over the words, each as long as an elementwise call
+_PIECE = 1 << 15                   # elements at a time: three buffers of 128 KiB
 
 
 def threefry2x32(key1: np.ndarray, key2: np.ndarray, count1: np.ndarray, count2: np.ndarray
@@ -43,26 +44,28 @@ def threefry2x32(key1: np.ndarray, key2: np.ndarray, count1: np.ndarray, count2:
         piece = slice(start, min(start + _PIECE, size))
         k1, k2, c1, c2 = (x if x.size == 1 else x[piece] for x in whole)
         x1, x2 = out1[piece], out2[piece]
-        x1[...], x2[...] = c1, c2
-        _hash(k1, k2, x1, x2, buffer[:x1.size])
+        np.add(c2, k2, out=x2)
+        _hash(k1, k2, c1 + k1, x1, x2, buffer[:x1.size])
     return out1.reshape(shape), out2.reshape(shape)
 
 
-def _hash(key1: np.ndarray, key2: np.ndarray, x1: np.ndarray, x2: np.ndarray,
+def _hash(key1: np.ndarray, key2: np.ndarray, first: np.ndarray, x1: np.ndarray, x2: np.ndarray,
           buffer: np.ndarray) -> None:
-    """Replace the counters x1, x2 by their hash."""
+    """Write the hash of counters into x1 and x2; `first` and x2 hold the counters, plus their keys.
+
+    What x2 was is read a last time right behind its shift, while it is in the nearest cache.
+    """
     keys = (key1, key2, key1 ^ key2 ^ _PARITY)
-    x1 += keys[0]
-    x2 += keys[1]
     for group in range(5):
-        for r in _ROTATIONS[group % 2]:
-            x1 += x2
-            np.right_shift(x2, np.uint32(32 - r), out=buffer)
-            np.left_shift(x2, np.uint32(r), out=x2)
-            x2 |= buffer
-            x2 ^= x1
-        x1 += keys[(group + 1) % 3]
-        x2 += keys[(group + 2) % 3] + np.uint32(group + 1)
+        for down, up in _SHIFTS[group % 2]:
+            np.right_shift(x2, down, out=buffer)
+            np.add(first, x2, out=x1)
+            np.left_shift(x2, up, out=x2)
+            np.bitwise_xor(buffer, x1, out=buffer)
+            np.bitwise_xor(x2, buffer, out=x2)
+            first = x1
+        np.add(x1, keys[(group + 1) % 3], out=x1)
+        np.add(x2, keys[(group + 2) % 3] + np.uint32(group + 1), out=x2)
 
 
 def counters(shape: Shape, whole: Shape | None = None, starts: Sequence[np.ndarray | int] = ()
@@ -140,8 +143,8 @@ def _drawn(keys: np.ndarray, shape: Shape, whole: Shape | None, starts: Sequence
     full = np.broadcast_shapes(key1.shape, first.shape)[:keys.ndim] + shape
     out = empty(full, dtype)
     own = dtype == _U32                     # the first words are where the results are to be
-    threads = share_count(out.size)
-    most = _PIECE if threads == 1 else _WIDE
+    threads = share_count(out.size * _PASSES)
+    most = max(1, min(_PIECE, -(-out.size // threads)))
     blocks = iter(list(_blocks(full, most)))        # threads cannot share a generator
 
     def work() -> None:
@@ -153,16 +156,15 @@ def _drawn(keys: np.ndarray, shape: Shape, whole: Shape | None, starts: Sequence
             if positions.shape != inner:
                 positions = _positions(inner, strides)
             place = _part(first, block) + _first([b.start for b in block[keys.ndim:]], strides)
+            k1, k2 = _part(key1, block), _part(key2, block)
             x2, buffer, x1 = (*memory[:2, :n], piece.reshape(-1) if own else memory[2, :n])
-            low, high = x2.reshape(piece.shape), x1.reshape(piece.shape)
-            np.add(positions, place, out=low, casting="same_kind")
-            if strides.dtype == _U32:
-                high.fill(0)
-            else:
-                np.right_shift(positions + place, np.uint64(32), out=high, casting="same_kind")
-            k1, k2 = (x.reshape(1) if x.size == 1 else np.broadcast_to(x, piece.shape).reshape(-1)
-                      for x in (_part(key1, block), _part(key2, block)))
-            _hash(k1, k2, x1, x2, buffer)
+            np.add(positions, place + k2, out=x2.reshape(piece.shape), casting="same_kind")
+            high = k1
+            if strides.dtype != _U32:
+                high = np.right_shift(positions + place, np.uint64(32)).astype(_U32) + k1
+            k1, k2, high = (x.reshape(1) if x.size == 1 else
+                            np.broadcast_to(x, piece.shape).reshape(-1) for x in (k1, k2, high))
+            _hash(k1, k2, high, x1, x2, buffer)
             write(x1, x2, piece.reshape(-1))
     in_parallel([work] * threads)
     return out
@@ -178,7 +180,8 @@ def _blocks(shape: Shape, most: int) -> Iterator[tuple[slice, ...]]:
     if not d:
         yield tuple(behind)
         return
-    n, step = shape[d - 1], most // inner
+    n = shape[d - 1]
+    step = math.ceil(n / math.ceil(n / (most // inner)))       # blocks as long as each other
     for outer in np.ndindex(shape[:d - 1]):
         for start in range(0, n, step):
             yield (*[slice(i, i + 1) for i in outer], slice(start, min(start + step, n)), *behind)
