@@ -21,12 +21,13 @@ _F32, _F64 = np.float32, np.dtype(np.float64)
 _PIECE = 1 << 14                   # elements at a time, so that temporaries stay in cache
 
 
-def _f32(*values: float) -> tuple[np.float32, ...]:
-    return tuple(_F32(v) for v in values)
+def _f32(*values: float) -> tuple[np.ndarray, ...]:
+    """Numbers of float32 as float64 arrays, to which numpy need not convert them at each call."""
+    return tuple(np.array(_F32(v), _F64) for v in values)
 
 
 _SQRT_HALF = _F32(0.707106781186547524)
-_LOG2_HIGH, _LOG2_LOW = _f32(0.693359375, -2.12194440e-4)
+_LOG2_HIGH, _LOG2_LOW = _F32(0.693359375), _F32(-2.12194440e-4)
 _LOG = (_f32(7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1),
         _f32(-1.2420140846e-1, 1.4249322787e-1, -1.6668057665e-1),
         _f32(2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1))
@@ -51,17 +52,17 @@ def fma(a: np.ndarray, b: np.ndarray | np.float32, c: np.ndarray | np.float32) -
     return wide.astype(_F32)
 
 
-def _horner(x: np.ndarray, coefficients: Sequence[np.float32]) -> np.ndarray:
-    """The polynomial, highest power first."""
-    first, *others = coefficients
-    wide, total, rounded = (empty(x.shape, t) for t in (_F64, _F64, np.dtype(_F32)))
-    np.copyto(wide, x)
-    total.fill(first)
+def _horner(x: np.ndarray, coefficients: Sequence[np.ndarray]) -> np.ndarray:
+    """The polynomial of x in float64, highest power first, each sum rounded to float32."""
+    first, *others, last = coefficients
+    total, rounded = x * first, empty(x.shape, np.dtype(_F32))
     for c in others:                            # as `fma`, in memory that is there
-        total *= wide
         total += c
         np.copyto(rounded, total, casting="same_kind")
         np.copyto(total, rounded)
+        total *= x
+    total += last
+    np.copyto(rounded, total, casting="same_kind")
     return rounded
 
 
@@ -91,26 +92,32 @@ def _in_chunks(function: Callable[[np.ndarray], np.ndarray]) -> Callable[..., An
 def _parted(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """t and e of x = (1 + t) * 2 ** e, 1 + t from the square root of 0.5 to that of 2."""
     bits = np.maximum(x, np.finfo(_F32).tiny).view(np.int32)
-    m = ((bits & 0x7FFFFF) | 0x3F000000).view(_F32)          # in [0.5, 1)
-    e = ((bits >> 23) - 126).astype(_F32)
-    low = m < _SQRT_HALF
-    below = low.astype(_F32)
-    e -= below
-    return (m - _F32(1)) + m * below, e
+    bits -= _SQRT_HALF.view(np.int32)
+    e = (bits >> 23).astype(_F32)
+    bits &= 0x7FFFFF
+    bits += _SQRT_HALF.view(np.int32)
+    t = bits.view(_F32)
+    t -= _F32(1)
+    return t, e
 
 
 def _log(x: np.ndarray) -> np.ndarray:
     """Natural logarithm of float32."""
     t, e = _parted(x)
     square = t * t
-    cube = square * t
-    a, b, c = (_horner(t, p) for p in _LOG)
-    tail = fma(fma(fma(a, cube, b), cube, c), cube, e * _LOG2_LOW)
-    y = fma(e, _LOG2_HIGH, fma(square, _F32(-0.5), t) + tail)
+    wide = t.astype(_F64)
+    a, b, c = (_horner(wide, p) for p in _LOG)
+    np.multiply(square, t, out=wide, dtype=_F32)
+    tail = _horner(wide, (a, b, c, e * _LOG2_LOW))
+    square *= _F32(-0.5)                        # exact, as is the product of e
+    t += square
+    t += tail
+    e *= _LOG2_HIGH
+    t += e
     odd = ~((x >= np.finfo(_F32).tiny) & (x < np.inf))
     if odd.any():
-        y[odd] = np.log(x[odd])
-    return y
+        t[odd] = np.log(x[odd])
+    return t
 
 
 def _log1p(x: np.ndarray) -> np.ndarray:
@@ -124,20 +131,29 @@ def _log1p(x: np.ndarray) -> np.ndarray:
 
 
 def _log1p_near(x: np.ndarray) -> np.ndarray:
-    ratio = _horner(x, _LOG1P_TOP)
-    ratio /= _horner(x, _LOG1P_BOTTOM)
+    wide = x.astype(_F64)
+    ratio = _horner(wide, _LOG1P_TOP)
+    ratio /= _horner(wide, _LOG1P_BOTTOM)
     square = x * x
-    return x + fma(square, _F32(-0.5), (x * square) * ratio)
+    ratio *= x * square
+    square *= _F32(-0.5)                        # exact
+    ratio += square
+    ratio += x
+    return ratio
 
 
 def _erf_inv(x: np.ndarray) -> np.ndarray:
     """Inverse error function of float32."""
-    w = -_log1p(x * -x)
-    p = _horner(w - _F32(2.5), _ERFINV_CENTRE)
-    tail = ~(w < 5)
-    if tail.any():
-        p[tail] = _horner(np.sqrt(w[tail]) - _F32(3), _ERFINV_TAIL)
-    return np.where(np.abs(x) == 1, x * _F32(np.inf), p * x)
+    w = _log1p(x * -x)
+    np.negative(w, out=w)
+    y = _horner((w - _F32(2.5)).astype(_F64), _ERFINV_CENTRE)
+    y *= x
+    at = np.flatnonzero(~(w < 5))
+    if at.size:                                 # few, one and what is no number among them
+        wide = (np.sqrt(w.take(at)) - _F32(3)).astype(_F64)
+        x = x.take(at)
+        y[at] = x * np.where(np.abs(x) == 1, _F32(np.inf), _horner(wide, _ERFINV_TAIL))
+    return y
 
 
 log = _in_chunks(_log)
