@@ -7,6 +7,7 @@ XLA, which also says what becomes of NaN (`_selected`).
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -96,12 +97,12 @@ def _flat_windows(views: np.ndarray, window: Ints) -> np.ndarray:
 
 def _selected(lead: int, x: np.ndarray, select: str, window: Ints, strides: Ints, padding: Padding,
               base_dilation: Ints, window_dilation: Ints, skip_padding: bool = False
-              ) -> tuple[np.ndarray, np.ndarray]:
-    """Flat position in its window of the element that each window selects; where it is a number
-    that is no better than what a window starts from.
+              ) -> tuple[np.ndarray, np.ndarray | None]:
+    """Flat position in its window of the element that each window selects; if padding is not
+    compared (skip_padding), also where that is a number no better than what a window starts from.
 
     An element stays selected while it compares `select` with the next: NaN never stays before
-    another, so what follows the last NaN decides. skip_padding: padding is not compared.
+    another, so what follows the last NaN decides.
     """
     neutral = extremum(x.dtype, select == "le")
     spread = padded(lead, x, neutral, padding, base_dilation)
@@ -126,29 +127,31 @@ def _selected(lead: int, x: np.ndarray, select: str, window: Ints, strides: Ints
         taken = np.take_along_axis(later, following[..., None], -1)[..., 0]
         first = np.where(later.any(-1), np.argmax(later, -1), np.maximum(last, 0))
         at = np.where(taken, following, first)
+    if not skip_padding:
+        return at, None
     at_neutral = np.take_along_axis(flat, at[..., None], -1)[..., 0] == neutral
     return at, at_neutral & ~nan.any(-1)
 
 
 def _compared(views: np.ndarray, real: np.ndarray | None, select: str, window: Ints, neutral: Any
-              ) -> tuple[np.ndarray, np.ndarray]:
-    """The same, an element of all windows after the other. real: what is compared."""
+              ) -> tuple[np.ndarray, np.ndarray | None]:
+    """The same, an element of all windows after the other. real: what is compared, if not all."""
     stays, better, number = ((np.greater_equal, np.maximum, np.fmax) if select == "ge" else
                              (np.less_equal, np.minimum, np.fmin))
     at = np.zeros(views.shape[:views.ndim - len(window)], np.int8)
     best = views[(..., *(0,) * len(window))].copy()
-    nan = np.isnan(best)
+    nan = None if real is None else np.isnan(best)
     for k, place in [*enumerate(np.ndindex(window))][1:]:
         here = views[(..., *place)].copy()      # once: of rows that lie apart each call takes long
         stay = stays(best, here)
-        if real is None:
-            best = better(here, number(best, here))     # that is `here` where either is NaN
-        else:
-            stay |= np.equal(real[(..., *place)], False)
+        if nan is not None:
+            stay |= np.equal(real[(..., *place)], False)            # type: ignore[index]
             best = selected(stay, best, here)
+            nan |= np.isnan(here)
+        elif k < math.prod(window) - 1:
+            best = better(here, number(best, here))     # that is `here` where either is NaN
         at = selected(stay, at, np.int8(k))
-        nan |= np.isnan(here)
-    return at, (best == neutral) & np.equal(nan, False)
+    return at, None if nan is None else (best == neutral) & ~nan
 
 
 def _gather_evaluate(lead: int, tangents: np.ndarray, x: np.ndarray, *, select_prim: str,
@@ -228,11 +231,16 @@ def _scatter_evaluate(lead: int, source: np.ndarray, x: np.ndarray, *, select_pr
     back = [(-lo, -hi) for lo, hi in padding]
     if math.prod(window_dimensions) <= FEW:
         given = with_lead(source, lead, devices)
+        apart = all(map(operator.le, window_dimensions, window_strides))
         # Backwards through windows is forwards through what they add to an element.
         for k, place in reversed([*enumerate(np.ndindex(window_dimensions))]):
             part = out[(..., *[slice(p, p + max(n * s - s + 1, 0), s) for p, n, s in zip(
                 place, at.shape[lead:], window_strides, strict=True)])]
-            part += selected(at == k, given, np.zeros((), given.dtype))
+            found = selected(at == k, given, np.zeros((), given.dtype))
+            if apart:                           # an element is of one window at most
+                part[...] = found
+            else:
+                part += found
         return padded(lead, out, 0, back, ones)
     within = np.unravel_index(at, window_dimensions)
     rank = at.ndim
