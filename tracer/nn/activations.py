@@ -215,7 +215,7 @@ def gelu(x, approximate=True):
         factor = np.asarray(np.sqrt(2 / np.pi), dtype_name(x))[()]     # strong: so is the result
         inner = multiply_function(factor, add_function(x, inner))
         return multiply_function(x, multiply_function(0.5, add_function(1.0, tanh(inner))))
-    scaled = multiply_function(negative_function(x), np.asarray(np.sqrt(0.5), dtype_name(x))[()])
+    scaled = multiply_function(x, np.asarray(-np.sqrt(0.5), dtype_name(x))[()])
     return multiply_function(multiply_function(0.5, x), lax.erfc(scaled))
 
 
