@@ -33,15 +33,6 @@ def _each(function: Callable[..., Any], *stacks: np.ndarray, ranks: tuple[int, .
     return [np.stack(r).reshape(*batch, *r[0].shape) for r in zip(*results, strict=True)]
 
 
-def _stacked(several: Callable[..., Any], one: Callable[..., Any], *stacks: np.ndarray) -> Arrays:
-    """The results for every matrix of the stacks: of `several` at once where that is faster."""
-    flat = [x.reshape(-1, *x.shape[-2:]) if x.size else x for x in stacks]
-    if not all(x.ndim == 3 for x in flat) or not small_matrices.is_small(*flat):
-        return _each(one, *stacks, ranks=(2,) * len(stacks))
-    batch = stacks[0].shape[:-2]
-    return [r.reshape(*batch, *r.shape[1:]) for r in several(*flat)]
-
-
 def _common(lead: int, *stacks: np.ndarray) -> Arrays:
     """The stacks with equal device dimensions."""
     sizes = tuple(max(x.shape[d] for x in stacks) for d in range(lead))
@@ -72,12 +63,15 @@ def cholesky(lead: int, a: np.ndarray) -> np.ndarray:
         except np.linalg.LinAlgError:
             return [np.full_like(x, np.nan)]
 
-    if not small_matrices.is_tiny(a.reshape(math.prod(a.shape[:-2]), *a.shape[-2:])):
+    flat = a.reshape(math.prod(a.shape[:-2]), *a.shape[-2:])
+    if not small_matrices.is_tiny(flat):
         try:
             return np.linalg.cholesky(a)
         except np.linalg.LinAlgError:       # of one or more
             pass
-    return _stacked(lambda x: [small_matrices.cholesky(x)], one, a)[0]
+    if small_matrices.is_small(flat):
+        return small_matrices.cholesky(flat).reshape(a.shape)
+    return _each(one, a, ranks=(2,))[0]
 
 
 @finite_only
@@ -101,26 +95,37 @@ def apply_pivots(pivots: np.ndarray, size: int) -> np.ndarray:
     flat = pivots.reshape(math.prod(batch), pivots.shape[-1])
     count = len(flat)
     order = np.repeat(np.arange(size, dtype=np.int32), count)      # the stack is the last dimension
-    stack = np.arange(count)
-    for i, other in enumerate(np.where(flat < 0, flat + size, flat).T):
-        there, at = (other >= 0) & (other < size), other.clip(0, size - 1) * count + stack
-        mine = order[i * count:(i + 1) * count].copy()
-        order[i * count:(i + 1) * count] = order[at]
-        order[at[there]] = mine[there]
+    others = np.where(flat < 0, flat + size, flat).T
+    nearest = others.clip(0, size - 1)
+    places, written = nearest * count + np.arange(count), nearest == others
+    everywhere = written.all()
+    for i, (at, there) in enumerate(zip(places, written, strict=True)):
+        row = order[i * count:(i + 1) * count]
+        mine = row.copy()
+        row[...] = order[at]
+        if everywhere:
+            order[at] = mine
+        else:
+            order[at[there]] = mine[there]
     return order.reshape(size, count).T.copy().reshape(*batch, size)
 
 
 def lu(lead: int, a: np.ndarray) -> Arrays:
+    *batch, m, n = a.shape
+    flat = a.reshape(math.prod(batch), m, n)
+    packed, pivots = (small_matrices.lu if small_matrices.is_factored(flat) else _lu_of_each)(flat)
+    pivots = pivots.reshape(*batch, min(m, n))
+    return [packed.reshape(a.shape), pivots, apply_pivots(pivots, m)]
+
+
+def _lu_of_each(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """By LAPACK, which writes over matrices that lie as in Fortran: by columns."""
     getrf, = linalg.get_lapack_funcs(("getrf",), (a,))
-
-    def one(x: np.ndarray) -> tuple:
-        if 0 in x.shape:
-            return x, np.zeros(min(x.shape), np.int32)
-        packed, pivots, _ = getrf(x)
-        return packed, pivots.astype(np.int32)
-
-    packed, pivots = _stacked(small_matrices.lu, one, a)
-    return [packed, pivots, apply_pivots(pivots, a.shape[-2])]
+    columns = np.array(a.swapaxes(1, 2), getrf.dtype, order="C")
+    pivots = np.empty((len(a), min(a.shape[1:])), np.int32)
+    for i, x in enumerate(columns if a.size else ()):
+        _, pivots[i], _ = getrf(x.T, overwrite_a=True)
+    return np.ascontiguousarray(columns.swapaxes(1, 2)), pivots
 
 
 @finite_only
@@ -186,18 +191,24 @@ def triangular_solve(lead: int, a: np.ndarray, b: np.ndarray, *, left_side: bool
     if 0 in b.shape:
         return np.array(b)
 
-    def one(x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
-        return [trsm(1.0, x, y, side=not left_side, lower=lower, trans_a=int(transpose_a),
-                     diag=unit_diagonal)]
+    def each(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """By BLAS, which reads and writes over matrices that lie as in Fortran: by columns."""
+        columns = np.array(y.swapaxes(1, 2), trsm.dtype, order="C")
+        for one, other in zip(x, columns, strict=True):
+            trsm(1.0, one.T, other.T, side=not left_side, lower=not lower,
+                 trans_a=int(not transpose_a), diag=unit_diagonal, overwrite_b=True)
+        return np.ascontiguousarray(columns.swapaxes(1, 2))
 
-    def several(x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
+    def at_once(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         if not left_side:                       # x a = b is a^T x^T = b^T
             y = y.swapaxes(1, 2)
         flips = transpose_a == left_side
         found = small_matrices.triangular_solve(
             x.swapaxes(1, 2) if flips else x, y, lower != flips, unit_diagonal)
-        return [found if left_side else found.swapaxes(1, 2)]
-    return _stacked(several, one, a, b)[0]
+        return found if left_side else found.swapaxes(1, 2)
+    matrices, sides = (x.reshape(-1, *x.shape[-2:]) for x in (a, b))
+    solve = at_once if small_matrices.is_solved(matrices, sides) else each
+    return solve(matrices, sides).reshape(b.shape)
 
 
 def tridiagonal_solve(lead: int, dl: np.ndarray, d: np.ndarray, du: np.ndarray, b: np.ndarray, *,

@@ -15,6 +15,7 @@ import numpy as np
 LARGEST = 32                    # rows and columns from which LAPACK is faster,
 BYTES = 1 << 10                 # and bytes of a matrix of results, called from Python for each
 TINY, LOOPED = BYTES // 4, 256  # the same if numpy calls it, and of how many for each row
+FACTORED = 24                   # the same of how many it is for each row if all are factored
 PIECE = 1 << 17                 # elements at a time
 TURNED = 1 << 15                # bytes that are transposed at a time: what a first cache holds
 FACTOR = 3                      # rows and columns up to which a product is faster so than in BLAS,
@@ -31,6 +32,16 @@ def is_small(*stacks: np.ndarray) -> bool:
 def is_tiny(a: np.ndarray) -> bool:
     """The same where numpy would call LAPACK for all of them."""
     return is_small(a) and a[0].nbytes <= TINY and len(a) >= LOOPED * a.shape[-1]
+
+
+def is_factored(a: np.ndarray) -> bool:
+    """Does `lu` pay for a stack?"""
+    return is_small(a) and a[0].nbytes < BYTES and len(a) >= FACTORED * a.shape[-1]
+
+
+def is_solved(a: np.ndarray, b: np.ndarray) -> bool:
+    """Does `triangular_solve`?"""
+    return is_small(a, b) and a[0].nbytes <= 2 * BYTES
 
 
 def are_factors(left: tuple[int, ...], right: tuple[int, ...], dtype: np.dtype) -> bool:

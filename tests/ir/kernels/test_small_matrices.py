@@ -84,9 +84,9 @@ def test_cholesky_factors_are_those_of_lapack_and_nan_where_there_is_none(dtype:
 def test_rows_of_a_stack_are_not_in_the_same_lines_of_the_cache(count: int) -> None:
     a = random("f", count, 8, 8)
     packed, pivots, _ = stacked.lu(0, a)
-    other, rows, _ = stacked.lu(0, a[:40])
-    np.testing.assert_array_equal(packed[:40], other)
-    np.testing.assert_array_equal(pivots[:40], rows)
+    other, rows, _ = stacked.lu(0, a[:200])
+    np.testing.assert_array_equal(packed[:200], other)
+    np.testing.assert_array_equal(pivots[:200], rows)
     assert small_matrices._stack_last(a).strides[1] % 128
 
 
@@ -97,7 +97,27 @@ def test_few_or_large_matrices_are_left_to_lapack() -> None:
     assert not small_matrices.is_small(np.ones((1000, 0, 0)))
     assert small_matrices.is_small(np.ones((1000, 12, 12), np.float32))
     assert not small_matrices.is_small(np.ones((1000, 12, 12)))
-    assert small_matrices.is_small(np.ones((1000, 32, 32)), np.ones((1000, 32, 1)))
+    assert small_matrices.is_solved(np.ones((1000, 16, 16)), np.ones((1000, 16, 1)))
+    assert not small_matrices.is_solved(np.ones((1000, 17, 17)), np.ones((1000, 17, 1)))
+    assert small_matrices.is_factored(np.ones((192, 8, 8)))
+    assert not small_matrices.is_factored(np.ones((191, 8, 8)))
+    assert not small_matrices.is_factored(np.ones((1000, 16, 16), np.float32))
+
+
+@pytest.mark.parametrize("dtype", "fdFD")
+@pytest.mark.parametrize("shape", [(5, 4), (4, 5), (30, 30), (0, 3), (3, 0)])
+def test_few_or_large_matrices_are_factored_as_by_scipy(dtype: str, shape: tuple[int, int]) -> None:
+    a = random(dtype, 2, 3, *shape)
+    kept = a.copy()
+    packed, pivots, _ = stacked.lu(0, a)
+    assert packed.dtype == a.dtype and packed.shape == a.shape
+    assert pivots.shape == (2, 3, min(shape)) and pivots.dtype == np.int32
+    for place in np.ndindex(2, 3) if a.size else ():
+        wanted, rows = linalg.lu_factor(a[place]) if shape[0] == shape[1] else (
+            linalg.get_lapack_funcs("getrf", (a,))(a[place])[:2])
+        np.testing.assert_array_equal(packed[place], wanted)
+        np.testing.assert_array_equal(pivots[place], rows)
+    np.testing.assert_array_equal(a, kept)
 
 
 def test_what_numpy_calls_lapack_for_is_left_to_it_but_where_very_many_are_tiny() -> None:
