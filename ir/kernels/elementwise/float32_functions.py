@@ -52,10 +52,17 @@ def fma(a: np.ndarray, b: np.ndarray | np.float32, c: np.ndarray | np.float32) -
     return wide.astype(_F32)
 
 
+def _widened(x: np.ndarray) -> np.ndarray:
+    wide = empty(x.shape, _F64)
+    np.copyto(wide, x)
+    return wide
+
+
 def _horner(x: np.ndarray, coefficients: Sequence[np.ndarray]) -> np.ndarray:
     """The polynomial of x in float64, highest power first, each sum rounded to float32."""
     first, *others, last = coefficients
-    total, rounded = x * first, empty(x.shape, np.dtype(_F32))
+    total, rounded = (empty(x.shape, t) for t in (_F64, np.dtype(_F32)))
+    np.multiply(x, first, out=total)
     for c in others:                            # as `fma`, in memory that is there
         total += c
         np.copyto(rounded, total, casting="same_kind")
@@ -105,7 +112,7 @@ def _log(x: np.ndarray) -> np.ndarray:
     """Natural logarithm of float32."""
     t, e = _parted(x)
     square = t * t
-    wide = t.astype(_F64)
+    wide = _widened(t)
     a, b, c = (_horner(wide, p) for p in _LOG)
     np.multiply(square, t, out=wide, dtype=_F32)
     tail = _horner(wide, (a, b, c, e * _LOG2_LOW))
@@ -131,7 +138,7 @@ def _log1p(x: np.ndarray) -> np.ndarray:
 
 
 def _log1p_near(x: np.ndarray) -> np.ndarray:
-    wide = x.astype(_F64)
+    wide = _widened(x)
     ratio = _horner(wide, _LOG1P_TOP)
     ratio /= _horner(wide, _LOG1P_BOTTOM)
     square = x * x
@@ -146,11 +153,11 @@ def _erf_inv(x: np.ndarray) -> np.ndarray:
     """Inverse error function of float32."""
     w = _log1p(x * -x)
     np.negative(w, out=w)
-    y = _horner((w - _F32(2.5)).astype(_F64), _ERFINV_CENTRE)
+    y = _horner(_widened(w - _F32(2.5)), _ERFINV_CENTRE)
     y *= x
     at = np.flatnonzero(~(w < 5))
     if at.size:                                 # few, one and what is no number among them
-        wide = (np.sqrt(w.take(at)) - _F32(3)).astype(_F64)
+        wide = _widened(np.sqrt(w.take(at)) - _F32(3))
         x = x.take(at)
         y[at] = x * np.where(np.abs(x) == 1, _F32(np.inf), _horner(wide, _ERFINV_TAIL))
     return y

@@ -27,7 +27,8 @@ _PARITY = np.uint32(0x1BD11BDA)
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _SHIFTS = [[(np.array(32 - r, _U32), np.array(r, _U32)) for r in group] for group in _ROTATIONS]
 _PASSES = 112                      # over the words, each as long as an elementwise call
-_PIECE = 1 << 15                   # elements at a time: three buffers of 128 KiB
+_PIECE = 1 << 15                   # elements at a time: three buffers of 128 KiB,
+_SHARED = 3 << 13                  # or of 96 KiB for each of several threads
 
 
 def threefry2x32(key1: np.ndarray, key2: np.ndarray, count1: np.ndarray, count2: np.ndarray
@@ -144,7 +145,7 @@ def _drawn(keys: np.ndarray, shape: Shape, whole: Shape | None, starts: Sequence
     out = empty(full, dtype)
     own = dtype == _U32                     # the first words are where the results are to be
     threads = share_count(out.size * _PASSES)
-    most = max(1, min(_PIECE, -(-out.size // threads)))
+    most = _PIECE if threads == 1 else min(_SHARED, -(-out.size // threads))
     blocks = iter(list(_blocks(full, most)))        # threads cannot share a generator
 
     def work() -> None:

@@ -15,7 +15,7 @@ def test_the_bits_are_those_of_one_thread(keys, shape, width, monkeypatch):
     wanted = threefry.random_bits(keys, width, shape)
     for name, value in (("CORES", 3), ("ENOUGH", 1), ("free_cores", lambda: 16)):
         monkeypatch.setattr(threads, name, value)
-    monkeypatch.setattr(threefry, "_PIECE", 100)
+    monkeypatch.setattr(threefry, "_SHARED", 100)
     assert np.array_equal(threefry.random_bits(keys, width, shape), wanted)
     part = threefry.random_bits(keys, width, (4, *shape[1:]), shape, (1, 0))
     assert np.array_equal(part, wanted[..., 1:5, :])
