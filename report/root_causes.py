@@ -98,7 +98,8 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
     """The root causes, that with the dearest collectives first; an argument that is laid out unlike
     others rather than these. changes: what of the program is known to save most if it is changed,
     which is a root cause before all others; about: the collective that they are for. A line of
-    code, or a constraint, that is changed is one of this, if no line asked for it.
+    code, or a constraint, that is changed is one of this, if no line asked for it. An exchange that
+    the user wrote is there because of its line, not of what comes to it in parts.
     """
     rows = _Rows(partitioned, freedoms, [c.cause.asked_by for c in collectives])
     roots: dict[int, dict[str, bool]] = {}
@@ -116,6 +117,10 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
         for c in collectives:
             if (key_of(c.record), c.mesh_axes) == (key_of(about.record), about.mesh_axes):
                 roots[id(c)].update(lines)
+    for c in collectives:
+        if c.cause.move is None and c.cause.asked_by is not None:
+            roots[id(c)] = {text: direct for text, direct in roots[id(c)].items()
+                            if text in changed or not rows.annotations[text].arguments}
     left = list(collectives)
     found: list[RootCause] = []
     while left:

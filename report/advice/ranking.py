@@ -103,28 +103,34 @@ class Ranking:
         """Is it preferable to another one that asks for more? It is if it is the part of the other
         that concerns the collective, and saves nearly all of that; if it has some rows of the
         other's arguments, saves nearly as much at no higher cost, and the other rows are laid out
-        unlike what they are read with; or if it removes a constraint that the other one changes,
-        or keeps arguments split by the axes that the other one takes away, and saves nearly as much
-        at no higher cost.
+        unlike what they are read with; or if it removes a constraint where the other one changes
+        it or adds another, or keeps arguments split by the axes that the other one takes away, and
+        saves nearly as much at no higher cost.
         """
         received = self.trials.base.received_bytes
+        cheap = self.cost_factor(s) <= max(SOME, self.cost_factor(other))
         if not set(s.changes) < set(other.changes):
-            return ((all(isinstance(c, Respec) and c.spec is None for c in s.changes)
-                     or self.kinds.gathers(other.changes) and not self.kinds.further(s.changes)
-                     and not self.kinds.gathers(s.changes))
-                    and _same_targets(s, other) and self.saves_nearly(s, other)
+            return (cheap and self.saves_nearly(s, other)
                     and received - s.received_bytes >= _NEARLY * (received - other.received_bytes)
-                    and s.peak_bytes <= other.peak_bytes and s.flops <= other.flops * SOME)
+                    and (self.undoes(s, other) or _same_targets(s, other)
+                         and self.kinds.gathers(other.changes)
+                         and not self.kinds.further(s.changes)
+                         and not self.kinds.gathers(s.changes)))
         base, rest = self.trials.base, set(other.changes) - set(s.changes)
         if self.kinds.unrelated(s.changes, rest):
             return (self.kinds.any_direct(s.changes)
                     and self.cost_factor(s) <= max(_LITTLE_MORE, self.cost_factor(other) * SOME)
                     and base.times.communication - s._exchange > self.seconds * _NEARLY)
-        return (self.avoids(s) and all(isinstance(c, Argument) for c in other.changes)
-                and self.cost_factor(s) <= max(SOME, self.cost_factor(other))
+        return (self.avoids(s) and all(isinstance(c, Argument) for c in other.changes) and cheap
                 and self.kinds.count_unlike(s.changes, 1) < self.kinds.count_unlike(
                     other.changes, 1)
                 and self.saves_nearly(s, other))
+
+    def undoes(self, s: Suggestion, other: Suggestion) -> bool:
+        """Does it only take out constraints, where the other one changes these, or adds to them?"""
+        return (all(isinstance(c, Respec) and c.spec is None for c in s.changes)
+                and (_same_targets(s, other) or self.avoids(s) and all(
+                    isinstance(c, Constrain | Result) for c in other.changes)))
 
     def saves_nearly(self, s: Suggestion, other: Suggestion) -> bool:
         """Does it save nearly as much of a step?"""
