@@ -77,14 +77,21 @@ def open_specs(case: Case, name: str) -> list[list[list[str]]]:
     return found
 
 
-def compile_case(case: Case, name: str) -> Any:
-    """The compiled program of a case, by the library `name`."""
+def jitted_case(case: Case, name: str) -> tuple[Any, Any, list[Any]]:
+    """(the jitted function of a case by the library `name`, its mesh, its arguments)."""
     lib, mesh, placed, f, args = _built(case, name)
     with lib.set_mesh(mesh):
         nested = isinstance(case.out, tuple) and case.out and isinstance(case.out[0], tuple) \
             and all(isinstance(s, tuple) for s in case.out) and not _is_spec(f, args, lib)
         out = tuple(map(placed, case.out)) if nested else placed(case.out or ())
-        return lib.jit(f, out_shardings=out).lower(*args).compile()
+        return lib.jit(f, out_shardings=out), mesh, args
+
+
+def compile_case(case: Case, name: str) -> Any:
+    """The compiled program of a case, by the library `name`."""
+    jitted, mesh, args = jitted_case(case, name)
+    with importlib.import_module(name).set_mesh(mesh):
+        return jitted.lower(*args).compile()
 
 
 def _is_spec(f: Any, args: Any, lib: Any) -> bool:

@@ -67,7 +67,7 @@ class PartitionRequest(NamedTuple):
 
     def prices(self, program: Program) -> Prices:
         """The prices by which layouts of a program are chosen."""
-        return self.objective.prices(program.mesh)
+        return self.objective.prices(program.mesh, self.keeps)
 
     @property
     def left_out(self) -> frozenset[str]:

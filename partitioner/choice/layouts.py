@@ -231,6 +231,7 @@ class _Costs(_Answers[tuple[int, int, int], int]):
             self[key] = 0
             return 0
         layouts = self.layouts
+        times = layouts.prices.times
         shape, itemsize = layouts.shapes[kind]
         have, want = layouts.table[source], layouts.table[target]
         if have[1] == want[1]:
@@ -238,8 +239,8 @@ class _Costs(_Answers[tuple[int, int, int], int]):
         else:
             numbers = layouts.numbers
             found = sum_cost(layouts.price, layouts.mesh, shape, itemsize, have, want,
-                             lambda a, b: self[kind, numbers[a], numbers[b]])
-        self[key] = found
+                             lambda a, b: self[kind, numbers[a], numbers[b]] // times)
+        self[key] = found = found * times
         return found
 
 

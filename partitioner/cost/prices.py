@@ -43,6 +43,7 @@ _NAME = lazy_pattern(r"([a-z]+)(?:_weight_([1-9]\d*))?(_no_repeats)?(_wide)?(_ca
                      r"(?:_for_([a-z]+))?")
 # `Prices.margin` by time, in a search that is wide, and of plans that repeat nothing.
 MARGIN, WIDE_MARGIN, NEVER = 125, 200, 10 ** 8
+KEPT = 10 ** 6          # what a reshard counts where a frozen plan says which there are
 _LARGE, _SMALL = 10 ** 9, 16    # bytes with which the slope of an exchange is measured
 _DTYPES = {1: "int8", 2: "bfloat16", 4: "float32", 8: "float64", 16: "complex128"}
 
@@ -115,11 +116,12 @@ class Objective(NamedTuple):
         said = name, self.hardware.key, self.memory_limit
         return None if said == ("time", DEFAULT_HARDWARE, 0) else said
 
-    def prices(self, mesh: AbstractMesh) -> Prices:
-        """The prices of a mesh."""
+    def prices(self, mesh: AbstractMesh, kept: bool = False) -> Prices:
+        """The prices of a mesh. kept: of a program that says where values are moved (KEPT)."""
         device = self.hardware if self.name in ("time", "xla") else None
         margin = 100 if device is None else WIDE_MARGIN if self.wide else MARGIN
-        return _prices(mesh, self.name, device, self.weight, NEVER if self.no_repeats else margin)
+        return _prices(mesh, self.name, device, self.weight, NEVER if self.no_repeats else margin,
+                       KEPT if kept else 1)
 
 
 class Prices:
@@ -129,15 +131,16 @@ class Prices:
     memory. flops: of an operation, by the size of an element. margin: what an equation and
     exchanges of its operands count, in percent, where devices compute the same for these; by time
     computation is repeated, and blocks grow, where that takes a fifth less. received: of a byte
-    received, where time does not count.
+    received, where time does not count. times: what a reshard counts.
     """
 
-    __slots__ = ("_exchanges", "flops", "made_of", "margin", "mesh", "received", "scale",
+    __slots__ = ("_exchanges", "flops", "made_of", "margin", "mesh", "received", "scale", "times",
                  "topology", "traffic", "unit")
 
     def __init__(self, mesh: AbstractMesh, name: str, device: Hardware | None, weight: int,
-                 margin: int) -> None:
-        self.mesh, self.made_of, self.margin = mesh, (name, device, weight, margin), margin
+                 margin: int, times: int) -> None:
+        self.made_of = name, device, weight, margin, times
+        self.mesh, self.margin, self.times = mesh, margin, times
         self._exchanges: dict[tuple[str, tuple[str, ...]], Price] = {}
         self.topology = None if device is None else Topology.of(device, mesh.shape)
         self.received = BYTE

@@ -126,7 +126,7 @@ def _pinned(program: Program, pins: Pins, mesh: Mesh | AbstractMesh, path: tuple
     ends: list[Atom] = []
     for k, a in enumerate(program.outvars):     # a value may be resharded as a result
         spec = pins.get(Place(path, "end", k))
-        if spec is None or not isinstance(a, Var) or pinned.get(a, spec) == spec:
+        if spec is None or not isinstance(a, Var) or pinned.get(a) == spec:
             ends.append(same.get(a, a))
         else:
             ends.append(constrained(a, spec, program.eqns[-1].location if program.eqns else first))
