@@ -85,7 +85,8 @@ class Analysis:
                 for c in [cause.groups[0][0]] if c.suggestions and not self.search.whole.much(
                     c.suggestions[0].peak_bytes, c.suggestions[0].flops)]
         most = max([s.saved_of(self.time) for s, _ in best], default=0.0)
-        best.sort(key=lambda found: found[0].saved_of(self.time) < _NEARLY * most)
+        best.sort(key=lambda found: (found[0].saved_of(self.time) < _NEARLY * most,
+                                     not found[0].lessens))      # what saves it only elsewhere
         for s, c in best:
             causes = self._causes_of(s, c)
             c = causes[0].groups[0][0]           # what is told first has to be what avoids it

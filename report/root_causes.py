@@ -109,18 +109,20 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
         roots[id(c)] = {text: direct for text, direct, _ in sorted(own, key=lambda r: r[1])} or (
             {text: False for a in axes for text in before.get(a, ())})
         before |= {a: some for a in axes if (some := [r for r, _, over in own if a in over])}
+    for c in collectives:
+        if c.cause.move is None and c.cause.asked_by is not None:
+            roots[id(c)] = {text: direct for text, direct in roots[id(c)].items()
+                            if not rows.annotations[text].arguments}
     changed = rows.changed(changes)
-    if about is not None and about.cause.asked_by is None and not changed:
+    if about is not None and not changed and about.cause.asked_by is not None:
+        changed = {*roots.get(id(about), ())}
+    elif about is not None and not changed:
         lines = {rows.placed(_expression(c.location), c.location): True for c in changes
                  if isinstance(c, Rewritten | Respec) and c.location.line}
         changed |= lines.keys()
         for c in collectives:
             if (key_of(c.record), c.mesh_axes) == (key_of(about.record), about.mesh_axes):
                 roots[id(c)].update(lines)
-    for c in collectives:
-        if c.cause.move is None and c.cause.asked_by is not None:
-            roots[id(c)] = {text: direct for text, direct in roots[id(c)].items()
-                            if text in changed or not rows.annotations[text].arguments}
     left = list(collectives)
     found: list[RootCause] = []
     while left:

@@ -42,6 +42,7 @@ from .placed_values import line_of
 
 _NEAR, _CONSTRAINTS, _ARGUMENTS = 6, 12, 24        # most that are looked at
 _LATER = 3          # values further on that are looked at in place of a constrained one
+_DOUBT = 0.5        # of the largest charge, what a constraint is charged at least
 _USUAL = 2          # layouts of other arguments of its shape that are tried for one
 
 
@@ -86,6 +87,10 @@ class Candidates(PlacedResults):
             rounds += [(self.charge(-1, group, axes), 0, group) for axis in self.freedoms.idle
                        for group in self.of_table(self.freedoms.instead(axis, axes))
                        if len(rows(group)) > 1]
+        # what is written may be wrong, also where no path leads to it
+        least = max([charge for charge, *_ in rounds], default=0.0) * _DOUBT
+        rounds = [(max(charge, least) if _takes_out(group) else charge, turn, group)
+                  for charge, turn, group in rounds]
         rounds.sort(key=lambda r: (-r[0], r[1]))
         changed = [group for _, _, group in rounds]
         if others:
@@ -409,6 +414,11 @@ class Candidates(PlacedResults):
                 found.update([(c.index, c) for c in self.whole_row(kept)
                               if isinstance(c, Result) and (c == kept or c.index not in seen)])
         return tuple(found.values())
+
+
+def _takes_out(group: Sequence[Change]) -> bool:
+    """Does it only take out constraints?"""
+    return all(isinstance(c, Respec) and c.spec is None for c in group)
 
 
 def _groups(atoms: Sequence[Atom], names: Sequence[str], layouts: Sequence[Any]
