@@ -22,7 +22,7 @@ from ...ir.source.wording import numbered
 from ...ir.spec import PartitionSpec
 from ..reasons.causes import sharding_key
 from ..reasons.value_paths import Place, rewritten
-from ..words import spec_text
+from ..words import listed, spec_text
 from .code.changes import Rewritten
 from .code.interleave import Interleave
 from .code.shard_map_bodies import Ungather, Unsum
@@ -167,14 +167,15 @@ def tree_of(name: str) -> str:
 
 def rows(changes: Iterable[Change]) -> list[list[Change]]:
     """The changes as a person would write them: equal ones of arguments or results in one row
-    together, likewise constraints after one line, and one change of several lines, such as what is
-    asked for at them.
+    together, those of results in one tuple, too, likewise constraints after one line, and one
+    change of several lines, such as what is asked for at them.
     """
     found: dict[Any, list[Change]] = {}
     for i, c in enumerate(changes):
         key: Any = i
         if isinstance(c, Argument | Result):
-            key = (type(c), c.spec, c.was, row_of(c.name))
+            name = row_of(c.name) if isinstance(c, Argument) else _DIGITS.sub("*", c.name)
+            key = (type(c), c.spec, c.was, name)
         elif isinstance(c, Constrain):
             key = (Constrain, c.spec, c.location)
         elif isinstance(c, Respec):
@@ -197,7 +198,10 @@ def text_of(changes: Iterable[Change]) -> str:
     """The changes in words, those of a row once."""
     texts = []
     for first, *others in rows(changes):
-        if others and isinstance(first, Argument | Result):
+        if others and isinstance(first, Result) and row_of(first.name) == first.name:
+            names = [getattr(c, "name", "") for c in (first, *others)]
+            texts.append(first.text_for(f"results {listed(names)}"))
+        elif others and isinstance(first, Argument | Result):
             pattern = pattern_of([getattr(c, "name", "") for c in (first, *others)])
             kind = "" if isinstance(first, Argument) else "results "
             texts.append(first.text_for(f"all {len(others) + 1} {kind}`{pattern}`"))

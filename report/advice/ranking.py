@@ -116,6 +116,8 @@ class Ranking:
                          and self.kinds.gathers(other.changes)
                          and not self.kinds.further(s.changes)
                          and not self.kinds.gathers(s.changes)))
+        if self.undoes(s, other) and cheap and self.saves_nearly(s, other):
+            return True
         base, rest = self.trials.base, set(other.changes) - set(s.changes)
         if self.kinds.unrelated(s.changes, rest):
             return (self.kinds.any_direct(s.changes)
@@ -127,10 +129,13 @@ class Ranking:
                 and self.saves_nearly(s, other))
 
     def undoes(self, s: Suggestion, other: Suggestion) -> bool:
-        """Does it only take out constraints, where the other one changes these, or adds to them?"""
+        """Does it only take out constraints, where the other one changes these, adds to them, or
+        changes more?
+        """
         return (all(isinstance(c, Respec) and c.spec is None for c in s.changes)
-                and (_same_targets(s, other) or self.avoids(s) and all(
-                    isinstance(c, Constrain | Result) for c in other.changes)))
+                and (_same_targets(s, other) or set(s.changes) < set(other.changes)
+                     or self.avoids(s) and all(
+                         isinstance(c, Constrain | Result) for c in other.changes)))
 
     def saves_nearly(self, s: Suggestion, other: Suggestion) -> bool:
         """Does it save nearly as much of a step?"""
