@@ -26,7 +26,7 @@ from .repetition import PERIODS, Shortened, shortened
 RATE = 6000        # equations that an ordinary processor partitions in a second
 _TRIAL = 50        # fixed cost of a trial, in equations
 MUCH = 1.25        # factor from which memory or operations are much more
-_NEAR = 1.1        # factor of step time beyond which no other plan is made
+_NEAR = 1.1        # factor of step time of the first plan beyond which no other one is made
 _WORTH = 2         # a whole program has at least so many times the equations of a short one
 REFUSED = (TypeError, ValueError, LookupError, RuntimeError, ShardtraceError, AssertionError)
 
@@ -126,9 +126,20 @@ class Trials:
         self.translated = short.translated
         self.work = work_of(self.partitioned, equations, compared)
         self.least = work_of(self.partitioned, equations, False)
-        self.longest = base.time * _NEAR
         self.before = _summary(self.partitioned, lambda: base)
         self._tried: dict[frozenset[Change], Tried | None] = {}
+
+    @functools.cached_property
+    def longest(self) -> float:
+        """Seconds of a step of the plan made first beyond which no other one is made, as it is so
+        much longer than that made first without changes.
+        """
+        own = self.partitioned
+        if own.taken == own.objective:
+            return self.base.time * _NEAR
+        self.budget.left -= self.least
+        first = self.subject.changed((), 0.0)
+        return figures(first.local, self.topology, self.subject.donated).time * _NEAR
 
     @functools.cached_property
     def latency(self) -> float:
