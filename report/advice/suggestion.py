@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .changes import Change
-from .code.changes import Rewritten
+from .code.changes import Rewritten, line_diffs
 from .trials import Subject
 
 
@@ -47,7 +47,7 @@ class Suggestion:
     @property
     def diff(self) -> tuple[tuple[str, str], ...]:
         """(line now, line then) for the lines of the user's code that it changes."""
-        return tuple([c.diff for c in self.changes if isinstance(c, Rewritten) and c.diff])
+        return tuple(line_diffs([c for c in self.changes if isinstance(c, Rewritten)]))
 
     def apply(self) -> Any:
         """The function with the change made; it brings arguments to their new shardings."""

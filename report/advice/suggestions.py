@@ -102,9 +102,10 @@ class Search:
         found = search.ranked(search.found)
         if short is not None:
             found = self.confirmed(found, search, kinds, short)
+        turn = self.crossover(found)
         found = without_repeats(found)
         self.good.update(dict.fromkeys([s.changes for s in found[:SHOWN]]))
-        return Found(tuple(found), search.count, len(candidates), stopped, self.crossover(found))
+        return Found(tuple(found), search.count, len(candidates), stopped, turn)
 
     def crossover(self, found: Sequence[Suggestion]) -> tuple[float, Suggestion | None] | None:
         """The factor of the data from which the first of them is no longer the best."""

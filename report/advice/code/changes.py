@@ -7,8 +7,9 @@ tried at one line at a time, where a collective is among the replaced equations 
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from ....ir.diagnostics.errors import ShardtraceError
 from ....ir.program import Equation, Program, Var
@@ -65,6 +66,26 @@ class Rewritten:
         return _rewritten(program, Rewrites(Rewrite(
             self.name, self.change.rewrite.pattern, self.change.rewrite.replacement,
             why=self.change.rewrite.why, where=lambda m: where(m.eqn.location) == self.at)))
+
+
+def line_diffs(changes: Iterable[Rewritten]) -> Iterator[tuple[str, str]]:
+    """The lines that changes are of, and what stands there instead: one for all of a line, unless
+    one is inside of another.
+    """
+    lines: dict[tuple[str, int], dict[tuple[int, int], Rewritten]] = {}
+    for c in changes:
+        at = c.location
+        if c.diff:
+            lines.setdefault((at.file, at.line), {})[at.column, at.end_column] = c
+    for found in lines.values():
+        same = sorted(found.values(), key=lambda c: -c.location.column)
+        if all([b.location.end_column <= a.location.column for a, b in pairwise(same)]):
+            line = now = same[0].location.source_line()
+            for c in same:
+                now = f"{now[:c.location.column]}{c.code}{now[c.location.end_column:]}"
+            yield line.strip(), now.strip()
+        else:
+            yield from filter(None, [c.diff for c in same])
 
 
 def sites(program: Program) -> Iterator[Site]:
