@@ -14,11 +14,21 @@ from ...runtime.placement import Placement
 
 
 def sharding_as_result(x: ArrayImpl) -> Sharding:
-    """The sharding of an argument that is a result too: over Explicit axes with a full spec."""
+    """The sharding of an argument that is a result; over Explicit axes spelled as results are."""
     sharding = x.sharding
     if isinstance(sharding, NamedSharding) and x.aval.has_explicit_mesh():
-        return sharding.update(spec=sharding.spec.padded(x.aval.ndim))
+        spec = sharding.spec
+        by_type = set(spec.axes()) <= set(x.aval.mesh.explicit_axes)
+        return sharding.update(spec=spec.padded(x.aval.ndim) if by_type else _trimmed(spec))
     return sharding
+
+
+def _trimmed(spec: PartitionSpec) -> PartitionSpec:
+    """The spec without empty last entries."""
+    entries = spec.entries
+    while entries and not entries[-1]:
+        entries = entries[:-1]
+    return spec_from_entries(entries, spec.unreduced, spec.reduced)
 
 
 @cached(4096)
@@ -39,14 +49,12 @@ def found_sharding(placement: Placement, aval: ArrayType, spec: PartitionSpec,
     types = mesh.axis_types
     if placement.mesh is not None and aval.mesh.shape_tuple == mesh.shape_tuple:
         types = aval.mesh.axis_types     # others than the mesh has after an op of auto_axes
-    entries = spec.entries
-    by_type = aval.mesh.axis_names and set(spec.axes()) <= set(aval.mesh.explicit_axes)
-    if not by_type or AxisType.Explicit not in types:   # as found, but for empty last entries
-        while entries and not entries[-1]:
-            entries = entries[:-1]
-    spec = spec_from_entries(entries, spec.unreduced, spec.reduced)
+    explicit = set(aval.mesh.explicit_axes)
+    by_type = explicit and set(spec.axes()) <= explicit
+    if not by_type or AxisType.Explicit not in types:
+        spec = _trimmed(spec)
     found = placement.sharding(spec, aval.ndim, types, kind)
-    if (not by_type and like is not None and kind is None and like.mesh is found.mesh  # type: ignore[union-attr]
+    if (not explicit and like is not None and kind is None and like.mesh is found.mesh  # type: ignore[union-attr]
             and like.is_equivalent_to(found, aval.ndim)
             and array_aval(aval, like) is array_aval(aval, found)):
         return like
