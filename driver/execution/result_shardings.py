@@ -3,8 +3,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir.meshes.axes import AxisName, axis_size
 from ...ir.meshes.memory import MemorySpace, space_of_kind
-from ...ir.meshes.mesh import AxisType
+from ...ir.meshes.mesh import AbstractMesh, AxisType, Mesh
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.support.caches import cached
@@ -17,17 +18,23 @@ def sharding_as_result(x: ArrayImpl) -> Sharding:
     """The sharding of an argument that is a result; over Explicit axes spelled as results are."""
     sharding = x.sharding
     if isinstance(sharding, NamedSharding) and x.aval.has_explicit_mesh():
-        spec = sharding.spec
-        by_type = set(spec.axes()) <= set(x.aval.mesh.explicit_axes)
-        return sharding.update(spec=spec.padded(x.aval.ndim) if by_type else _trimmed(spec))
+        explicit = set(x.aval.mesh.explicit_axes)
+        return sharding.update(spec=_spelled(sharding.spec, x.aval.ndim, sharding.mesh, explicit))
     return sharding
 
 
-def _trimmed(spec: PartitionSpec) -> PartitionSpec:
-    """The spec without empty last entries."""
-    entries = spec.entries
-    while entries and not entries[-1]:
-        entries = entries[:-1]
+def _spelled(spec: PartitionSpec, ndim: int, mesh: Mesh | AbstractMesh, explicit: set[AxisName],
+             ) -> PartitionSpec:
+    """The spec without Auto axes of size 1, which lay out nothing; in full where the type says all
+    of it, else without empty last entries.
+    """
+    entries = tuple([tuple([a for a in axes if a in explicit or axis_size(a, mesh.shape) > 1])
+                     for axes in spec.entries])
+    if explicit and explicit.issuperset([a for axes in entries for a in axes]):
+        entries += ((),) * (ndim - len(entries))
+    else:
+        while entries and not entries[-1]:
+            entries = entries[:-1]
     return spec_from_entries(entries, spec.unreduced, spec.reduced)
 
 
@@ -49,10 +56,8 @@ def found_sharding(placement: Placement, aval: ArrayType, spec: PartitionSpec,
     types = mesh.axis_types
     if placement.mesh is not None and aval.mesh.shape_tuple == mesh.shape_tuple:
         types = aval.mesh.axis_types     # others than the mesh has after an op of auto_axes
-    explicit = set(aval.mesh.explicit_axes)
-    by_type = explicit and set(spec.axes()) <= explicit
-    if not by_type or AxisType.Explicit not in types:
-        spec = _trimmed(spec)
+    explicit = set(aval.mesh.explicit_axes) if AxisType.Explicit in types else set()
+    spec = _spelled(spec, aval.ndim, mesh, explicit)
     found = placement.sharding(spec, aval.ndim, types, kind)
     if (not explicit and like is not None and kind is None and like.mesh is found.mesh  # type: ignore[union-attr]
             and like.is_equivalent_to(found, aval.ndim)

@@ -14,12 +14,12 @@ from ..regions import is_loop, region_of, trips_of
 
 def carried_of(region: Region, p: int) -> dict[int, int]:
     """The results of program p of a loop that may stay partial sums until the loop ends, with the
-    number of its iterations.
+    number of its iterations, at least one.
     """
     carries = {s.outputs[0][1]: s.inputs[0][1] for s in region.slots
                if s.result >= 0 and not s.stacked and len(s.inputs) == len(s.outputs) == 1
                and s.inputs[0][0] == s.outputs[0][0] == p}
-    return dict.fromkeys(_carried_sums(region.programs[p][2], carries), trips_of(region))
+    return dict.fromkeys(_carried_sums(region.programs[p][2], carries), max(1, trips_of(region)))
 
 
 def _carried_sums(program: Program, carries: Mapping[int, int]) -> Iterator[int]:

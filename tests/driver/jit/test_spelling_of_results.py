@@ -26,7 +26,26 @@ def test_results_are_spelled_as_in_jax(types, specs):
             return {(one, other): [
                 str(r.sharding.spec) for r in m.jit(lambda v, w: (
                     v * 2, w * 2, v, jnp.zeros((4, 3, 2)), jnp.zeros(4)))(put(one), put(other))]
-                for one in specs for other in ((), ("x", None), ("y",))}
+                for one, other in zip(specs, specs[1:] + specs[:1], strict=True)}
+
+    jax = real_jax()
+    assert spelled(st, st.numpy) == spelled(jax, jax.numpy)
+
+
+@pytest.mark.parametrize("shape", [(1, 8), (8, 1), (1, 1)])
+def test_axes_of_size_1_are_in_no_result_that_is_not_laid_out_like_the_first_argument(shape):
+    def spelled(m, jnp):
+        mesh = m.make_mesh(shape, ("x", "y"), axis_types=(m.sharding.AxisType.Auto,) * 2,
+                           devices=m.devices()[:max(shape)])
+        data = np.zeros((16, 8), np.float32)
+
+        def put(spec):
+            return m.device_put(data, m.sharding.NamedSharding(mesh, m.P(*spec)))
+
+        return {(one, other): [str(r.sharding.spec) for r in m.jit(lambda v, w: (
+            v * 2, w * 2, v.T, v.sum(0), v[None], v))(put(one), put(other))]
+            for one, other in ((("x", "y"), ()), ((), ("x", "y")), (("x",), ("x", "y")),
+                               ((None, "x"), ("y",)), ((("x", "y"),), (None, "y")))}
 
     jax = real_jax()
     assert spelled(st, st.numpy) == spelled(jax, jax.numpy)

@@ -135,3 +135,11 @@ def test_bodies_are_looked_through_once_however_many_values_they_stack(mesh, mon
         st.jit(st.value_and_grad(lambda x, n=n: chain(x, n))).lower(x)
         times.append(len(looked))
     assert times[0] == times[1] > 0
+
+
+def test_a_loop_that_never_runs_carries_a_sum(mesh):
+    """Its body may still be planned: what ends the sum is done once, not once in no iteration."""
+    x = st.device_put(np.ones((8, 16), np.float32), NamedSharding(mesh, P("x", "y")))
+    total, rows = st.jit(lambda x: lax.scan(
+        lambda c, row: (c + row.sum(), row), 1.0, x[:0]))(x)
+    assert float(total) == 1 and rows.shape == (0, 16)

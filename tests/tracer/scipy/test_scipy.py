@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.special
+import scipy.stats
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.scipy import linalg, special
+from shardtrace.scipy import linalg, special, stats
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -160,3 +161,16 @@ def test_a_fourier_matrix_is_complex():
     assert linalg.dft(4, dtype="complex64").dtype == np.complex64
     with pytest.raises(ValueError, match="must be a complex floating-point type; got float32"):
         linalg.dft(4, dtype="float32")
+
+
+@pytest.mark.parametrize("method", ["average", "min", "max", "dense", "ordinal"])
+def test_ranks_are_floats_and_those_of_nan_are_nan(method):
+    x = np.array([[3, 1, 1], [2, 2, 9]])
+    ranks = stats.rankdata(x, method, axis=1)
+    assert str(ranks.aval) == "float32[2,3]" and not ranks.weak_type
+    np.testing.assert_array_equal(ranks, scipy.stats.rankdata(x, method, axis=1))
+    y = x.astype(np.float32)
+    y[0, 1] = np.nan
+    assert np.isnan(stats.rankdata(y, method)).all()
+    np.testing.assert_array_equal(np.isnan(stats.rankdata(y, method, axis=1)).all(1), [True, False])
+    assert stats.rankdata(y[:0], method, axis=0).shape == (0, 3)

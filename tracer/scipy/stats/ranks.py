@@ -73,12 +73,18 @@ def rankdata(a, method="average", *, axis=None, nan_policy="propagate"):
     _only_propagate("rankdata", nan_policy)
     if method not in ("average", "min", "max", "dense", "ordinal"):
         raise ValueError(f"unknown method '{method}'")
-    x, dim = flattened(a, axis)
-    if axis is not None and x.ndim > 1:
-        rows = jnp.moveaxis(x, dim, -1)
-        ranks = jnp.stack([rankdata(r, method) for r in rows.reshape(-1, rows.shape[-1])]) \
-            if math.prod(rows.shape[:-1]) else jnp.zeros(rows.shape)
-        return jnp.moveaxis(ranks.reshape(rows.shape), -1, dim)
+    if axis is not None:
+        return jnp.apply_along_axis(_ranks, axis, a, method)
+    return _ranks(jnp.ravel(a), method)
+
+
+def _ranks(x, method):
+    """The ranks of a vector in the default float dtype; NaN where one of its elements is."""
+    ranks = _counted(x, method).astype(float)
+    return where(jnp.isnan(x).any(), np.nan, ranks)
+
+
+def _counted(x, method):
     n = x.shape[0]
     order = jnp.argsort(x)
     inverse = jnp.zeros(n, int).at[order].set(jnp.arange(n))
@@ -90,15 +96,12 @@ def rankdata(a, method="average", *, axis=None, nan_policy="propagate"):
     if method == "dense":
         return dense
     starts = jnp.concatenate([jnp.nonzero(new, size=n)[0], jnp.array([n])])
-    count = jnp.sum(new)
-    ends = where(jnp.arange(n + 1) < count, starts, n)
+    ends = where(jnp.arange(n + 1) < jnp.sum(new), starts, n)
     if method == "max":
         return ends[dense]
     if method == "min":
         return ends[dense - 1] + 1
-    ranks = 0.5 * (ends[dense] + ends[dense - 1] + 1)
-    missing = jnp.isnan(x).any() if jnp.issubdtype(x.dtype, np.inexact) else False
-    return where(missing, np.nan, ranks)
+    return 0.5 * (ends[dense] + ends[dense - 1] + 1)
 
 
 def sem(a, axis=0, ddof=1, nan_policy="propagate", *, keepdims=False):
