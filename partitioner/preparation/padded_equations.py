@@ -166,10 +166,11 @@ class _Context:
     def resized(self, x: Padded, d: int, size: int) -> Padded:
         if x.size(d) == size:
             return x
-        new = filler(x.atom.aval.dtype)
+        known = x.fills[d] if x.is_padded(d) else None
+        new = filler(x.atom.aval.dtype) if known is None else known     # masked rows stay masked
         fill = new if size > x.size(d) and x.holds(d, new) else None
         if size < x.size(d):
-            fill = x.fills[d] if size > x.shape[d] else None
+            fill = known if size > x.shape[d] else None
         return Padded(self.moved(x, d, 0, size, new), x.shape, _with(x.fills, d, fill))
 
     def cut(self, x: Padded, d: int) -> Padded:

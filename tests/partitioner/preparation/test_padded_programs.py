@@ -143,3 +143,31 @@ def test_auto_axes_beside_explicit_ones():
         with config.override(shardtrace_executor="per_device"):
             np.testing.assert_allclose(np.asarray(st.jit(f)(x, w)), np.asarray(want), rtol=2e-4,
                                        atol=2e-4)
+
+
+ROWS = np.array([0, 12, 13, -1, 40, 5])
+
+
+@pytest.mark.parametrize("f", [
+    lambda a: jnp.sort(a, 0), lambda a: jnp.sort(a, 0, descending=True),
+    lambda a: lax.sort((a, -a), dimension=0)[1], lambda a: jnp.argsort(jnp.argsort(a, 0), 0),
+    lambda a: lax.top_k(a.T, 13)[0].T,
+    st.grad(lambda a: (jnp.sort(a, 0) * jnp.sort(a, 0)[3]).sum()),
+    lax.cummax, lax.cumsum, lambda a: lax.cumlogsumexp(a, reverse=True), lambda a: lax.rev(a, (0,)),
+    lambda a: jnp.roll(a, 3, 0), lambda a: a.at[ROWS].set(7.0, mode="drop"),
+    lambda a: a.at[ROWS].max(1.0, mode="clip"), lambda a: a.at[ROWS].add(1.0),
+    lambda a: a.at[jnp.concatenate([ROWS, ROWS, ROWS])[:13]].get(mode="fill"),
+    lambda a: lax.dynamic_update_slice(a, a[:4], (11, 0)),
+    lambda a: jnp.pad(a, ((1, 0), (0, 0)))[1:],
+    lambda a: jnp.concatenate([a[1:], a[:1]]), lambda a: a - a.max(0), lambda a: a - a.prod(0)])
+def test_what_fills_few_rows_fills_more_of_them(f):
+    """13 rows over two devices are 14, and 16 where those that they meet are over four."""
+    def met(v, over):
+        return over("y", v[1:]) + f(over("x", v[:-1]))
+
+    x = st.device_put(X[:14], NamedSharding(MESH, P()))
+    want = st.jit(lambda v: met(v, lambda axis, part: part))(x)
+    with config.override(shardtrace_executor="per_device"):
+        got = st.jit(lambda v: met(v, lambda axis, part: lax.with_sharding_constraint(
+            part, NamedSharding(MESH, P(axis)))))(x)
+    np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=2e-5, atol=2e-5)
