@@ -100,9 +100,9 @@ class Scope:
         n = math.prod(self.writer.size_of[a] for a in axes)
         return repr(axes[0] if len(axes) == 1 else tuple(axes)), n
 
-    def spec(self, shape: tuple[int, ...], kind: str = "", axes: Sequence[str] | None = None
-             ) -> str | None:
-        found = self.writer.entries(shape, self.axes_of(kind) if axes is None else axes)
+    def spec(self, shape: tuple[int, ...], kind: str = "", axes: Sequence[str] | None = None,
+             uneven: bool = False) -> str | None:
+        found = self.writer.entries(shape, self.axes_of(kind) if axes is None else axes, uneven)
         return spec_text(found) if any(found) else None
 
     spec_text = staticmethod(spec_text)
@@ -160,15 +160,17 @@ class Writer:
         self.count += 1
         return f"{prefix or 'v'}{self.count}"
 
-    def entries(self, shape: Sequence[int], axes: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-        """Some of the axes over dimensions that they divide."""
+    def entries(self, shape: Sequence[int], axes: Sequence[str], uneven: bool = False,
+                ) -> tuple[tuple[str, ...], ...]:
+        """Some of the axes over dimensions that they divide; uneven: or have rows enough for."""
         out: list[tuple[str, ...]] = [()] * len(shape)
         left = list(shape)
         for a in self.rng.sample(list(axes), len(axes)):
-            dims = [d for d, n in enumerate(left) if n % self.size_of[a] == 0]
+            size = self.size_of[a]
+            dims = [d for d, n in enumerate(left) if n % size == 0 or (uneven and n >= size)]
             if dims and self.rng.random() < 0.65:
                 d = self.rng.choice(dims)
-                left[d] //= self.size_of[a]
+                left[d] = -(-left[d] // size)
                 out[d] = (*out[d], a)
         return tuple(out)
 

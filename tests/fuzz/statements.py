@@ -444,12 +444,12 @@ def drawn(s: Any) -> str | None:
 
 @template(4)
 def placed(s: Any) -> str | None:
-    """Another layout, as far as the axes' types allow it."""
+    """Another layout, as far as the axes' types allow it; Auto axes need not divide sizes."""
     x = s.pick(ranked(1))
     if x is None:
         return None
     if s.chance(0.5):
-        spec = s.spec(s[x].shape, "Auto")
+        spec = s.spec(s[x].shape, "Auto", uneven=s.chance(0.5))
         return spec and f"lax.with_sharding_constraint({x}, {spec})"
     spec = s.spec(s[x].shape, "Explicit")
     return spec and f"jax.sharding.reshard({x}, {spec})"

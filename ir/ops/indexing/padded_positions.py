@@ -45,7 +45,7 @@ def indexed_on_padding(context: PaddedContext, start_index_map: Sequence[int],
     of an index vector. sizes: of windows. drops: whether windows beyond the ends are left out."""
     operand, index, *rest = context.operands
     for c, d in enumerate(start_index_map):
-        if operand.is_padded(d) and sizes[d] < operand.shape[d]:
+        if sizes[d] < operand.shape[d] and _gets_padding(context, d):
             found = bounded(context, index, c, operand.shape[d] - sizes[d],
                             operand.size(d) if drops else None)
             if found is None:
@@ -61,12 +61,22 @@ def started_on_padding(context: PaddedContext, sizes: Sequence[int], first: int
     operands = list(context.operands)
     x = operands[0]
     for d, m in enumerate(sizes):
-        if x.is_padded(d) and m < x.shape[d]:
+        if m < x.shape[d] and _gets_padding(context, d):
             start = bounded(context, operands[first + d], None, x.shape[d] - m, None)
             if start is None:
                 return None
             operands[first + d] = start
     return context.by_factors(operands, safe=indexed(context))
+
+
+def _gets_padding(context: PaddedContext, d: int) -> bool:
+    """Is the operand padded along a dimension, or will be as a result of that dimension is?"""
+    split = context.rule.operands[0][d]
+    return context.operands[0].is_padded(d) or any([
+        own == split and size != n
+        for t, dims, sizes in zip(context.result_types, context.rule.results, context.sizes,
+                                  strict=True)
+        for n, own, size in zip(t.shape, dims, sizes, strict=True)])
 
 
 def indexed(context: PaddedContext) -> tuple[int, ...]:

@@ -148,24 +148,28 @@ def test_auto_axes_beside_explicit_ones():
 ROWS = np.array([0, 12, 13, -1, 40, 5])
 
 
+@pytest.mark.parametrize("n", [10, 13])
 @pytest.mark.parametrize("f", [
     lambda a: jnp.sort(a, 0), lambda a: jnp.sort(a, 0, descending=True),
     lambda a: lax.sort((a, -a), dimension=0)[1], lambda a: jnp.argsort(jnp.argsort(a, 0), 0),
-    lambda a: lax.top_k(a.T, 13)[0].T,
+    lambda a: lax.top_k(a.T, a.shape[0])[0].T,
     st.grad(lambda a: (jnp.sort(a, 0) * jnp.sort(a, 0)[3]).sum()),
     lax.cummax, lax.cumsum, lambda a: lax.cumlogsumexp(a, reverse=True), lambda a: lax.rev(a, (0,)),
     lambda a: jnp.roll(a, 3, 0), lambda a: a.at[ROWS].set(7.0, mode="drop"),
     lambda a: a.at[ROWS].max(1.0, mode="clip"), lambda a: a.at[ROWS].add(1.0),
-    lambda a: a.at[jnp.concatenate([ROWS, ROWS, ROWS])[:13]].get(mode="fill"),
+    lambda a: a.at[np.resize(ROWS, len(a))].get(mode="fill"),
     lambda a: lax.dynamic_update_slice(a, a[:4], (11, 0)),
+    lambda a: a.at[np.resize(ROWS, len(a))].get(mode="clip"),
     lambda a: jnp.pad(a, ((1, 0), (0, 0)))[1:],
     lambda a: jnp.concatenate([a[1:], a[:1]]), lambda a: a - a.max(0), lambda a: a - a.prod(0)])
-def test_what_fills_few_rows_fills_more_of_them(f):
-    """13 rows over two devices are 14, and 16 where those that they meet are over four."""
+def test_what_fills_few_rows_fills_more_of_them(f, n):
+    """13 rows over two devices are 14, and 16 where those that they meet are over four; 10 are not
+    padded before they meet these.
+    """
     def met(v, over):
         return over("y", v[1:]) + f(over("x", v[:-1]))
 
-    x = st.device_put(X[:14], NamedSharding(MESH, P()))
+    x = st.device_put(X[:n + 1], NamedSharding(MESH, P()))
     want = st.jit(lambda v: met(v, lambda axis, part: part))(x)
     with config.override(shardtrace_executor="per_device"):
         got = st.jit(lambda v: met(v, lambda axis, part: lax.with_sharding_constraint(
