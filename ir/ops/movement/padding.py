@@ -12,7 +12,7 @@ import numpy as np
 from ...facts import REARRANGED, SPLICED, UNEVEN
 from ...kernels.windows import Config, pad_array
 from ...op import OPS, LinearOperand, LocalizeContext, Sample, defop
-from ...padded import Padded, PaddedContext
+from ...padded import Padded, PaddedContext, same_number
 from ...program import Literal
 from ...rules.rule import FactorRule, make_rule
 from ...types import ArrayType, Shape, array_type
@@ -127,6 +127,10 @@ def _pad_padded(context: PaddedContext) -> list[Padded] | None:
         config.append((low, shape[d] - low - own, inner))
         known = high >= 0 and x.holds(d, number)
         fills.append(number if known else None)
+    added = [d for d, sizes in enumerate(context.params["padding_config"]) if max(sizes) > 0]
+    for d, fill in enumerate(fills):            # what is added stands in padding of the others, too
+        if any([e != d for e in added]) and not same_number(fill, number):
+            fills[d] = None
     atom = x.atom if not any(map(any, config)) else context.call(
         "pad", x.atom, value.atom, padding_config=tuple(config))
     return [Padded(atom, result, fills)]

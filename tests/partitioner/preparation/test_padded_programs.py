@@ -175,3 +175,16 @@ def test_what_fills_few_rows_fills_more_of_them(f, n):
         got = st.jit(lambda v: met(v, lambda axis, part: lax.with_sharding_constraint(
             part, NamedSharding(MESH, P(axis)))))(x)
     np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5, -np.inf])
+@pytest.mark.parametrize("reduced", [jnp.sum, jnp.max, jnp.prod])
+def test_columns_that_are_added_stand_in_padded_rows_too(value, reduced):
+    def f(v):
+        v = lax.with_sharding_constraint(v, NamedSharding(MESH, P("y")))
+        return reduced(jnp.pad(v, ((0, 0), (1, 2)), constant_values=value), axis=0)
+
+    with config.override(shardtrace_executor="per_device"):
+        got = st.jit(f)(st.device_put(X[:13], NamedSharding(MESH, P())))
+    want = reduced(np.pad(X[:13], ((0, 0), (1, 2)), constant_values=value), axis=0)
+    np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=2e-5, atol=2e-5)
