@@ -295,7 +295,8 @@ class _Call:
         if not isinstance(found, tuple) or len(found) != 4:
             fail(TypeError, "custom_partitioning: `partition` returns (mesh, function on blocks, "
                  f"result shardings, argument shardings), not {found!r}", code="partition-result",
-                 help="return `mesh, function, result_shardings, arg_shardings`")
+                 help="return four: the mesh, the function, the shardings of results, those of "
+                      "arguments")
         _, lower, result_shardings, arg_shardings = found
 
         def flat(*blocks: Any) -> list[Any]:

@@ -1,7 +1,7 @@
 """What would avoid a collective: candidate changes, each costed on the whole program.
 
-candidates, freedoms, other_layouts, charges    which changes are worth a trial, likeliest first
-changes, code/                                  a change as data: of shardings, of the code
-trials, repetition                              a program partitioned with changes made
-suggestions, kinds, ranking, suggestion         the changes that help, in the order of their worth
+    candidates, freedoms, other_layouts, charges    which changes are worth a trial, likeliest first
+    changes, code/                                  a change as data: of shardings, of the code
+    trials, repetition                              a program partitioned with changes made
+    suggestions, kinds, ranking, suggestion         those that help, the most worth first
 """

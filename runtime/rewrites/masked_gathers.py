@@ -24,7 +24,7 @@ _LOOKUP = """
     first = mul device rows
     offset = broadcast_in_dim first
     here = sub places offset
-    bounded = clamp 0 here most
+    bounded = clamp 0 here highest
     inside = eq here bounded
     mine = squeeze inside
     mask = broadcast_in_dim mine
@@ -41,7 +41,7 @@ _SLICE = """
     offset = broadcast_in_dim shift
     steps = iota
     here = sub steps offset
-    bounded = clamp 0 here most
+    bounded = clamp 0 here highest
     inside = eq here bounded
     places = broadcast_in_dim bounded {shape, broadcast_dimensions}
     found = gather table places {dimension_numbers, slice_sizes}
@@ -61,15 +61,18 @@ def _is_lookup(m: Match, value: Atom, most: int = 1) -> bool:
         return False
     (d,) = numbers.start_index_map
     rows = m.table.aval.shape[d]
-    return m.slice_sizes[d] == 1 and isinstance(m.rows, Literal) and m.rows.val == rows and (
+    return m.slice_sizes[d] == 1 and _is(m.rows, rows) and _is(m.highest, rows - 1) and (
         isinstance(m.last, Literal) and m.last.val + most <= rows * _count(m)
         and axes.isdisjoint(value.aval.varying))
 
 
+def _is(atom: Atom, number: int) -> bool:
+    return isinstance(atom, Literal) and bool(atom.val == number)
+
+
 def _is_slice(m: Match) -> bool:
-    steps, most = m.steps.aval, m.most
-    return steps.ndim == 1 and isinstance(most, Literal) and _is_lookup(
-        m, m.start, steps.size) and bool(most.val + 1 >= m.rows.val)
+    steps = m.steps.aval
+    return steps.ndim == 1 and _is_lookup(m, m.start, steps.size)
 
 
 def _count(m: Match) -> int:
