@@ -96,7 +96,8 @@ def from_jax(array: Any, t: ArrayType, local: ArrayType, blocks: DeviceBlocks,
              trust: bool = True) -> Stored:
     """The value as it is stored here. Where devices may hold something else than a block of one
     whole value, what they hold is compared. trust: that this is where its type varies."""
-    words = is_extended(t.dtype)
+    dtype: Any = t.dtype
+    words = is_extended(dtype)
     if words:
         array = jax.random.key_data(array)
     spec = t.sharding.spec
@@ -108,18 +109,18 @@ def from_jax(array: Any, t: ArrayType, local: ArrayType, blocks: DeviceBlocks,
                  "be fetched by one of several processes", code="engine-processes",
                  help="use `compiled.as_jax()`, whose results stay where they are")
         data = np.asarray(multihost_utils.process_allgather(array, tiled=True))
-        data = pack_keys(data, t.dtype.impl) if words else data
+        data = pack_keys(data, dtype.impl) if words else data
         return Stored(frozen(data[tuple(slice(0, n) for n in t.shape)]))
     if apart or spec.unreduced or not trust:
         held = {s.device: s.data for s in array.addressable_shards}
         pieces = [np.asarray(held[d]) for d in devices_of(array.sharding)]
         if words:
-            pieces = [pack_keys(x, t.dtype.impl) for x in pieces]
+            pieces = [pack_keys(x, dtype.impl) for x in pieces]
         return blocks.assemble(pieces, spec.padded(t.ndim), t.shape)
     shard = array.addressable_shards[0].data
     data = np.asarray(shard if shard.shape == array.shape else array)
     if words:
-        data = pack_keys(data, t.dtype.impl)
+        data = pack_keys(data, dtype.impl)
     if data.shape != t.shape:
         data = data[tuple(slice(0, n) for n in t.shape)]
         return Stored(frozen(data))

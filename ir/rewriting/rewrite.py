@@ -282,11 +282,9 @@ class _Walk:
 
     def made_as(self, atom: Atom, shapes: Sequence[Shape]) -> Match | None:
         eqn = None if atom.__class__ is Literal else self.made.get(atom)    # type: ignore
-        for shape in shapes if eqn is not None else ():
-            match = Match(self, eqn)
-            if shape.fits(match):
-                return match
-        return None
+        if eqn is None:
+            return None
+        return next((match for shape in shapes if shape.fits(match := Match(self, eqn))), None)
 
     def program(self, drops: set[Op]) -> Program:
         by_op, made, now, eqns = self.by_op, self.made, self.now, self.eqns

@@ -159,6 +159,7 @@ def _gather_evaluate(lead: int, tangents: np.ndarray, x: np.ndarray, *, select_p
                      base_dilation: Ints, window_dilation: Ints) -> np.ndarray:
     at, none = _selected(lead, x, select_prim, window_dimensions, window_strides, padding,
                          base_dilation, window_dilation, skip_padding=True)
+    assert none is not None
     views = windows(padded(lead, tangents, 0, padding, base_dilation), window_dimensions,
                     window_strides, window_dilation)
     views = _flat_windows(views, window_dimensions)
