@@ -100,8 +100,9 @@ class _Writer:
         return Padded(atom, atom.aval.shape) if found is None else found
 
     def program(self, source: Program, arrivals: Sequence[Shape] = (),
-                leaves: Sequence[Shape] = ()) -> Program:
+                leaves: Sequence[Shape] = (), within: Equation | None = None) -> Program:
         """arrivals, leaves: padded shapes of parameters and results; by default as `_Wanted` says.
+        within: the equation that holds the program.
         """
         invars = list(source.invars)
         for i, shape in enumerate(arrivals):
@@ -117,7 +118,8 @@ class _Writer:
             shape = leaves[i] if leaves else x.shape
             if x.sizes != shape:
                 maker = next((e for e in reversed(source.eqns) if atom in e.outvars),
-                             source.eqns[-1])
+                             source.eqns[-1] if source.eqns else within)
+                assert maker is not None, "what is padded was made, or handed in"
                 x = (unpadded(x, maker, self.out) if shape == x.shape
                      else with_sizes(x, shape, maker, self.out))
             outvars.append(x.atom)
@@ -176,7 +178,7 @@ class _Writer:
         programs = {}
         for p, (param, place, body) in enumerate(region.programs):
             programs[param, place] = _Writer(self.wanted, self.strides).program(
-                body, arrivals[p], leaves[p])
+                body, arrivals[p], leaves[p], eqn)
         outvars = [v if shape == v.aval.shape else Var(v.aval.update(shape=shape), v.name)
                    for v, shape in zip(eqn.outvars, shapes, strict=True)]
         self.out.eqns.append(eqn.replace(

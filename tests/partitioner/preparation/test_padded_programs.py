@@ -188,3 +188,16 @@ def test_columns_that_are_added_stand_in_padded_rows_too(value, reduced):
         got = st.jit(f)(st.device_put(X[:13], NamedSharding(MESH, P())))
     want = reduced(np.pad(X[:13], ((0, 0), (1, 2)), constant_values=value), axis=0)
     np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=2e-5, atol=2e-5)
+
+
+def test_a_branch_that_only_returns_what_it_is_given_pads_it():
+    def f(x, other, columns):
+        def split(a):
+            return lax.with_sharding_constraint(a, NamedSharding(MESH, P("y")))
+        return lax.switch(columns[0, 0], [lambda _: other, split, lambda _: columns], x)
+    x, other, columns = (np.arange(24, dtype=np.int32).reshape(6, 4) + n for n in (40, 80, 0))
+    for taken, wanted in enumerate((other, x, columns + 2)):
+        args = [st.device_put(a, NamedSharding(MESH, P(None, *axes)))
+                for a, *axes in ((x,), (other,), (columns + taken, "y"))]
+        with config.override(shardtrace_executor="per_device"):
+            np.testing.assert_array_equal(st.jit(f)(*args), wanted)
