@@ -26,7 +26,6 @@ _U32, _U64 = np.dtype(np.uint32), np.dtype(np.uint64)
 _PARITY = np.uint32(0x1BD11BDA)
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _SHIFTS = [[(np.array(32 - r, _U32), np.array(r, _U32)) for r in group] for group in _ROTATIONS]
-_PASSES = 112                      # over the words, each as long as an elementwise call
 _PIECE = 1 << 15                   # elements at a time: three buffers of 128 KiB,
 _SHARED = 3 << 13                  # or of 96 KiB for each of several threads
 
@@ -144,7 +143,7 @@ def _drawn(keys: np.ndarray, shape: Shape, whole: Shape | None, starts: Sequence
     full = np.broadcast_shapes(key1.shape, first.shape)[:keys.ndim] + shape
     out = empty(full, dtype)
     own = dtype == _U32                     # the first words are where the results are to be
-    threads = share_count(out.size * _PASSES)
+    threads = share_count(out.size)
     most = _PIECE if threads == 1 else min(_SHARED, -(-out.size // threads))
     blocks = iter(list(_blocks(full, most)))        # threads cannot share a generator
 
