@@ -369,8 +369,8 @@ def _same(one: Any, other: Any) -> bool:
     return not isinstance(one, (Var, Literal)) and not isinstance(other, Var) and bool(one == other)
 
 
-def made_as(program: Program, atom: Atom, *shapes: Shape) -> Match | None:
-    """How a value of a program is computed, if in one of these shapes: the first that fits."""
+def finder(program: Program) -> Callable[[Atom, Sequence[Shape]], Match | None]:
+    """A function that says how a value of a program is computed, as `Match.made_as` does."""
     walk = _Walk(program, {}, True)
     walk.made = {v: e for e in program.eqns for v in e.outvars}
-    return walk.made_as(atom, shapes)
+    return walk.made_as

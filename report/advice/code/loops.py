@@ -21,7 +21,7 @@ import numpy as np
 from ....ir.dtypes import issubdtype
 from ....ir.op import OPS
 from ....ir.program import Atom, Equation, Literal, Program, Var
-from ....ir.rewriting.rewrite import Match, Rewrite, Shape, made_as
+from ....ir.rewriting.rewrite import Match, Rewrite, Shape, finder
 from ....ir.rewriting.substitution import substituted
 from ....ir.rewriting.unread import drop_dead
 from .rewrites import SCALARS, CodeChange, varying_as
@@ -63,8 +63,9 @@ def _repeated(m: Match, eqns: Sequence[Equation], value: Atom) -> Atom:
 def _summed_behind(m: Match) -> list[Atom] | None:
     """Of a scan that adds the sum over devices to what it carries in each step."""
     body, first = m.eqn.params["jaxpr"], m.eqn.params["num_consts"]
+    made_as = finder(body)
     for j in range(m.eqn.params["num_carry"]):
-        found, carry = made_as(body, body.outvars[j], *_SUMMED), body.invars[first + j]
+        found, carry = made_as(body.outvars[j], _SUMMED), body.invars[first + j]
         if found is None or found.carry is not carry:
             continue
         add, part, totals = found.eqn, found.part, _reduction(found)
@@ -90,8 +91,9 @@ def _summed_behind(m: Match) -> list[Atom] | None:
 def _stacked_behind(m: Match) -> list[Atom] | None:
     """Of a scan that stacks in each step what is reduced over devices, and does not read that."""
     body = m.eqn.params["jaxpr"]
+    made_as = finder(body)
     for j in range(m.eqn.params["num_carry"], len(body.outvars)):
-        found = made_as(body, body.outvars[j], *_REDUCED)
+        found = made_as(body.outvars[j], _REDUCED)
         if found is None:
             continue
         totals = _reduction(found)

@@ -12,7 +12,7 @@ import shardtrace.runtime.rewrites
 from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.op import OPS
 from shardtrace.ir.rewriting.pattern import read
-from shardtrace.ir.rewriting.rewrite import Rewrite, Rewrites, Shape, made_as
+from shardtrace.ir.rewriting.rewrite import Rewrite, Rewrites, Shape, finder
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.verify import verify
 
@@ -136,8 +136,9 @@ def test_a_shape_is_found_behind_a_value_whose_names_it_gives():
     """)
     shape = Shape("minus = neg value\nout = mul minus other", single_use=("minus",))
     first, second = program.outvars
-    found = made_as(program, first, shape)
+    made_as = finder(program)
+    found = made_as(first, [shape])
     assert found is not None and (found.value, found.other) == tuple(program.invars)
     assert found.out is first
-    assert made_as(program, second, shape) is None          # its negation is read twice
-    assert made_as(program, program.invars[0], shape) is None
+    assert made_as(second, [shape]) is None          # its negation is read twice
+    assert made_as(program.invars[0], [shape]) is None
