@@ -24,13 +24,14 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from ..ir.diagnostics.diagnostic import fail
 from ..ir.diagnostics.errors import MemoryLimitError
 from ..ir.fingerprint import programs_equal
 from ..ir.ops.communication.collective_kinds import Use, each_collective
+from ..ir.ops.communication.sharding import reshard_p
 from ..ir.passes import DONATED, OBJECTIVE, RECOMPUTES, Pass
 from ..ir.program import Program
 from ..ir.support.lazy import lazy_import
@@ -184,7 +185,7 @@ def _best_stages(plans: _Plans, dump: Dump | None) -> dict[str, Program]:
 def _best_plan(plans: _Plans) -> _Plan:
     """The plan that is taken where memory has no limit."""
     usual, objective, request = plans.usual, plans.objective, plans.request
-    repeats, large, grows, waits = _plans_to_make(usual.local, objective)
+    repeats, large, grows, waits = _plans_to_make(plans.first, objective)
     if request.keeps or not request.compared or not (repeats or large or waits) or (
             not math.isinf(request.compared)
             and step_of(usual.local, objective) > request.compared):
@@ -245,13 +246,17 @@ class _ToMake(NamedTuple):
     waits: bool = False
 
 
-def _plans_to_make(local: Program, objective: Objective) -> _ToMake:
+def _plans_to_make(stages: Mapping[str, Program], objective: Objective) -> _ToMake:
+    """stages: of the usual plan."""
     if objective.name != "time":
         return _ToMake(False)
+    *_, local = stages.values()
     found = _ToMake(local.memo.get(RECOMPUTES, False))
     if not (local.holds_programs or any(map(exchanges, local.ops))):
         return found
     uses = list(each_collective(local))
+    if not (any([use.equation.reason for use in uses]) or _reshards(stages["resharded"])):
+        return found                    # all are written by hand, and so the same in every plan
     found = found._replace(waits=_waits_in_loops(local, uses, objective))
     total = moved = 0
     for use in uses:
@@ -265,6 +270,12 @@ def _plans_to_make(local: Program, objective: Objective) -> _ToMake:
         [t.local_nbytes for t in (*local.in_avals, *local.out_avals)])
     least = 0 if objective.hardware.kernel else MIN_BYTES_FOR_XLA_PLAN
     return found._replace(large=grows or total >= least, grows=grows)
+
+
+def _reshards(program: Program) -> bool:
+    """Are there reshards in a program, or in one that it holds?"""
+    return reshard_p in program.ops or any(
+        [_reshards(body) for _, _, body in program.subprograms()])
 
 
 def _waits_in_loops(local: Program, uses: Sequence[Use], objective: Objective) -> bool:
@@ -289,9 +300,10 @@ def step_of(local: Program, objective: Objective) -> float:
     return _schedule.times(local, Topology.of(objective.hardware, local.mesh.shape)).step
 
 
-def plans_made(local: Program, objective: Objective) -> int:
-    """How many plans were made for a program, of which this one was taken."""
-    repeats, large, _, waits = _plans_to_make(local, objective)
+def plans_made(stages: Mapping[str, Program], objective: Objective) -> int:
+    """How many plans were made for a program, of which the one with these stages was taken."""
+    repeats, large, _, waits = _plans_to_make(stages, objective)
+    *_, local = stages.values()
     return 1 + 2 * repeats + waits + large * (
         (1 if repeats else 2) + _is_searched_narrowly(local))
 

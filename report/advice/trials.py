@@ -231,7 +231,7 @@ def short_trials(whole: Trials, topology: Topology, periods: int = PERIODS) -> T
 def work_of(partitioned: Partitioned, equations: int, compared: bool = True) -> float:
     """The work of a trial of a program, with so many equations to count."""
     return work(equations, len(partitioned.mesh.axis_names),
-                plans_made(partitioned.local, partitioned.objective) if compared else 1)
+                plans_made(partitioned.stages, partitioned.objective) if compared else 1)
 
 
 def work(equations: int, axes: int, plans: int = 2) -> float:

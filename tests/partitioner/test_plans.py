@@ -16,9 +16,11 @@ from shardtrace.ir.settings.context import config
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.partitioner.cost.hardware import hardware
 from shardtrace.partitioner.cost.memory import memory
+from shardtrace.partitioner.cost.prices import Objective
 from shardtrace.partitioner.cost.schedule import times
 from shardtrace.partitioner.cost.topology import Topology
 from shardtrace.partitioner.pipeline import partition
+from shardtrace.partitioner.plans import plans_made
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -265,3 +267,15 @@ def test_small_programs_take_no_longer_than_by_the_plan_of_xla(f, args, device):
         return times(local, Topology.of(hardware(device), local.mesh.shape)).step
 
     assert seconds("time") <= seconds("xla")
+
+
+def test_exchanges_that_are_written_by_hand_ask_for_no_other_plan():
+    def ring(x):
+        for _ in range(4):
+            x = x + lax.ppermute(x, "x", [(i, (i + 1) % 8) for i in range(8)])
+        return x
+
+    written = st.shard_map(ring, mesh=MESH, in_specs=P("x"), out_specs=P("x"))
+    x = struct((4096, 1024), "x")
+    for f, count in (written, 1), (lambda x: jnp.roll(written(x), 1, axis=0), 3):
+        assert plans_made(st.jit(f).lower(x).stages, Objective.of("time", "v5p", 0)) == count
