@@ -37,23 +37,29 @@ class LocalRule(LookaheadSearch):
         pass
 
     def _search(self) -> None:
+        memo = self.layouts.memo
         for k, (decision, _, _) in enumerate(self.parts):
-            self.found[k] = None if decision.info is None else _strategy(decision, self.paths)
+            if decision.info is None:
+                continue
+            key = _strategy, decision
+            if key not in memo:
+                memo[key] = _strategy(decision, decision.info)
+            self.found[k], paths = memo[key]
+            self.paths.update(paths)
 
 
-def _strategy(decision: Decision, paths: LayoutPaths) -> Strategy | Decision:
-    """The strategy of an equation; its decision if nothing has to move. paths: gets those of its
-    operands.
+def _strategy(decision: Decision, info: RuleInfo) -> tuple[Strategy | Decision, LayoutPaths]:
+    """The strategy of an equation, its decision if nothing has to move; and the layouts through
+    which its operands pass.
     """
-    info = decision.info
-    assert info is not None
+    paths: LayoutPaths = {}
     whole = _whole_factors(info)
     table = decision.table
     candidates = table.candidates
     parts = [dict(candidates.part(m, home)[0])
              for m, home in zip(table.maps, decision.homes, strict=True)]
     if decision.settled is not None and not any(whole.intersection(part) for part in parts):
-        return decision
+        return decision, paths
     mesh = decision.layouts.mesh
     groups = _groups(info)
     if groups is not None:
@@ -79,7 +85,7 @@ def _strategy(decision: Decision, paths: LayoutPaths) -> Strategy | Decision:
         if found is None and info.kind == "structural" and info.operands == 1:
             found = strategy(parts[0])      # a reshape that no block of its result comes from
         if found is not None:
-            return found
+            return found, paths
         assert axes_of, "every equation can run on whole operands"
         axes_of.popitem()
 
