@@ -295,6 +295,17 @@ class Program:
         return memo["op_names"]
 
     @property
+    def all_op_names(self) -> frozenset[str]:
+        """The names of the ops of its equations and of those of the programs that they hold."""
+        if not self.holds_programs:
+            return self.op_names
+        memo = self.memo
+        if "all_op_names" not in memo:
+            memo["all_op_names"] = self.op_names.union(
+                *[inner.all_op_names for _, _, inner in self.subprograms()])
+        return memo["all_op_names"]
+
+    @property
     def holds_programs(self) -> bool:
         """Do equations hold programs in their params?"""
         memo = self.memo
@@ -385,7 +396,8 @@ def subprograms_in(op: Op, params: Mapping[str, Any]) -> list[tuple[str, Program
 _FIELDS = frozenset(Program.__slots__) - {"memo"}
 _SINGLE = frozenset(("level", "mesh", "name"))
 _WITH_NAMES = frozenset(("consts", "invars", "outvars"))
-_OF_EQUATIONS = (SOUND_NAMES, "ops", "op_names", "holds_programs", "result_types",     # in memo
+_OF_EQUATIONS = (SOUND_NAMES, "ops", "op_names", "all_op_names", "holds_programs",      # in memo
+                 "result_types",
                  "result_meshes", "effects")
 
 

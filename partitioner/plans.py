@@ -31,7 +31,6 @@ from ..ir.diagnostics.diagnostic import fail
 from ..ir.diagnostics.errors import MemoryLimitError
 from ..ir.fingerprint import programs_equal
 from ..ir.ops.communication.collective_kinds import Use, each_collective
-from ..ir.ops.communication.sharding import reshard_p
 from ..ir.passes import DONATED, OBJECTIVE, RECOMPUTES, Pass
 from ..ir.program import Program
 from ..ir.support.lazy import lazy_import
@@ -255,7 +254,8 @@ def _plans_to_make(stages: Mapping[str, Program], objective: Objective) -> _ToMa
     if not (local.holds_programs or any(map(exchanges, local.ops))):
         return found
     uses = list(each_collective(local))
-    if not (any([use.equation.reason for use in uses]) or _reshards(stages["resharded"])):
+    if not any([use.equation.reason for use in uses]) and (
+            "reshard" not in stages["resharded"].all_op_names):
         return found                    # all are written by hand, and so the same in every plan
     found = found._replace(waits=_waits_in_loops(local, uses, objective))
     total = moved = 0
@@ -270,12 +270,6 @@ def _plans_to_make(stages: Mapping[str, Program], objective: Objective) -> _ToMa
         [t.local_nbytes for t in (*local.in_avals, *local.out_avals)])
     least = 0 if objective.hardware.kernel else MIN_BYTES_FOR_XLA_PLAN
     return found._replace(large=grows or total >= least, grows=grows)
-
-
-def _reshards(program: Program) -> bool:
-    """Are there reshards in a program, or in one that it holds?"""
-    return reshard_p in program.ops or any(
-        [_reshards(body) for _, _, body in program.subprograms()])
 
 
 def _waits_in_loops(local: Program, uses: Sequence[Use], objective: Objective) -> bool:

@@ -32,17 +32,11 @@ class _Trial(NamedTuple):
     body: Program
 
 
-def _has_reshards(program: Program) -> bool:
-    """Are there reshards in a program, nested ones included?"""
-    return reshard_p in program.ops or (program.holds_programs and any(
-        [_has_reshards(nested) for _, _, nested in program.subprograms()]))
-
-
 def move_sums(program: Program, prices: Prices) -> Program:
     """The pass: moves reshards of a RESHARDED program later, and out of loops, where that is
     cheaper.
     """
-    if not _has_reshards(program):
+    if "reshard" not in program.all_op_names:
         return program
     if not program.holds_programs:
         return share_layouts(delayed(program, prices), prices)

@@ -50,9 +50,7 @@ class _Notes:
         found = [self.shapes.get(a) for a in program.outvars]
         if all(a is b for a, b in zip(eqns, program.eqns, strict=True)):
             return program, found
-        new = program.replace(eqns=eqns)
-        new.memo.update(program.memo)
-        return new, found
+        return program.replace(eqns=eqns), found
 
     def noted(self, eqn: Equation) -> Equation:
         shape = self.shapes.get(eqn.invars[0])

@@ -50,10 +50,10 @@ class BodyPaths(AxisPaths):
         for eqn in reversed(before):
             if not seen.isdisjoint(eqn.outvars):
                 seen |= {a for a in eqn.invars if isinstance(a, Var)}
-                name = eqn.params.get("axis_name")
-                if POSITION in eqn.op.facts and name in axes:
-                    yield Path(str(name), -1, self.operand_name(step), "`axis_index`",
-                               eqn.location, ())
+                for axis in eqn.axes if POSITION in eqn.op.facts else ():
+                    if axis in axes:
+                        yield Path(axis, -1, self.operand_name(step), "`axis_index`", eqn.location,
+                                   ())
         for v, i in parameters.items():
             if v not in seen:
                 continue

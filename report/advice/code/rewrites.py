@@ -190,9 +190,7 @@ def by_device(m: Match, atom: Atom, n: int, names: Sequence[str]) -> np.ndarray 
         if eqn is None or any(v.aval.shape for v in (*eqn.outvars, *eqn.invars)):
             return None
         if eqn.op.name == "axis_index":
-            names = eqn.params["axis_name"]
-            own = tuple(names) if isinstance(names, tuple | list) else (names,)
-            return np.arange(n, dtype=np.int32) if own == tuple(names) else None
+            return np.arange(n, dtype=np.int32) if eqn.axes == tuple(names) else None
         given = [value(a) for a in eqn.invars]
         if any(g is None for g in given):
             return None

@@ -46,6 +46,13 @@ def test_what_only_in_specs_splits_comes_from_them() -> None:
     assert "data on dimension 0 of `x` comes from `in_specs[0]` of the `shard_map`" in reduce.reason
 
 
+def test_what_a_body_makes_of_its_place_comes_from_the_index() -> None:
+    inner = st.shard_map(lambda x: lax.psum(x * lax.axis_index("data"), "data"), mesh=MESH,
+                         in_specs=P(), out_specs=P())
+    (reduce,) = st.explain(inner)(struct((64, 256))).collectives
+    assert "comes from `axis_index`" in reduce.reason
+
+
 @config.override(shardtrace_objective="time")
 def test_what_is_read_twice_in_each_of_many_layers_is_followed_once() -> None:
     """Each layer of a residual network doubles the ways: followed one by one they never end."""
