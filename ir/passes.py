@@ -84,16 +84,20 @@ def run_passes(passes: Iterable[Pass], program: P, *context: Any,
     number of each pass that changed the program, the pass, what it was and what it is now, and
     gives the program to go on with.
     """
+    ops: Any = None         # names of ops of the program; most changes are not looked into
+    holds = False
     for i, step in enumerate(passes):
         if step.name in skip:
             continue
-        if step.ops and step.ops.isdisjoint(
-                program.all_op_names if step.inside else program.op_names):
-            continue
+        if step.ops:
+            if ops is None:
+                ops, holds = program.op_names, program.holds_programs
+            if step.ops.isdisjoint(program.all_op_names if holds and step.inside else ops):
+                continue
         after = (in_phase(step.name, step.run, program, *context) if run is None
                  else run(step, program, *context))
         if after is not program:
-            program = after if changed is None else changed(i, step, program, after)
+            program, ops = after if changed is None else changed(i, step, program, after), None
     return program
 
 

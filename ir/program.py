@@ -297,11 +297,10 @@ class Program:
     @property
     def all_op_names(self) -> frozenset[str]:
         """The names of the ops of its equations and of those of the programs that they hold."""
-        if not self.holds_programs:
-            return self.op_names
         memo = self.memo
         if "all_op_names" not in memo:
-            memo["all_op_names"] = self.op_names.union(
+            own = self.op_names
+            memo["all_op_names"] = own if not self.holds_programs else own.union(
                 *[inner.all_op_names for _, _, inner in self.subprograms()])
         return memo["all_op_names"]
 
@@ -397,7 +396,6 @@ _FIELDS = frozenset(Program.__slots__) - {"memo"}
 _SINGLE = frozenset(("level", "mesh", "name"))
 _WITH_NAMES = frozenset(("consts", "invars", "outvars"))
 _OF_EQUATIONS = (SOUND_NAMES, "ops", "op_names", "all_op_names", "holds_programs",      # in memo
-                 "result_types",
-                 "result_meshes", "effects")
+                 "result_types", "result_meshes", "effects")
 
 

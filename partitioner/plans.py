@@ -184,7 +184,7 @@ def _best_stages(plans: _Plans, dump: Dump | None) -> dict[str, Program]:
 def _best_plan(plans: _Plans) -> _Plan:
     """The plan that is taken where memory has no limit."""
     usual, objective, request = plans.usual, plans.objective, plans.request
-    repeats, large, grows, waits = _plans_to_make(plans.first, objective)
+    repeats, large, grows, waits = _plans_to_make(plans.first["resharded"], usual.local, objective)
     if request.keeps or not request.compared or not (repeats or large or waits) or (
             not math.isinf(request.compared)
             and step_of(usual.local, objective) > request.compared):
@@ -245,17 +245,16 @@ class _ToMake(NamedTuple):
     waits: bool = False
 
 
-def _plans_to_make(stages: Mapping[str, Program], objective: Objective) -> _ToMake:
-    """stages: of the usual plan."""
+def _plans_to_make(resharded: Program, local: Program, objective: Objective) -> _ToMake:
+    """resharded, local: of the usual plan."""
     if objective.name != "time":
         return _ToMake(False)
-    *_, local = stages.values()
     found = _ToMake(local.memo.get(RECOMPUTES, False))
     if not (local.holds_programs or any(map(exchanges, local.ops))):
         return found
     uses = list(each_collective(local))
     if not any([use.equation.reason for use in uses]) and (
-            "reshard" not in stages["resharded"].all_op_names):
+            "reshard" not in resharded.all_op_names):
         return found                    # all are written by hand, and so the same in every plan
     found = found._replace(waits=_waits_in_loops(local, uses, objective))
     total = moved = 0
@@ -296,8 +295,8 @@ def step_of(local: Program, objective: Objective) -> float:
 
 def plans_made(stages: Mapping[str, Program], objective: Objective) -> int:
     """How many plans were made for a program, of which the one with these stages was taken."""
-    repeats, large, _, waits = _plans_to_make(stages, objective)
     *_, local = stages.values()
+    repeats, large, _, waits = _plans_to_make(stages["resharded"], local, objective)
     return 1 + 2 * repeats + waits + large * (
         (1 if repeats else 2) + _is_searched_narrowly(local))
 
