@@ -20,9 +20,10 @@ from ..ir.support.named_tuple import NamedTuple
 from .cost.prices import Objective, Prices
 from .lowering.localize import localize
 from .optimization.combine import COMBINED, combine, combine_as_xla
+from .optimization.common_subexpressions import dedupe
 from .optimization.hoist import hoist_invariants
 from .optimization.multiplications import MULTIPLICATIONS
-from .optimization.optimize import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS, dedupe
+from .optimization.own_blocks import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS
 from .optimization.rows_of_one import ROWS_OF_ONE
 from .optimization.shared_rows import share_rows
 from .preparation.checks import drop_checks
@@ -38,8 +39,8 @@ from .preparation.xla.lowering import broadcast_operands
 from .preparation.xla.visit_order import in_visit_order
 from .propagation.fully_specified import decide, is_decided
 from .propagation.resolve import propagate
-from .resharding.loop_sums import move_sums
-from .resharding.padding_notes import note_padding
+from .resharding.move_reshards import move_reshards
+from .resharding.note_padding import note_padding
 from .resharding.reshards import insert_reshards
 from .resharding.routes import route_reshards
 
@@ -190,7 +191,7 @@ PIPELINE = pipeline(
     Pass("shard-as-xla", "resharded",
          lambda p, r: as_xla.shard_as_xla(p, r.prices(p), r.draft),
          "operands are brought to what each equation runs with in XLA, by its steps", plans="xla"),
-    Pass("move-sums", "resharded", lambda p, r: move_sums(p, r.prices(p)),
+    Pass("move-reshards", "resharded", lambda p, r: move_reshards(p, r.prices(p)),
          "reshards stand where they cost least: later, and outside of loops",
          frozenset({"reshard"}), inside=True, plans="own", decides=True, optimizes=True),
     Pass("route-reshards", "resharded", lambda p, r: route_reshards(p, r.prices(p)),

@@ -1,1 +1,3 @@
-"""Passes over the per-device program that save communication; `optimize.py` has their order."""
+"""Passes over the per-device program that save communication. The list of all passes
+(partitioner/passes.py) has their order.
+"""

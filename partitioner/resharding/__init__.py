@@ -16,7 +16,7 @@ equation runs, partial sums have a type that says so (`U:x`), and each `reshard`
 
 `reshards.py` inserts them; `open_reasons.py` says why, from `reason_kinds.py`, when all are there;
 `folding.py` merges those behind one another. The others move them where they cost less: `delay.py`
-sinks them below linear equations, `forks.py` shares one between readers, `loop_sums.py` and
+sinks them below linear equations, `forks.py` shares one between readers, `move_reshards.py` and
 `carry_layouts.py` take them out of loops, `routes.py` lets values go by way of another layout.
 `as_xla.py` inserts them as XLA does, and moves none.
 """

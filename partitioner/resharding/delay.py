@@ -44,7 +44,8 @@ def delayed(program: Program, prices: Prices) -> Program:
 
 class Delay:
     """One program, analysed. entering: parameters that come in an earlier form. leaving: by
-    position, results that may leave in one. location: of the loop that has these (loop_sums.py).
+    position, results that may leave in one. location: of the loop that has these
+    (move_reshards.py).
     """
 
     def __init__(self, program: Program, prices: Prices,

@@ -18,7 +18,8 @@ from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.text.parse import parse_program as parse
 from shardtrace.partitioner.collectives import collectives
-from shardtrace.partitioner.optimization.optimize import FOLD_GATHERS, FORM_SCATTERS, dedupe
+from shardtrace.partitioner.optimization.common_subexpressions import dedupe
+from shardtrace.partitioner.optimization.own_blocks import FOLD_GATHERS, FORM_SCATTERS
 from shardtrace.partitioner.pipeline import Options, partition
 from shardtrace.partitioner.preparation.inline import inline
 

@@ -8,7 +8,7 @@ from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.text.parse import parse_program as parse
 from shardtrace.ir.verify import verify
 from shardtrace.partitioner.cost.prices import Objective
-from shardtrace.partitioner.resharding.loop_sums import move_sums, traffic
+from shardtrace.partitioner.resharding.move_reshards import move_reshards, traffic
 
 HEAD = "mesh (x=8)\nlevel resharded\n\n"
 WHOLE = "reshard[dst_sharding=sharding P(None, None)]"
@@ -18,7 +18,7 @@ def moved(before: str):
     program = parse(HEAD + before)
     verify(program)
     prices = Objective.of("bytes").prices(program.mesh)
-    after = move_sums(program, prices)
+    after = move_reshards(program, prices)
     verify(after)
     assert programs_equal(parse(str(after)), after)
     assert traffic(after, prices) <= traffic(program, prices)

@@ -12,7 +12,7 @@ import shardtrace.numpy as jnp
 from shardtrace.ir.settings.context import config
 from shardtrace.ir.verify import verify
 from shardtrace.partitioner.cost.prices import Objective
-from shardtrace.partitioner.resharding.loop_sums import move_sums, traffic
+from shardtrace.partitioner.resharding.move_reshards import move_reshards, traffic
 from shardtrace.partitioner.resharding.reshards import insert_reshards
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
@@ -96,6 +96,6 @@ def test_random_programs(seed):
     for objective in ("time", "bytes"):
         prices = Objective.of(objective).prices(compiled.stages["resolved"].mesh)
         before = insert_reshards(compiled.stages["resolved"], prices)
-        after = move_sums(before, prices)
+        after = move_reshards(before, prices)
         verify(after)
         assert traffic(after, prices) <= traffic(before, prices)

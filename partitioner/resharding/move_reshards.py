@@ -1,9 +1,11 @@
-"""Partial sums carried by a loop, or returned by all branches, are finished once, after it.
+"""Reshards stand where they cost least: after what follows them, and outside of loops and branches.
 
-`total = total + g` in a loop, where g is a partial sum over devices, needs no exchange per
-iteration if the total is carried as a partial sum: the initial value is placed on one device, and
-the result is finished. The same holds for stacked results of a scan. delay.py finds out whether a
-body can run so, given a parameter in its earlier form; it is done where that costs less.
+delay.py moves them within a program. Partial sums that a loop carries, or that all branches return,
+are finished once, after it: `total = total + g` in a loop, where g is a partial sum over devices,
+needs no exchange per iteration if the total is carried as a partial sum. The initial value is then
+placed on one device, and the result is finished. The same holds for stacked results of a scan.
+delay.py finds out whether a body can run so, given a parameter in its earlier form; it is done
+where that costs less.
 """
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ class _Trial(NamedTuple):
     body: Program
 
 
-def move_sums(program: Program, prices: Prices) -> Program:
+def move_reshards(program: Program, prices: Prices) -> Program:
     """The pass: moves reshards of a RESHARDED program later, and out of loops, where that is
     cheaper.
     """
@@ -41,7 +43,7 @@ def move_sums(program: Program, prices: Prices) -> Program:
     if not program.holds_programs:
         return share_layouts(delayed(program, prices), prices)
     eqns: list[Equation] = []
-    for eqn in inside(program, lambda body: move_sums(body, prices)).eqns:
+    for eqn in inside(program, lambda body: move_reshards(body, prices)).eqns:
         eqns += (_carried(eqn, prices) if is_loop(eqn) else
                  _branched(eqn, prices) if has_region(eqn) else [eqn])
     program = lay_out_loops(program.replace(eqns=eqns), prices)

@@ -1,55 +1,12 @@
-"""Optimization of the per-device program: common subexpressions, and rewrites of own blocks.
-
-Common subexpressions are found in one walk, by what they compute; the rest are declared rewrites of
-two equations.
-"""
+"""Rewrites where a device takes its own block of what was gathered, transposed or summed."""
 from __future__ import annotations
 
-from ...ir.op import Op
-from ...ir.ops.communication.collective import (
-    SCATTERS,
-    all_slice_p,
-    axis_index_p,
-    pvary_p,
-)
+from ...ir.ops.communication.collective import SCATTERS, all_slice_p, pvary_p
 from ...ir.ops.movement.shape import transpose_p
-from ...ir.program import Atom, Equation, Program
+from ...ir.program import Atom
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ..reasons import merged_reasons
 from ..redistribution.moves import group_size
-
-
-def dedupe(program: Program, but: frozenset[Op] = frozenset()) -> Program:
-    """A LOCAL program (without nested ones) that computes equal equations once. but: ops to leave
-    alone.
-    """
-    # each is a new value, except for the position of a device
-    pure = {op for op in program.ops if not op.effect and not op.subprograms} - but
-    computed = [(e.instance.identity, e.invars) for e in program.eqns if e.op in pure
-                and (e.invars or e.op is axis_index_p)]
-    if len(set(computed)) == len(computed):
-        return program
-    eqns: list[Equation] = []
-    now: dict[Atom, Atom] = {}                # variable to the one that replaces it
-    seen: dict[tuple, int] = {}               # what an equation computes, to its number
-    for eqn in program.eqns:
-        if now and not now.keys().isdisjoint(eqn.invars):
-            eqn = eqn.replace(invars=tuple([now.get(a, a) for a in eqn.invars]))
-        op = eqn.op
-        if op in pure and (eqn.invars or op is axis_index_p):
-            count = len(eqns)
-            number = seen.setdefault((eqn.instance.identity, eqn.invars), count)
-            if number < count:
-                first = eqns[number]
-                now.update(zip(eqn.outvars, first.outvars, strict=True))
-                if eqn.reason and eqn.reason != first.reason:
-                    eqns[number] = first.replace(
-                        reason=merged_reasons((*first.reason.split("; "), eqn.reason)))
-                continue
-        eqns.append(eqn)
-    if not now:
-        return program
-    return program.replace(eqns=eqns, outvars=[now.get(a, a) for a in program.outvars])
 
 
 def _block(m: Match) -> Atom:
