@@ -12,6 +12,7 @@ from ..ir.ops.control.loops_and_branches import REGIONS
 from ..ir.ops.movement.slicing import slice_p
 from ..ir.passes import Pass, pipeline, run_passes
 from ..ir.program import Program
+from ..ir.rewriting.inline import inline
 from ..ir.rewriting.inside import inside
 from ..ir.rewriting.unread import drop_dead
 from ..ir.spec import PartitionSpec
@@ -30,7 +31,6 @@ from .preparation.checks import drop_checks
 from .preparation.constants import split_constants
 from .preparation.dead_code import drop_unread
 from .preparation.identities import IDENTITIES, drop_identities
-from .preparation.inline import inline
 from .preparation.to_place import arrange, arrange_as_xla
 from .preparation.uneven import pad_uneven
 from .preparation.window_updates import REDUCE_SLICES

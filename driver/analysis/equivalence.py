@@ -20,13 +20,13 @@ from ...ir.meshes.mesh import AbstractMesh, empty_abstract_mesh
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.ops.control.user_partitioned import custom_partitioning_p
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.rewriting.inline import inline
 from ...ir.rewriting.retyped import Retyped
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType, Entries, array_type
 from ...partitioner.factors import RuleInfo, rule_info
 from ...partitioner.pipeline import Partitioned
-from ...partitioner.preparation.inline import inline
 from ...partitioner.propagation.resolved_types import reshard_equation, typed
 from ...runtime.simulation.executor import compile_simulated
 from ...runtime.storage import Stored, freeze_result

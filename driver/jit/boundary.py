@@ -12,12 +12,12 @@ import numpy as np
 
 from ...ir.diagnostics.diagnostic import error, fail
 from ...ir.program import Equation, Program, Var
+from ...ir.rewriting.inline import inline
 from ...ir.rules.factor import PASS
 from ...ir.shardings.formats import AutoLayout, Format, Layout, reported_layout
 from ...ir.shardings.sharding import Sharding
 from ...ir.types import ArrayType
 from ...ir.values.typeof import typeof
-from ...partitioner.preparation.inline import inline
 from ...runtime.arrays.array import ArrayImpl
 from ...tracer.staging.signature import Arguments
 from ...tracer.trees import tree

@@ -10,9 +10,9 @@ import math
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.ops.communication.sharding import assume_invarying_p
 from ...ir.program import Atom, Equation
+from ...ir.rewriting.inline import inline
 from ...ir.rules.factor_axes import axes_without
 from ...ir.types import ArrayType, Entries
-from ..preparation.inline import inline
 from ..redistribution.moves import emit_moves
 from ..redistribution.redistribute import plan
 from .builder import Lowering

@@ -21,9 +21,9 @@ from ...ir.facts import EXACT
 from ...ir.op import OPS
 from ...ir.ops.control.loops_and_branches import stacked_type
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.rewriting.inline import inline
 from ...ir.rewriting.unread import drop_dead, without_unread
 from ...ir.types import ArrayType
-from .inline_calls import inline_calls
 
 _OF_ONE_SHAPE = frozenset({"clamp", "select_n"})         # ops whose scalars do not broadcast
 MOST = 1 << 18          # iterations, at most, of a loop whose scalars are worth storing
@@ -47,7 +47,7 @@ class _Scan:
 
     def __init__(self, eqn: Equation) -> None:
         params = eqn.params
-        self.eqn, self.length, self.body = eqn, params["length"], inline_calls(params["jaxpr"])
+        self.eqn, self.length, self.body = eqn, params["length"], inline(params["jaxpr"])
         invars, self.first = self.body.invars, params["num_consts"]
         self.last = self.first + params["num_carry"]
         made = {v: e for e in self.body.eqns for v in e.outvars}

@@ -14,11 +14,11 @@ from ...ir.ops.communication.variadic import VARIADIC, split_variadic
 from ...ir.ops.control.custom import CALLS
 from ...ir.passes import Pass, pipeline, run_passes, skipped
 from ...ir.program import Program
+from ...ir.rewriting.inline import inline
 from ...ir.settings.context import config
 from ...ir.settings.phases import in_phase
 from ...ir.support.lazy import lazy_import
 from ...ir.verify import verify
-from .inline_calls import inline_calls
 from .rematerialize import rematerialize, rematerialize_scans
 
 _masked_gathers = lazy_import(".masked_gathers", __package__)
@@ -27,7 +27,7 @@ _join_slices = lazy_import(".join_slices", __package__)
 _peepholes = lazy_import(".peepholes", __package__)
 
 EXECUTION = pipeline(
-    Pass("inline-calls", "inlined-calls", inline_calls,
+    Pass("inline-calls", "inlined-calls", inline,
          "equations of called programs stand where the call stood", CALLS, needed=True),
     Pass("part-exchanges", "parted-exchanges",
          lambda p: p.replace(eqns=[one for eqn in p.eqns for one in split_variadic(eqn)]),

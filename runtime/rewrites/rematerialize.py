@@ -18,8 +18,8 @@ from typing import Any
 from ...ir.facts import VIEW
 from ...ir.ops.control.loops_and_branches import stacked_type
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.rewriting.inline import inline
 from ...ir.rewriting.unread import drop_dead
-from .inline_calls import inline_calls
 from .saved_values import (
     INFINITE_PRICE,
     MIN_SAVED_BYTES,
@@ -171,7 +171,7 @@ class _Body:
         self.eqn = eqn = program.eqns[place]
         self.place, params = place, eqn.params
         self.nc, self.nk = params["num_consts"], params["num_carry"]
-        self.flat = flat = inline_calls(params["jaxpr"])
+        self.flat = flat = inline(params["jaxpr"])
         self.first = self.nc + self.nk
         self.consts = dict(zip(flat.invars[:self.nc], eqn.invars[:self.nc], strict=True))
         self.items = dict(zip(flat.invars[self.first:], eqn.invars[self.first:], strict=True))

@@ -12,6 +12,7 @@ from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.ops.communication.collective_kinds import total_received
 from shardtrace.ir.passes import Pass
 from shardtrace.ir.program import Level, Program
+from shardtrace.ir.rewriting.inline import inline
 from shardtrace.ir.rewriting.unread import drop_dead
 from shardtrace.ir.settings.context import config
 from shardtrace.ir.shardings.sharding import NamedSharding
@@ -21,7 +22,6 @@ from shardtrace.partitioner.collectives import collectives
 from shardtrace.partitioner.optimization.common_subexpressions import dedupe
 from shardtrace.partitioner.optimization.own_blocks import FOLD_GATHERS, FORM_SCATTERS
 from shardtrace.partitioner.pipeline import Options, partition
-from shardtrace.partitioner.preparation.inline import inline
 
 from . import lockstep
 from .building import Build, auto, literal

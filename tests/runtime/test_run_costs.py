@@ -11,9 +11,9 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.meshes.mesh import AbstractMesh
+from shardtrace.ir.rewriting.inline import inline
 from shardtrace.ir.support.buffer_pool import POOL
 from shardtrace.runtime.axes import MeshAtoms
-from shardtrace.runtime.rewrites.inline_calls import inline_calls
 from shardtrace.runtime.simulation.executor import Planner, used_axes
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
@@ -82,7 +82,7 @@ def calls(f, mesh, *args):
     """The calls of the plan of a function."""
     compiled = st.jit(f).lower(*args).compile()
     program = compiled.program
-    flat = inline_calls(program)
+    flat = inline(program)
     leads = [()] * len(program.invars)
     planner = Planner(flat, MeshAtoms(AbstractMesh((8,), ("x",)), used_axes(flat, leads)))
     return planner.make(leads)[0].calls

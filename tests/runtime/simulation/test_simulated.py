@@ -8,8 +8,8 @@ import pytest
 from shardtrace.ir.builder import ProgramBuilder
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Level, Program, Var
+from shardtrace.ir.rewriting.inline import inline
 from shardtrace.runtime.axes import MeshAtoms
-from shardtrace.runtime.rewrites.inline_calls import inline_calls
 from shardtrace.runtime.simulation.executor import Planner, compile_simulated, used_axes
 from shardtrace.runtime.storage import Stored
 
@@ -20,7 +20,7 @@ MATMUL = dict(dimension_numbers=(((1,), (0,)), ((), ())), **DOT)
 
 def planned(program, mesh):
     """The planner after it planned the program, for looking at layouts."""
-    flat = inline_calls(program)
+    flat = inline(program)
     leads = [()] * len(program.invars)
     planner = Planner(flat, MeshAtoms(mesh, used_axes(flat, leads)))
     planner.make(leads)
@@ -29,7 +29,7 @@ def planned(program, mesh):
 
 def calls(program, mesh):
     """Names of the ops that the plan calls, conversions included."""
-    flat = inline_calls(program)
+    flat = inline(program)
     leads = [()] * len(program.invars)
     plan, _ = Planner(flat, MeshAtoms(mesh, used_axes(flat, leads))).make(leads)
     return [call.eqn.op.name if call.eqn else "" for call in plan.calls]

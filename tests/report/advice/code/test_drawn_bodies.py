@@ -13,8 +13,8 @@ import pytest
 import shardtrace as st
 from shardtrace.driver.execution.programs import run_program
 from shardtrace.ir.program import Program
+from shardtrace.ir.rewriting.inline import inline
 from shardtrace.partitioner.pipeline import partition
-from shardtrace.partitioner.preparation.inline import inline
 from shardtrace.report.advice.code.changes import Rewritten, sites
 from shardtrace.report.reasons.causes import where
 

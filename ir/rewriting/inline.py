@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.inference.infer import infer
-from ...ir.meshes.mesh import AxisType
-from ...ir.ops.communication.sharding import sharding_constraint_p
-from ...ir.ops.control.custom import CALLS
-from ...ir.program import Atom, Equation, Program, Var
-from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
-from ...ir.source.location import Callers, Location
-from ...ir.spec import UNCONSTRAINED
-from ...ir.types import ArrayType
+from ..inference.infer import infer
+from ..meshes.mesh import AxisType
+from ..ops.communication.sharding import sharding_constraint_p
+from ..ops.control.custom import CALLS
+from ..program import Atom, Equation, Program, Var
+from ..shardings.sharding import NamedSharding, named_sharding_abstract
+from ..source.location import Callers, Location
+from ..spec import UNCONSTRAINED
+from ..types import ArrayType
 
 
 def inline(program: Program) -> Program:
