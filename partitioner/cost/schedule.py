@@ -15,13 +15,14 @@ from typing import Protocol
 
 from ...ir.facts import BRANCHES
 from ...ir.ops.communication.collective_kinds import collective_of, equation_kind
+from ...ir.ops.control.trips import trips
 from ...ir.program import Atom, Equation, Literal, Program
 from ...ir.support.named_tuple import NamedTuple
 from ..regions import has_region, region_of
 from .kernels import kernels
 from .links import collective_seconds
 from .topology import NETWORK, Topology
-from .work import bodies, equation_seconds, trips
+from .work import bodies, equation_seconds
 
 COMPUTATION = "computation"
 _WARM_UP = 3        # steps of a loop that are simulated one by one

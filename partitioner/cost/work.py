@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.facts import BRANCHES, TRANSCENDENTAL
-from ...ir.ops.communication.collective_kinds import equation_kind, trips
+from ...ir.ops.communication.collective_kinds import equation_kind
+from ...ir.ops.control.trips import trips
 from ...ir.program import Equation, Level, Program
 from ...ir.types import ArrayType
 from .hardware import Hardware

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator
 
 from ...ir.facts import BITCAST, BRANCHES, TAKEN
 from ...ir.ops.communication.collective_kinds import each_collective, received_bytes
+from ...ir.ops.control.trips import trips
 from ...ir.ops.elementwise.convert import convert_element_type_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
-from ...partitioner.cost.work import equation_flops, trips
+from ...partitioner.cost.work import equation_flops
 from ..analysis import Analysis
 from ..explained_collective import ExplainedCollective
 from ..words import quantity

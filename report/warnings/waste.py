@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ...ir.ops.control.trips import trips
 from ...ir.program import Equation, Program, Var
 from ...ir.source.location import Location
-from ...partitioner.cost.work import bodies, trips
+from ...partitioner.cost.work import bodies
 
 LEAST = 0.01          # share of the program's bytes or operations below which there is no warning
 
