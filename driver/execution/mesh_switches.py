@@ -16,7 +16,7 @@ from ...ir.meshes.manual_state import NOT_MANUAL, ManualState
 from ...ir.meshes.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.ops.control.call import jit_p
-from ...ir.passes import Pass
+from ...ir.passes import Pass, pipeline
 from ...ir.program import Equation, Program
 from ...ir.rewriting.retyped import Retyped
 from ...ir.settings.context import STATE, config
@@ -171,11 +171,12 @@ def _refine(program: Program, mesh: AbstractMesh, refined: Refinement | None) ->
     return program if refined is None else _Refined(refined).program(program)
 
 
-ONE_MESH: tuple[Pass, ...] = (
-    Pass("refine-mesh", "", _refine,
-         "types and params are stated on the refinement of all meshes, where there is one"),
-    Pass("unify-mesh", "", lambda p, mesh, refined: on_one_mesh(p, mesh),
-         "constraints over Auto axes are stated on the mesh of the computation"))
+ONE_MESH = pipeline(
+    Pass("refine-mesh", "traced", _refine,
+         "types and params are stated on the refinement of all meshes, where there is one",
+         needed=True),
+    Pass("unify-mesh", "traced", lambda p, mesh, refined: on_one_mesh(p, mesh),
+         "constraints over Auto axes are stated on the mesh of the computation", needed=True))
 """The passes that bring a traced program to the mesh that it is partitioned for; they are given
 that mesh, and the refinement or None."""
 

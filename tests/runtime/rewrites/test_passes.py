@@ -7,6 +7,7 @@ import pytest
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
+from shardtrace.driver.execution.mesh_switches import ONE_MESH
 from shardtrace.ir.passes import PASSES, skipped
 from shardtrace.ir.program import Level
 from shardtrace.partitioner.passes import PIPELINE
@@ -64,12 +65,12 @@ CASES = {
 
 
 def test_these_passes_cannot_be_left_out():
-    steps = {step.name: step for step in (*PIPELINE, *EXECUTION, *PLANNED, *WRITTEN)}
+    steps = {step.name: step for step in (*ONE_MESH, *PIPELINE, *EXECUTION, *PLANNED, *WRITTEN)}
     assert steps == PASSES
     as_xla = {step.name for step in PIPELINE if step.plans == "xla"}
     assert {step.name for step in steps.values() if not step.may_be_skipped} - as_xla == {
-        "inline", "drop-checks", "propagate", "insert-reshards", "note-padding", "localize",
-        "inline-calls", "part-exchanges"}
+        "refine-mesh", "unify-mesh", "inline", "drop-checks", "propagate", "insert-reshards",
+        "note-padding", "localize", "inline-calls", "part-exchanges"}
     assert {step.name for step in PIPELINE if step.optimizes} == {
         *[step.name for step in PIPELINE if step.stage == "optimized"],
         "move-reshards", "route-reshards"} - as_xla
