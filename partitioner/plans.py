@@ -41,6 +41,7 @@ from .cost.topology import Topology
 from .dumps import Dump
 from .optimization.hoist import exchanges
 from .passes import PartitionRequest
+from .reasons import is_written
 from .stages import staged, with_attribute
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ def _plans_to_make(resharded: Program, local: Program, objective: Objective) -> 
     if not (local.holds_programs or any(map(exchanges, local.ops))):
         return found
     uses = list(each_collective(local))
-    if not any([use.equation.reason for use in uses]) and (
+    if all([is_written(use.equation) for use in uses]) and (
             "reshard" not in resharded.all_op_names):
         return found                    # all are written by hand, and so the same in every plan
     found = found._replace(waits=_waits_in_loops(local, uses, objective))

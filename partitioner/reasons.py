@@ -3,6 +3,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ..ir.program import Equation
+
 _MOST = 8
 
 
@@ -12,6 +14,12 @@ def written(op: str) -> str:
 
 
 WRITTEN = written("reshard")
+
+
+def is_written(eqn: Equation) -> bool:
+    """Did the user write an exchange of a per-device program? Those of the planner have a reason.
+    """
+    return not eqn.reason
 
 
 def merged_reasons(reasons: Iterable[str]) -> str:

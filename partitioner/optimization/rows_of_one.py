@@ -2,8 +2,7 @@
 
 `x[-1]` of rows over x, wanted in columns over x, becomes an all-to-all of blocks of which only one
 is read, or a reduce-scatter of blocks of which all but one are zero. But if all rows lie in the
-block of one device, the others have nothing to send. (Exchanges that the program itself makes have
-no reason, and stay as written.)
+block of one device, the others have nothing to send. (Exchanges that the user wrote stay.)
 """
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from ...ir.ops.communication.row_exchange_plan import Piece, Wanted, plain
 from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Literal
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
-from ..reasons import merged_reasons
+from ..reasons import is_written, merged_reasons
 
 
 def _sent(m: Match, rows: Atom, exchange: Equation, owner: int, split: int) -> Atom:
@@ -33,7 +32,8 @@ def _are_of_one_block(m: Match) -> Any:
     d, split, exchange = m.concat_axis, m.split_axis, m.maker(m.exchanged)
     block, whole = m.x.aval.shape[d], m.exchanged.aval.shape[split]
     assert exchange is not None
-    return (exchange.reason and d != split and m.start[d] // block == (m.limit[d] - 1) // block
+    return (not is_written(exchange) and d != split
+            and m.start[d] // block == (m.limit[d] - 1) // block
             and m.eqn.outvars[0].aval.shape[split] == whole)
 
 
@@ -52,7 +52,7 @@ def _sliced_first(m: Match) -> Atom:
 def _is_of_one_device(m: Match) -> Any:
     """Are the summed values zero but on one device of those that the sum is over?"""
     index, number = m.maker(m.index), m.constant_of(m.zeros)
-    return (m.eqn.reason and isinstance(m.owner, Literal)
+    return (not is_written(m.eqn) and isinstance(m.owner, Literal)
             and index is not None and index.op is axis_index_p
             and index.params["axis_name"] == m.axis_name
             and number is not None and not number.val)
