@@ -63,6 +63,7 @@ from .rules.rule import FactorRule, Pattern, rule_of_text
 from .settings.context import STATE, Interpreter
 from .support.caches import tables
 from .support.immutable import immutable
+from .support.interning import Uncopied
 from .types import ArrayType, Shape
 from .values.typeof import typeof
 
@@ -183,7 +184,7 @@ _INSTANCES = tables("ir.op.Op.instances", "an op with its params", 4096)
 _RULES = tables("ir.op.Op.factor_rule", "factor rules of an op, by shapes", 4096)
 
 
-class Op:
+class Op(Uncopied):
     """A primitive operation. Make one with `defop`; see the module docstring for the fields."""
 
     __slots__ = ("_rule_cache", "arithmetic", "batch", "collective", "cost", "doc", "effect",
@@ -264,12 +265,6 @@ class Op:
 
     def __reduce__(self):
         return _op_named, (self.name,)
-
-    def __copy__(self) -> Op:
-        return self
-
-    def __deepcopy__(self, memo) -> Op:
-        return self
 
 
 def _op_named(name: str) -> Op:

@@ -18,6 +18,7 @@ from .dtypes import is_extended
 from .op import Op
 from .rules.rule import FactorRule
 from .support.caches import Bounded, module_table, tables
+from .support.interning import Uncopied
 from .types import ArrayType
 
 _RULES = tables("ir.op_instance.OpInstance.rules",
@@ -28,7 +29,7 @@ _TABLES = tables("ir.op_instance.OpInstance.table",
                  "what a stage knows of an op with its params, by types", 4096)
 
 
-class OpInstance:
+class OpInstance(Uncopied):
     """An op with params. key: of the params; identity: equal for equal op and params. tables: by
     owner, what is known of the instance, by types. by_shape: whether shapes, dtypes and weakness of
     the results depend only on those of the operands.
@@ -75,12 +76,6 @@ class OpInstance:
 
     def __reduce__(self):
         return instance_of, (self.op, self.params)
-
-    def __copy__(self) -> OpInstance:
-        return self
-
-    def __deepcopy__(self, memo: dict) -> OpInstance:
-        return self
 
 
 def instance_of(op: Op, params: dict[str, Any]) -> OpInstance:

@@ -30,13 +30,13 @@ from .rules.factor_axes import axis_set
 from .shardings.normalized import normalized_sharding, unsharded
 from .shardings.sharding import NamedSharding
 from .spec import PartitionSpec, parse_axis
-from .support.interning import InternTable
+from .support.interning import Immutable, InternTable
 
 Shape = tuple[int, ...]
 Entries = tuple[tuple[str, ...], ...]
 
 
-class ArrayType:
+class ArrayType(Immutable):
     """The sharded type of an array value: what users know as `core.ShapedArray`.
 
     Equal types are one object. Making one here checks what users write; `array_type` is for the
@@ -216,12 +216,6 @@ class ArrayType:
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError("types are immutable; use .update(...)")
-
-    def __copy__(self) -> ArrayType:
-        return self
-
-    def __deepcopy__(self, memo) -> ArrayType:
-        return self
 
     def __reduce__(self):
         return array_type, (self.shape, self.dtype, self.weak_type, self.sharding, self.manual,

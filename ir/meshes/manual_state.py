@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..support.interning import InternTable
+from ..support.interning import Immutable, InternTable
 from .mesh import AbstractMesh
 
 _EMPTY: frozenset[str] = frozenset()
@@ -12,7 +12,7 @@ _states: InternTable[Any] = InternTable()
 _known_state = _states.entries.get
 
 
-class ManualState:
+class ManualState(Immutable):
     """Over which Manual axes a value varies, is unreduced, or is reduced (disjoint sets).
 
     Users know it as `ManualAxisType`. Interned: equal sets give the same object.
@@ -67,20 +67,11 @@ class ManualState:
         """That of a cotangent: unreduced and reduced change places."""
         return ManualState(self.varying, self.reduced, self.unreduced)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"cannot assign to field {name!r}")
-
     def __bool__(self) -> bool:
         return self is not NOT_MANUAL
 
     def __reduce__(self):
         return ManualState, (self.varying, self.unreduced, self.reduced)
-
-    def __copy__(self) -> ManualState:
-        return self
-
-    def __deepcopy__(self, memo) -> ManualState:
-        return self
 
     def __repr__(self) -> str:
         return (f"ManualAxisType(varying={set_text(self.varying)}, "

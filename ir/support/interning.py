@@ -15,7 +15,7 @@ from weakref import (
     ref,
 )
 
-__all__ = ["Immutable", "InternTable"]
+__all__ = ["Immutable", "InternTable", "Uncopied"]
 
 T = TypeVar("T")
 
@@ -73,11 +73,23 @@ class InternTable(Generic[T]):
         return len(self.entries)
 
 
-class Immutable:
+class Uncopied:
+    """Base of classes of whose objects a copy is the object itself, and so is a deep copy."""
+
+    __slots__ = ()
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo: dict):
+        return self
+
+
+class Immutable(Uncopied):
     """Base of interned classes: no attribute can be set or deleted once the object is made.
 
-    The constructor writes through `object.__setattr__`. A copy is the object itself, and so is a
-    deep copy; pickling is up to the subclass, whose `__reduce__` goes through its constructor.
+    The constructor writes through `object.__setattr__`. Pickling is up to the subclass, whose
+    `__reduce__` goes through its constructor.
     """
 
     __slots__ = ()
@@ -87,9 +99,3 @@ class Immutable:
 
     def __delattr__(self, name: str) -> None:
         raise AttributeError(f"cannot delete field {name!r}")
-
-    def __copy__(self):
-        return self
-
-    def __deepcopy__(self, memo: dict):
-        return self

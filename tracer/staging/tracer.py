@@ -17,13 +17,14 @@ from ...ir.diagnostics.errors import (
     TracerIntegerConversionError,
 )
 from ...ir.program import Var
+from ...ir.support.interning import Uncopied
 from ...ir.trees.pytree import PLAIN_LEAVES
 from ...ir.types import ArrayType
 from ...ir.values.array import Array
 from ...ir.values.conversions import check_bool, check_index, check_scalar
 
 
-class Tracer(Array):
+class Tracer(Uncopied, Array):
     """A traced array: it stands for a value of the program being recorded, and has a type only."""
 
     __slots__ = ("aval", "builder", "variable")
@@ -193,12 +194,6 @@ class Tracer(Array):
 
     def __hash__(self) -> int:
         raise TypeError(f"unhashable type: {type(self).__name__!r}")
-
-    def __copy__(self) -> Tracer:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Tracer:
-        return self
 
     def __reduce__(self) -> Any:
         return self._no_value("error occurred in the __reduce__ method, which may indicate an "
