@@ -12,6 +12,7 @@ from ...inference.explicit import follow_policy
 from ...op import Op
 from ...rules.rule import FactorRule, make_rule
 from ...types import ArrayType, Entries, Shape
+from ..rules import rule_text
 
 Axes = tuple[str, ...]
 
@@ -80,25 +81,21 @@ def sliced(t: ArrayType, *, axes: Axes, dimension: int, axis_size: int) -> tuple
 
 # -- factor rules, for the axes of the mesh that are not Manual -----------------------------------
 
-def _names(n: int) -> list[str]:
-    return [f"d{i}" for i in range(n)]
+def _dims(ops: tuple, letter: str = "d") -> list[str]:
+    return [f"{letter}{i}" for i in range(len(ops[0]))]
 
 
-def _rule_text(left: list[str], right: list[str], private: Sequence[str]) -> str:
-    kinds = " ".join(f"{p}!:replicate" for p in private)
-    return f"{' '.join(left)} -> {' '.join(right)}" + (f" | {kinds}" if kinds else "")
+def _rule(ops: tuple, results: tuple, left: list[str], right: list[str]) -> FactorRule:
+    """The rule of these dimensions, of which those that are on one side alone are not split."""
+    alone = [d for d in (*left, *right) if (d in left) != (d in right)]
+    return make_rule(rule_text([left], [right], [f"{d}!:replicate" for d in alone]), ops, results)
 
 
 def gather_rule(ops: tuple, results: tuple, *, all_gather_dimension: int, tiled: bool, **_: Any
                  ) -> FactorRule:
-    left = _names(len(ops[0]))
-    right, private = list(left), ["g"]
-    if tiled:
-        right[all_gather_dimension] = "g"
-        private.append(left[all_gather_dimension])
-    else:
-        right.insert(all_gather_dimension, "g")
-    return make_rule(_rule_text(left, right, private), ops, results)
+    dims = _dims(ops)
+    dims[all_gather_dimension:all_gather_dimension + tiled] = ["g"]
+    return _rule(ops, results, _dims(ops), dims)
 
 
 def same_positions(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
@@ -118,44 +115,25 @@ def same_positions(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
 
 def scatter_rule(ops: tuple, results: tuple, *, scatter_dimension: int, tiled: bool, **_: Any
                   ) -> FactorRule:
-    left = _names(len(ops[0]))
-    right, private = list(left), [left[scatter_dimension]]
-    if tiled:
-        right[scatter_dimension] = "s"
-        private.append("s")
-    else:
-        del right[scatter_dimension]
-    return make_rule(_rule_text(left, right, private), ops, results)
+    dims = _dims(ops)
+    dims[scatter_dimension:scatter_dimension + 1] = ["s"] * tiled
+    return _rule(ops, results, _dims(ops), dims)
 
 
 def exchange_rule(ops: tuple, results: tuple, *, split_axis: int, concat_axis: int, tiled: bool,
                   **_: Any) -> FactorRule:
-    left = _names(len(ops[0]))
-    right, private = list(left), [left[split_axis]]
-    if tiled:
-        right[split_axis] = "s"
-        private.append("s")
-        if concat_axis != split_axis:
-            private.append(left[concat_axis])
-        right[concat_axis] = "c"
-        private.append("c")
-        private = [p for p in private if p in left or p in right]
-    else:
-        del right[split_axis]
-        right.insert(concat_axis, "c")
-        private.append("c")
-    return make_rule(_rule_text(left, right, private), ops, results)
+    dims = _dims(ops)
+    dims[split_axis:split_axis + 1] = ["s"] * tiled
+    dims[concat_axis:concat_axis + tiled] = ["c"]
+    return _rule(ops, results, _dims(ops), dims)
 
 
 def slice_rule(ops: tuple, results: tuple, *, dimension: int, **_: Any) -> FactorRule:
-    left = _names(len(ops[0]))
-    right = list(left)
-    right[dimension] = "s"
-    return make_rule(_rule_text(left, right, [left[dimension], "s"]), ops, results)
+    dims = _dims(ops)
+    dims[dimension] = "s"
+    return _rule(ops, results, _dims(ops), dims)
 
 
 def unrelated(ops: tuple, results: tuple, **_: Any) -> FactorRule:
     """No dimension of the operand goes with one of the result: blocks are cut anew."""
-    left = [f"a{d}" for d in range(len(ops[0]))]
-    right = [f"b{d}" for d in range(len(results[0]))]
-    return make_rule(_rule_text(left, right, [*left, *right]), ops, results)
+    return _rule(ops, results, _dims(ops, "a"), _dims(results, "b"))
