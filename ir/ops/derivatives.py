@@ -293,6 +293,36 @@ def batch_first(operands: Sequence[Any], dims: Sequence[int | None], size: int) 
             for x, d in zip(operands, dims, strict=True)]
 
 
+def in_front(name: str, *numbering: str) -> Callable[..., tuple[list[Any], list[int]]]:
+    """The batching rule of an op that takes the batch dimension in front of all others; params of
+    the names `numbering` hold the number of a dimension, or several, and count it.
+    """
+    def batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, **params: Any
+              ) -> tuple[list[Any], list[int]]:
+        out = _results(OPS[name], OPS[name].bind(*batch_first(operands, dims, size),
+                                                 **_counted(params, numbering, 0)))
+        return out, [0] * len(out)
+    return batch
+
+
+def in_place(name: str, *numbering: str) -> Callable[..., tuple[list[Any], list[int]]]:
+    """As `in_front`, of an op of one operand in whose results the batch dimension is where it was.
+    """
+    def batch(operands: Sequence[Any], dims: Sequence[int], size: int, **params: Any
+              ) -> tuple[list[Any], list[int]]:
+        out = _results(OPS[name], OPS[name].bind(
+            operands[0], **_counted(params, numbering, dims[0])))
+        return out, [dims[0]] * len(out)
+    return batch
+
+
+def _counted(params: dict[str, Any], numbering: Sequence[str], dim: int) -> dict[str, Any]:
+    """Params that number dimensions, with a new dimension `dim`."""
+    def moved(d: Any) -> Any:
+        return tuple([e + (e >= dim) for e in d]) if isinstance(d, tuple) else d + (d >= dim)
+    return {**params, **{name: moved(params[name]) for name in numbering}}
+
+
 def move_first(x: Any, dim: int) -> Any:
     """x with dimension `dim` moved to the front."""
     if dim == 0:

@@ -18,11 +18,11 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...facts import CHEAP, GENERATED, IDENTITY, POSITION, REARRANGED, TAKEN, VIEW, DeviceCost
 from ...meshes.manual_state import NOT_MANUAL, ManualState
-from ...op import OPS, Collective, Op, defop
+from ...op import Collective, Op, defop
 from ...rules.factor_axes import axes_without, axis_set, canonical_axes, covered
 from ...spec import parse_axis
 from ...types import ArrayType
-from ..derivatives import move_first, strong
+from ..derivatives import in_front, strong
 from . import collective_shapes as shapes
 from . import group_exchange as exchange
 
@@ -76,18 +76,6 @@ def _named(params: Params) -> Axes:
 def _axis_name(params: Params) -> Axes:
     name = params["axis_name"]
     return name if isinstance(name, tuple) else (name,)
-
-
-# -- batching -------------------------------------------------------------------------------------
-
-def _batch_shift(op_of: Callable[[], Op], *dims: str) -> Callable[..., Any]:
-    """The batch dimension goes to the front; dimension params move up by one."""
-    def batch(operands: Sequence[Any], batch_dims: Sequence[int], size: int,
-              **params: Any) -> tuple[list[Any], list[int]]:
-        x = move_first(operands[0], batch_dims[0])
-        shifted = {k: v + 1 if k in dims else v for k, v in params.items()}
-        return [op_of().bind(x, **shifted)], [0]
-    return batch
 
 
 # -- the ops --------------------------------------------------------------------------------------
@@ -210,7 +198,7 @@ def _gather(name: str, doc: str, *, groups: bool = False, **fields: Any) -> Op:
         name, doc=doc, infer=shapes.gathered, rule=shapes.gather_rule,
         explicit=shapes.same_positions,
         linear=((0,),), jvp="linear",
-        batch=_batch_shift(lambda: OPS[name], "all_gather_dimension"),
+        batch=in_front(name, "all_gather_dimension"),
         arithmetic=False, cost=DeviceCost(orders=_block_after_block),
         collective=Collective(_axis_name,
                               exchange.grouped(exchange.gather) if groups else exchange.gather,
@@ -265,7 +253,7 @@ def _scatter(name: str, doc: str, reduction: Op, *, groups: bool = False, **fiel
     evaluate = exchange.scattered(whole.evaluate)
     return defop(
         name, doc=doc, infer=shapes.scattered, rule=shapes.scatter_rule, explicit="follow",
-        batch=_batch_shift(lambda: OPS[name], "scatter_dimension"),
+        batch=in_front(name, "scatter_dimension"),
         collective=Collective(_axis_name, exchange.grouped(evaluate) if groups else evaluate,
                               exchange.wire_exchange, "reduce-scatter", whole.reduces),
         **fields)
@@ -312,7 +300,7 @@ all_to_all_p = defop(
     linear=((0,),), jvp="linear",
     transpose=lambda ct, x, *, split_axis, concat_axis, **params: (
         all_to_all_p.bind(ct, split_axis=concat_axis, concat_axis=split_axis, **params),),
-    batch=_batch_shift(lambda: all_to_all_p, "split_axis", "concat_axis"),
+    batch=in_front("all_to_all", "split_axis", "concat_axis"),
     arithmetic=False, cost=DeviceCost(is_packed=True),
     collective=Collective(_axis_name, exchange.grouped(exchange.all_to_all),
                           exchange.wire_exchange, "all-to-all"))
@@ -382,7 +370,7 @@ all_slice_p = defop(
     transpose=lambda ct, x, *, axes, dimension, axis_size: (
         all_gather_invariant_p.bind(ct, axis_name=axes, axis_size=axis_size,
                                     all_gather_dimension=dimension, tiled=True),),
-    batch=_batch_shift(lambda: all_slice_p, "dimension"),
+    batch=in_front("all_slice", "dimension"),
     arithmetic=False, facts=(REARRANGED, TAKEN),
     collective=Collective(_named, exchange.own_slice, exchange.wire_nothing, "", local=True))
 

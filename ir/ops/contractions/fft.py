@@ -16,8 +16,8 @@ from ...facts import DeviceCost, Types
 from ...op import Op, Sample, defop
 from ...param_types import register_param_type
 from ...types import ArrayType, Entries, Shape
-from ..derivatives import conj, move_first, mul, real, type_of
-from ..rules import batch_dim, call, reject, rule_text
+from ..derivatives import conj, mul, real, type_of
+from ..rules import call, reject, rule_text
 
 
 @register_param_type
@@ -132,8 +132,6 @@ fft_p = defop(
     "fft", doc="The discrete Fourier transform of the last dimensions.",
     infer=_infer, rule=_rule, explicit=_explicit, pending="carry",
     linear=((0,),), jvp="linear", transpose=_transpose,
-    batch=lambda operands, dims, size, **params: (
-        [fft_p.bind(move_first(operands[0], batch_dim(dims)), **params)], [0]),
     evaluate=_evaluate, cost=DeviceCost(_flops),
     samples=lambda: [
         _sample((3, 8), FftType.FFT, (8,), lambda x: np.fft.fft(x)),

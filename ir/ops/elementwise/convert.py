@@ -26,7 +26,7 @@ from ...shardings.sharding import named_sharding_abstract
 from ...spec import spec_from_entries
 from ...support.caches import cached
 from ...types import ArrayType, Shape
-from ..derivatives import cotangent_type, explicit_sharding, has_tangent, move_first
+from ..derivatives import cotangent_type, explicit_sharding, has_tangent
 from .declaration import FLOAT, check_accepted, values
 
 F32, I32 = np.float32, np.int32
@@ -223,12 +223,6 @@ def _bitcast_explicit(op: Any, types: Sequence[ArrayType], shapes: Sequence[Shap
     return [(*entries, *((),) * (rank - len(entries)))[:rank]]
 
 
-def _bitcast_batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, new_dtype: Any
-                   ) -> tuple[list[Any], list[int]]:
-    # The batch may not be last, where the parts of elements are.
-    return [bitcast_convert_type_p.bind(move_first(operands[0], dims[0]), new_dtype=new_dtype)], [0]
-
-
 def _bitcast(lead: int, x: np.ndarray, *, new_dtype: Any) -> np.ndarray:
     old_bits, new_bits = itemsize_bits(x.dtype), itemsize_bits(new_dtype)
     if min(old_bits, new_bits) < 8 and old_bits != new_bits:
@@ -257,7 +251,7 @@ bitcast_convert_type_p = defop(
     "bitcast_convert_type",
     doc="The bits of x as `new_dtype`; a last dimension holds the parts where widths differ.",
     infer=_bitcast_infer, rule=_bitcast_rule, explicit=_bitcast_explicit, pending=pending.refuse,
-    jvp="zero", batch=_bitcast_batch,
+    jvp="zero",
     evaluate=_bitcast, arithmetic=False, facts=(EXACT,),
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 3),), {"new_dtype": np.dtype(I32)}, lambda x: x.view(I32),

@@ -29,7 +29,6 @@ from ...kernels.matrices.linalg import (
 )
 from ...op import Evaluator, Op, Sample, defop, only
 from ...types import ArrayType, Entries, Shape, short_list
-from ..derivatives import batch_first
 from ..elementwise.complex_parts import complex_dtype
 from ..elementwise.declaration import INEXACT, check_accepted, check_same_dtypes
 from ..rules import reject, rule_text
@@ -121,17 +120,10 @@ def define(name: str, doc: str, ranks: tuple[int, ...], results: Callable[..., l
                for shape, dtype in results(types, *cores, types[0].dtype, **params)]
         return out if many else out[0]
 
-    def batch(operands: Sequence[Any], dims: Sequence[int | None], size: int,
-              **params: Any) -> tuple:
-        out = op.bind(*batch_first(operands, dims, size), **params)
-        out = list(out) if many else [out]
-        return out, [0] * len(out)
-
-    op = defop(
+    return defop(
         name, doc=doc,
         infer=infer, multiple_results=many, rule=_rule_for(ranks), explicit=_explicit_for(ranks),
-        batch=batch, evaluate=Evaluator(by_lapack(evaluate), narrowed=narrowed), **fields)
-    return op
+        evaluate=Evaluator(by_lapack(evaluate), narrowed=narrowed), **fields)
 
 
 def _square(types: Sequence[ArrayType], shape: Shape, message: str) -> None:

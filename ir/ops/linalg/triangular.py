@@ -17,7 +17,6 @@ from ...kernels.matrices.blas_threads import by_lapack
 from ...kernels.matrices.linalg import triangular_solve
 from ...op import LinearOperand, Op, Sample, defop
 from ...types import ArrayType, Entries, Shape, short_list
-from ..derivatives import batch_first
 from ..elementwise.declaration import INEXACT, check_accepted, check_same_dtypes
 from ..rules import reject, rule_text
 from .decomposition_derivatives import triangular_jvp_a
@@ -106,8 +105,6 @@ triangular_solve_p = defop(
     linear=((1,),), passes_sums="never",
     jvp=(triangular_jvp_a, lambda g, out, a, b, **params: triangular_solve_p.bind(a, g, **params)),
     transpose=_transpose,
-    batch=lambda operands, dims, size, **params: (
-        [triangular_solve_p.bind(*batch_first(operands, dims, size), **params)], [0]),
     evaluate=by_lapack(triangular_solve),
     cost=DeviceCost(_flops),
     samples=lambda: [_sample(True, True, False, False), _sample(False, False, True, False),

@@ -17,16 +17,16 @@ from ...diagnostics.errors import ShardingTypeError
 from ...facts import REARRANGED, SPLICED, UNEVEN
 from ...inference.explicit import POLICIES
 from ...kernels.device_dimensions import empty_like, lead_sizes, with_lead
-from ...op import OPS, Evaluator, LinearOperand, LocalizeContext, Op, Sample, defop
+from ...op import Evaluator, LinearOperand, LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
 from ...support.buffer_pool import SMALLEST
 from ...types import ArrayType, Entries, Shape, array_type, short_list
 from ..communication.halo_exchange import split_halos
 from ..communication.row_exchange_plan import joined, plain
-from ..derivatives import batch_first, cotangent_type, move_first, type_of
+from ..derivatives import cotangent_type, in_front, in_place, type_of
 from ..elementwise.declaration import arange, check_same_dtypes
 from ..emitting import Emitting
-from ..rules import batch_dim, call, reject, resized_entries, rule_text, with_entries, zeros
+from ..rules import call, reject, resized_entries, rule_text, with_entries, zeros
 
 _EMPTY: frozenset[str] = frozenset()
 
@@ -94,13 +94,6 @@ def _concatenate_transpose(ct: Any, *operands: Any, dimension: int) -> tuple:
             out.append(None)
         start += size
     return tuple(out)
-
-
-def _concat_batch(name: str, key: str):
-    def batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, **params: Any):
-        moved = batch_first(operands, dims, size)
-        return [OPS[name].bind(*moved, **{**params, key: params[key] + 1})], [0]
-    return batch
 
 
 def _concatenate_evaluate(lead: int, *arrays: np.ndarray, dimension: int) -> np.ndarray:
@@ -179,7 +172,7 @@ concatenate_p = defop(
     "concatenate", doc="The operands one after the other along `dimension`.",
     infer=_concatenate_infer, rule=_concatenate_rule, explicit="equal", pending=_concat_pending,
     linear="all", jvp="linear", transpose=_concatenate_transpose,
-    batch=_concat_batch("concatenate", "dimension"),
+    batch=in_front("concatenate", "dimension"),
     evaluate=Evaluator(_concatenate_evaluate, prepare=_concatenate_prepared),
     arithmetic=False, facts=(REARRANGED, SPLICED, UNEVEN),
     padded=_concatenate_padded, localize=_concatenate_localize,
@@ -234,7 +227,7 @@ def _stack_evaluate(lead: int, *arrays: np.ndarray, axis: int) -> np.ndarray:
 stack_p = defop(
     "stack", doc="The operands as slices of a new dimension `axis`.",
     infer=_stack_infer, rule=_stack_rule, explicit=_stack_explicit, pending=_concat_pending,
-    linear="all", jvp="linear", transpose=_stack_transpose, batch=_concat_batch("stack", "axis"),
+    linear="all", jvp="linear", transpose=_stack_transpose, batch=in_front("stack", "axis"),
     evaluate=_stack_evaluate, arithmetic=False, facts=(REARRANGED, SPLICED),
     samples=lambda: [Sample((arange(2, 3), -arange(2, 3)), {"axis": 1},
                             lambda a, b: np.stack([a, b], 1)),
@@ -281,16 +274,11 @@ def _unstack_transpose(cts: Sequence[Any], x: Any, *, axis: int) -> tuple:
     return (stack_p.bind(*(zeros(piece) if ct is None else ct for ct in cts), axis=axis),)
 
 
-def _unstack_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *, axis: int):
-    results = unstack_p.bind(move_first(operands[0], batch_dim(dims)), axis=axis + 1)
-    return results, [0] * len(results)
-
-
 unstack_p = defop(
     "unstack", doc="The slices of dimension `axis`, without it.",
     infer=_unstack_infer, multiple_results=True, rule=_unstack_rule, explicit=_unstack_explicit,
     pending="indexed",
-    linear=((0,),), jvp="linear", transpose=_unstack_transpose, batch=_unstack_batch,
+    linear=((0,),), jvp="linear", transpose=_unstack_transpose, batch=in_front("unstack", "axis"),
     evaluate=lambda lead, x, *, axis: list(np.moveaxis(x, lead + axis, 0)), arithmetic=False,
     samples=lambda: [Sample((arange(2, 3),), {"axis": 1}, lambda x: list(x.T)),
                      Sample((arange(3, 2),), {"axis": 0}, lambda x: list(x))])
@@ -322,13 +310,6 @@ def _split_transpose(cts: Sequence[Any], x: Any, *, sizes: tuple[int, ...], axis
     return (concatenate_p.bind(*pieces, dimension=axis),)
 
 
-def _split_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
-                 sizes: tuple[int, ...], axis: int) -> tuple:
-    dim = batch_dim(dims)
-    return (split_p.bind(operands[0], sizes=sizes, axis=axis + (axis >= dim)),
-            [dim] * len(sizes))
-
-
 def _split_evaluate(lead: int, x: np.ndarray, *, sizes: tuple[int, ...], axis: int) -> list:
     return np.split(x, np.cumsum(sizes[:-1]), lead + axis) if sizes else []
 
@@ -352,7 +333,7 @@ split_p = defop(
     explicit=lambda op, types, shapes, params: [
         resized_entries("split", types[0], s) for s in shapes],
     pending="keep",
-    linear=((0,),), jvp="linear", transpose=_split_transpose, batch=_split_batch,
+    linear=((0,),), jvp="linear", transpose=_split_transpose, batch=in_place("split", "axis"),
     evaluate=_split_evaluate, arithmetic=False, facts=(UNEVEN,),
     resize=lambda params, operands, results: {
         **params, "sizes": tuple(r[params["axis"]] for r in results)},

@@ -19,7 +19,7 @@ from ...op import LocalizeContext, Sample, defop
 from ...padded import Padded, PaddedContext
 from ...types import ArrayType, Shape
 from ..communication.halo_exchange import rows_needed, split_halos
-from ..derivatives import batch_first
+from ..derivatives import in_front, in_place
 from ..emitting import INT32, Emitting, literal
 from ..rules import reject, rule_text
 
@@ -46,12 +46,6 @@ def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *, dimension:
         source[dimension] = "s"
         kinds = [f"d{dimension}:indexed(own)", "s!:replicate"]
     return rule_text([source, dims], [dims], kinds)
-
-
-def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *, dimension: int,
-           **params: int) -> tuple:
-    moved = batch_first(operands, dims, size)
-    return [place_p.bind(*moved, dimension=dimension + 1, **params)], [0]
 
 
 def _evaluate(lead: int, source: np.ndarray, base: np.ndarray, *, dimension: int, start: int,
@@ -119,12 +113,6 @@ def _roll_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *, dimen
     return rule_text([dims], [dims], [f"d{dimension}:halo({-shift % n if n else 0},1,1,ring)"])
 
 
-def _roll_batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, dimension: int,
-                shift: int) -> tuple:
-    dim = dims[0]
-    return [roll_p.bind(operands[0], dimension=dimension + (dimension >= dim), shift=shift)], [dim]
-
-
 def _roll_padded(context: PaddedContext) -> list[Padded]:
     """All rows further on, and those that come in at the beginning over them."""
     (x,), d = context.operands, context.params["dimension"]
@@ -156,7 +144,7 @@ roll_p = defop(
     linear=((0,),), jvp="linear",
     transpose=lambda ct, x, *, dimension, shift: [
         roll_p.bind(ct, dimension=dimension, shift=-shift)],
-    batch=_roll_batch,
+    batch=in_place("roll", "dimension"),
     evaluate=lambda lead, x, *, dimension, shift: np.roll(x, shift, lead + dimension),
     arithmetic=False, facts=(REARRANGED, SPLICED), padded=_roll_padded, localize=_roll_localize,
     samples=lambda: [
@@ -167,7 +155,7 @@ roll_p = defop(
 place_p = defop(
     "place", doc="Operand 1 with rows start to limit of operand 0 written from row low on.",
     infer=_infer, rule=_rule, pending=refuse,
-    batch=_batch,
+    batch=in_front("place", "dimension"),
     evaluate=_evaluate, arithmetic=False, facts=(REARRANGED, SPLICED), padded=_padded,
     localize=_localize,
     samples=_samples)

@@ -21,7 +21,7 @@ from ...shardings.sharding import NamedSharding
 from ...support.caches import cached
 from ...types import ArrayType, Entries, Shape
 from ..communication.halo_exchange import split_halos
-from ..derivatives import move_first, type_of
+from ..derivatives import in_front, in_place, move_first, type_of
 from ..elementwise.declaration import arange
 from ..emitting import Emitting
 from ..rules import (
@@ -237,16 +237,11 @@ def _squeeze_transpose(ct: Any, x: Any, *, dimensions: tuple[int, ...]) -> tuple
                                     sharding=None),)
 
 
-def _squeeze_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
-                   dimensions: tuple[int, ...]) -> tuple:
-    x = move_first(operands[0], batch_dim(dims))
-    return [squeeze_p.bind(x, dimensions=shifted(dimensions))], [0]
-
-
 squeeze_p = defop(
     "squeeze", doc="Drop dimensions of size one.",
     infer=_squeeze_infer, rule=_squeeze_rule, pending="keep",
-    linear=((0,),), jvp="linear", transpose=_squeeze_transpose, batch=_squeeze_batch,
+    linear=((0,),), jvp="linear", transpose=_squeeze_transpose,
+    batch=in_front("squeeze", "dimensions"),
     evaluate=lambda lead, x, *, dimensions: x.squeeze(tuple(lead + d for d in dimensions)),
     arithmetic=False, facts=(BITCAST, CHEAP),
     samples=lambda: [
@@ -298,9 +293,7 @@ rev_p = defop(
     infer=_rev_infer, rule=_rev_rule, explicit="follow", pending=refuse,
     linear=((0,),), jvp="linear",
     transpose=lambda ct, x, *, dimensions: (rev_p.bind(ct, dimensions=dimensions),),
-    batch=lambda operands, dims, size, *, dimensions: (
-        [rev_p.bind(operands[0], dimensions=tuple(d + (d >= dims[0]) for d in dimensions))],
-        [dims[0]]),
+    batch=in_place("rev", "dimensions"),
     evaluate=lambda lead, x, *, dimensions: np.flip(x, tuple(lead + d for d in dimensions)),
     arithmetic=False, facts=(REARRANGED,), padded=_rev_padded, localize=_rev_localize,
     samples=lambda: [Sample((arange(3, 4),), {"dimensions": (1,)}, lambda x: x[:, ::-1]),

@@ -20,7 +20,7 @@ from ...kernels.generators import rbg, threefry
 from ...kernels.key_data import key_words, pack_keys
 from ...op import LocalizeContext, Op, Sample, defop
 from ...types import ArrayType, Shape
-from ..derivatives import move_first
+from ..derivatives import in_place
 from ..elementwise.declaration import broadcast_shapes
 from ..rules import names, reject, rule_text
 
@@ -81,8 +81,6 @@ random_wrap_p = defop(
     "random_wrap", doc="Keys of their words: u32[..., 2] -> key<fry>[...].",
     infer=_wrap_infer, rule=_words_rule, explicit="follow",
     jvp="zero",
-    batch=lambda operands, dims, size, **params: (
-        [random_wrap_p.bind(move_first(operands[0], dims[0]), **params)], [0]),
     evaluate=lambda lead, words, *, impl: pack_keys(words, impl), arithmetic=False,
     samples=lambda: [
         Sample((np.arange(12, dtype=U32).reshape(3, 2, 2),), {"impl": "fry"}, pack_keys,
@@ -101,7 +99,7 @@ def _unwrap_infer(keys: ArrayType) -> tuple:
 random_unwrap_p = defop(
     "random_unwrap", doc="The words of keys: key<fry>[...] -> u32[..., 2].",
     infer=_unwrap_infer, rule=_words_rule, explicit="follow",
-    jvp="zero", batch=lambda operands, dims, size: ([random_unwrap_p.bind(operands[0])], [dims[0]]),
+    jvp="zero", batch=in_place("random_unwrap"),
     evaluate=lambda lead, keys: key_words(keys), arithmetic=False)
 
 
@@ -183,12 +181,6 @@ def _new_dims_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *, s
     return rule_text([keys, *starts], [[*keys, *new]], kinds)
 
 
-def _new_dims_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int,
-                    **params: Any) -> tuple[list[Any], list[int]]:
-    keys = move_first(operands[0], dims[0])  # type: ignore[arg-type]
-    return [_new_dims_op(params).bind(keys, **params)], [0]
-
-
 def _new_dims_op(params: dict[str, Any]) -> Op:
     return random_bits_p if "bit_width" in params else random_split_p
 
@@ -244,7 +236,7 @@ def _new_dims(name: str, doc: str, *, infer: Callable[..., Any], evaluate: Evalu
     """Declare an op that makes an array of `shape` of each key."""
     return defop(
         name, doc=doc, infer=infer, rule=_new_dims_rule, explicit="follow",
-        jvp="zero", batch=_new_dims_batch,
+        jvp="zero",
         evaluate=evaluate, arithmetic=False, facts=(FRESH, *facts), resize=_new_dims_resize,
         padded=lambda context: None,            # what is drawn depends on the whole shape
         localize=_new_dims_localize)

@@ -25,6 +25,7 @@ from ..derivatives import (
     convert,
     eq,
     exp,
+    in_place,
     is_complex,
     log1p,
     lt,
@@ -184,14 +185,6 @@ def _sum_transpose(ct: Any, x: Any, *, axis: int, reverse: bool) -> list[Any]:
     return [cumsum_p.bind(ct, axis=axis, reverse=not reverse)]
 
 
-def _batch(op: Callable[[], Op]) -> Callable[..., Any]:
-    def batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, axis: int, reverse: bool
-              ) -> tuple[list[Any], list[int]]:
-        dim = dims[0]
-        return [op().bind(operands[0], axis=axis + (axis >= dim), reverse=reverse)], [dim]
-    return batch
-
-
 # -- evaluation, on blocks too --------------------------------------------------------------------
 
 def _evaluate(function: np.ufunc) -> Evaluator:
@@ -313,7 +306,7 @@ def _cumulative(name: str, doc: str, kind: str, *, accepted: Any = np.number, co
     return defop(
         name, doc=doc, infer=_infer(name, accepted), rule=_rule(kind), explicit=_explicit,
         pending="indexed",
-        batch=_batch(op), facts=(READS_FUSED,),
+        batch=in_place(name, "axis"), facts=(READS_FUSED,),
         cost=DeviceCost(_flops, scratch=_scratch, in_parts=_in_parts),
         localize=_localize(op, combine, identity),
         **fields)

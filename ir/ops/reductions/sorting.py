@@ -26,7 +26,7 @@ from ...op import OPS, Evaluator, LinearOperand, LocalizeContext, Op, Sample, de
 from ...padded import Padded, PaddedContext
 from ...types import ArrayType, Entries, Shape, short_list
 from ..communication.column_sort import column_sort
-from ..derivatives import batch_first, iota_like, strong, type_of
+from ..derivatives import in_front, in_place, iota_like, strong, type_of
 from ..elementwise.declaration import values
 from ..emitting import Emitting
 from ..identities import last_in_order, last_of_largest
@@ -121,13 +121,6 @@ def _sort_transpose(cts: Sequence[Any], *operands: Any, dimension: int, is_stabl
             for x, ct in zip(operands, cts, strict=True)]
 
 
-def _sort_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *, dimension: int,
-                is_stable: bool, num_keys: int) -> tuple[list[Any], list[int]]:
-    outs = sort_p.bind(*batch_first(operands, dims, size), dimension=dimension + 1,
-                       is_stable=is_stable, num_keys=num_keys)
-    return list(outs), [0] * len(outs)
-
-
 def _keys(x: np.ndarray) -> list[np.ndarray]:
     """What compares as x does, the most significant first: numpy puts complex NaNs elsewhere."""
     return [np.real(x), np.imag(x)] if x.dtype.kind == "c" else [x]
@@ -216,7 +209,7 @@ sort_p = defop(
     doc="All operands permuted along `dimension` so that the first `num_keys` are in order.",
     infer=_sort_infer, multiple_results=True, rule=_sort_rule, explicit=_sort_explicit,
     pending="indexed",
-    jvp=_sort_jvp, transpose=_sort_transpose, batch=_sort_batch,
+    jvp=_sort_jvp, transpose=_sort_transpose, batch=in_front("sort", "dimension"),
     evaluate=Evaluator(_sort, narrowed=lambda read: {"read": read}), facts=(IN_PLACE,),
     cost=DeviceCost(_sort_flops, _sort_traffic), padded=_sort_padded, localize=_sort_localize,
     samples=lambda: [
@@ -293,11 +286,6 @@ def _first(x: Any, k: int, axis: int) -> Any:
                              strides=None)
 
 
-def _top_k_batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, k: int, axis: int
-                 ) -> tuple[list[Any], list[int]]:
-    return list(top_k_p.bind(operands[0], k=k, axis=axis + (axis >= dims[0]))), [dims[0]] * 2
-
-
 def _top_k(lead: int, x: np.ndarray, *, k: int, axis: int, only_values: bool = False) -> list[Any]:
     if only_values and x.dtype.kind in "fiub":
         return [largest_values(x, k, lead + axis), None]
@@ -355,7 +343,7 @@ top_k_p = defop(
     "top_k", doc="The `k` largest elements along `axis`, largest first, and their positions.",
     infer=_top_k_infer, multiple_results=True, rule=_top_k_rule, explicit=_top_k_explicit,
     pending="indexed",
-    jvp=_top_k_jvp, batch=_top_k_batch,
+    jvp=_top_k_jvp, batch=in_place("top_k", "axis"),
     evaluate=Evaluator(_top_k, narrowed=only(0, "only_values")), cost=DeviceCost(_sort_flops),
     padded=_top_k_padded, localize=_top_k_localize,
     samples=lambda: [
