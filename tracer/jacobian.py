@@ -15,7 +15,7 @@ import numpy as np
 
 from ..ir.dtypes import canonicalize_dtype
 from ..ir.op import OPS
-from ..ir.ops.derivatives import convert_like, explicit_sharding
+from ..ir.ops.derivatives import convert_like, explicit_sharding, slice_along
 from ..ir.settings.context import x64_enabled
 from ..ir.shardings.sharding import named_sharding_abstract
 from ..ir.spec import spec_from_entries
@@ -176,10 +176,7 @@ def _unravel(example: Any, t: ArrayType, j: Any, last: bool) -> Any:
 
 
 def _cut(x: Any, dim: int, start: int, count: int) -> Any:
-    t = typeof(x)
-    if t.shape[dim] == count:
+    shape = typeof(x).shape
+    if shape[dim] == count:
         return x
-    low = [0] * t.ndim
-    high = list(t.shape)
-    low[dim], high[dim] = start, start + count
-    return OPS["slice"].bind(x, start_indices=tuple(low), limit_indices=tuple(high), strides=None)
+    return OPS["slice"].bind(x, **slice_along(shape, dim, start, start + count))

@@ -21,7 +21,7 @@ from ..settings.context import x64_enabled
 from ..shardings.sharding import NamedSharding, named_sharding_abstract
 from ..spec import spec_from_entries
 from ..support.caches import cached
-from ..types import ArrayType, array_type
+from ..types import ArrayType, Shape, array_type
 
 
 def call(name: str, *operands: Any, **params: Any) -> Any:
@@ -163,6 +163,16 @@ def shift(x: Any, dim: int, by: int, fill: Any) -> Any:
     """x moved by `by` places along `dim`, `fill` coming in at the end that is left."""
     config = tuple((by, -by, 0) if d == dim else (0, 0, 0) for d in range(type_of(x).ndim))
     return OPS["pad"].bind(x, const(fill, x), padding_config=config)
+
+
+def slice_along(shape: Shape, dim: int, start: int, stop: int, stride: int | None = None
+                ) -> dict[str, Any]:
+    """The params of a `slice` of positions start to stop of one dimension, and all of the others.
+    """
+    starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
+    starts[dim], limits[dim], strides[dim] = start, stop, stride or 1
+    return {"start_indices": tuple(starts), "limit_indices": tuple(limits),
+            "strides": None if stride is None else tuple(strides)}
 
 
 def reduce_sum(x: Any, axes: Sequence[int]) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 from ..op import OPS, LocalizeContext
 from ..program import Atom, Literal
 from ..types import Shape, array_type
+from .derivatives import slice_along
 from .indexing.common import GatherDimensionNumbers, GatherScatterMode
 
 INT32 = np.dtype(np.int32)
@@ -80,10 +81,7 @@ class Emitting:
         """Positions start to stop (not included) along a dimension."""
         if (start, stop) == (0, x.aval.shape[dim]):
             return x
-        starts, limits = [0] * len(x.aval.shape), list(x.aval.shape)
-        starts[dim], limits[dim] = start, stop
-        return self.call("slice", x, start_indices=tuple(starts), limit_indices=tuple(limits),
-                         strides=None)
+        return self.call("slice", x, **slice_along(x.aval.shape, dim, start, stop))
 
     def without(self, x: Atom, dim: int) -> Atom:
         """`x` without a dimension of size one."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from ...ir.inference.infer import infer
 from ...ir.ops.communication.exchange_rows import exchange_rows_p
 from ...ir.ops.communication.row_exchange_plan import lacking
+from ...ir.ops.derivatives import slice_along
 from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Program, Var
 from ..reasons import merged_reasons
@@ -57,9 +58,7 @@ def _together(group: list[Equation], program: Program) -> list[Equation]:
     start = 0
     for eqn in group:
         shape = eqn.outvars[0].aval.shape
-        starts, limits = [0] * len(shape), list(shape)
-        starts[d], limits[d] = start, start + shape[d]
+        out.append(eqn.replace(op=slice_p, invars=(whole,), reason="",
+                               params=slice_along(shape, d, start, start + shape[d])))
         start += shape[d]
-        out.append(eqn.replace(op=slice_p, invars=(whole,), reason="", params={
-            "start_indices": tuple(starts), "limit_indices": tuple(limits), "strides": None}))
     return out

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...ir.ops.communication.collective import pvary_p
+from ...ir.ops.derivatives import slice_along
 from ...ir.ops.movement.joining import concatenate_p
 from ...ir.ops.movement.padding import pad_p
 from ...ir.ops.movement.placing import place_p, roll_p
@@ -44,11 +45,8 @@ def arrange_as_xla(program: Program) -> Program:
 def _slices(m: Match) -> list[Atom]:
     shape, start, found = m.x.aval.shape, 0, []
     for n in m.sizes:
-        starts, limits = [0] * len(shape), list(shape)
-        starts[m.axis], limits[m.axis] = start, start + n
+        found.append(m.emit(slice_p, m.x, **slice_along(shape, m.axis, start, start + n)))
         start += n
-        found.append(m.emit(slice_p, m.x, start_indices=tuple(starts), limit_indices=tuple(limits),
-                            strides=None))
     return found
 
 

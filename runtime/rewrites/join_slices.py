@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from ...ir.builder import ProgramBuilder
 from ...ir.op import Op
 from ...ir.ops.communication.collective import pvary_p
+from ...ir.ops.derivatives import slice_along
 from ...ir.ops.elementwise.arithmetic import add_any_p, add_p
 from ...ir.ops.elementwise.convert import convert_element_type_p
 from ...ir.ops.movement.joining import concatenate_p
@@ -213,10 +214,7 @@ class _Joining:
                 continue
             part = r.source
             if part.aval.shape[d] != high - low:
-                begin, end = [0] * len(shape), list(shape)
-                begin[d], end[d] = r.start, r.start + high - low
-                part = emit(slice_p, part, start_indices=tuple(begin), limit_indices=tuple(end),
-                            strides=None)
+                part = emit(slice_p, part, **slice_along(shape, d, r.start, r.start + high - low))
             parts.append(part)
         if not t.weak_type and all([part.aval.weak_type for part in parts]):
             parts[0] = emit(convert_element_type_p, parts[0], new_dtype=t.dtype, weak_type=False,

@@ -17,7 +17,7 @@ from ...ir.ops.control.callback import (
     io_callback_p,
     pure_callback_p,
 )
-from ...ir.ops.derivatives import move_first, whole_along
+from ...ir.ops.derivatives import move_first, slice_along, whole_along
 from ...ir.types import ArrayType, array_type
 from ...ir.values.typeof import typeof
 from ..lax.control.loops import scan
@@ -29,10 +29,7 @@ Types = Sequence[ArrayType]
 def _item(x: Any, dim: int, i: int) -> Any:
     """x[i] along dimension `dim`."""
     x = whole_along(x, dim)
-    shape = typeof(x).shape
-    start, stop = [0] * len(shape), list(shape)
-    start[dim], stop[dim] = i, i + 1
-    row = OPS["slice"].bind(x, start_indices=tuple(start), limit_indices=tuple(stop), strides=None)
+    row = OPS["slice"].bind(x, **slice_along(typeof(x).shape, dim, i, i + 1))
     return OPS["squeeze"].bind(row, dimensions=(dim,))
 
 

@@ -23,7 +23,7 @@ from ...support.buffer_pool import SMALLEST
 from ...types import ArrayType, Entries, Shape, array_type, short_list
 from ..communication.halo_exchange import split_halos
 from ..communication.row_exchange_plan import joined, plain
-from ..derivatives import cotangent_type, in_front, in_place, type_of
+from ..derivatives import cotangent_type, in_front, in_place, slice_along, type_of
 from ..elementwise.declaration import arange, check_same_dtypes
 from ..emitting import Emitting
 from ..rules import call, reject, resized_entries, rule_text, with_entries, zeros
@@ -86,10 +86,7 @@ def _concatenate_transpose(ct: Any, *operands: Any, dimension: int) -> tuple:
     for x in operands:
         size = type_of(x).shape[dimension]
         if isinstance(x, LinearOperand):
-            starts, limits = [0] * len(shape), list(shape)
-            starts[dimension], limits[dimension] = start, start + size
-            out.append(call("slice", ct, start_indices=tuple(starts), limit_indices=tuple(limits),
-                            strides=None))
+            out.append(call("slice", ct, **slice_along(shape, dimension, start, start + size)))
         else:
             out.append(None)
         start += size

@@ -16,7 +16,7 @@ from ...padded import Padded, PaddedContext
 from ...rules.factor import INDEXED
 from ...types import ArrayType, Shape
 from ..communication.halo_exchange import rows_needed, split_halos
-from ..derivatives import move_first, type_of
+from ..derivatives import move_first, slice_along, type_of
 from ..elementwise.declaration import arange
 from ..emitting import INT32, Emitting, literal
 from ..rules import batch_dim, call, reject, resized_entries, rule_text
@@ -139,11 +139,7 @@ def _slice_padded(context: PaddedContext) -> list[Padded]:
         else:
             atom = x.atom
         if step > 1:
-            n = atom.aval.shape
-            starts, limits, strides = [0] * len(n), list(n), [1] * len(n)
-            starts[d], limits[d], strides[d] = start, rows, step
-            atom = context.call("slice", atom, start_indices=tuple(starts),
-                                limit_indices=tuple(limits), strides=tuple(strides))
+            atom = context.call("slice", atom, **slice_along(atom.aval.shape, d, start, rows, step))
         fills.append(zero if known else None)
         x = Padded(atom, (*x.shape[:d], m, *x.shape[d + 1:]),
                    (*x.fills[:d], None, *x.fills[d + 1:]))

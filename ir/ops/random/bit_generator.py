@@ -17,7 +17,7 @@ from ...op import OPS, LocalizeContext, Op, Sample, defop
 from ...param_types import register_param_type
 from ...shardings.sharding import NamedSharding
 from ...types import ArrayType, Entries, Shape
-from ..derivatives import move_first, type_of
+from ..derivatives import move_first, slice_along, type_of
 from ..rules import batch_axes, batch_dim, call, insert_axes, reject, rule_text
 
 U32, U64 = np.dtype(np.uint32), np.dtype(np.uint64)
@@ -61,13 +61,13 @@ def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *, sh
     keys = move_first(operands[0], batch_dim(dims))
     axes = batch_axes([keys], [0])
     words = type_of(keys).shape[1]
-    first = call("slice", keys, start_indices=(0, 0), limit_indices=(1, words), strides=None)
+    first = call("slice", keys, **slice_along((size, words), 0, 0, 1))
     new, bits = rng_bit_generator_p.bind(
         call("squeeze", first, dimensions=(0,)), shape=(size, *shape), **params,
         out_sharding=insert_axes(
             out_sharding, 0, axes, len(shape)))
     new = call("broadcast_in_dim", new, shape=(1, words), broadcast_dimensions=(1,), sharding=None)
-    rest = call("slice", keys, start_indices=(1, 0), limit_indices=(size, words), strides=None)
+    rest = call("slice", keys, **slice_along((size, words), 0, 1, size))
     return [OPS["concatenate"].bind(new, rest, dimension=0), bits], [0, 0]
 
 

@@ -36,6 +36,7 @@ from ..derivatives import (
     real,
     select_n,
     shift,
+    slice_along,
     sub,
     type_of,
     whole_along,
@@ -100,11 +101,8 @@ def associative_scan(combine: Callable[..., Arrays], parts: Arrays, axis: int) -
 
 
 def _part(parts: Arrays, axis: int, start: int, end: int, stride: int = 1) -> Arrays:
-    shape = type_of(parts[0]).shape
-    starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
-    starts[axis], limits[axis], strides[axis] = start, end, stride
-    return tuple(OPS["slice"].bind(x, start_indices=tuple(starts), limit_indices=tuple(limits),
-                                   strides=tuple(strides)) for x in parts)
+    params = slice_along(type_of(parts[0]).shape, axis, start, end, stride)
+    return tuple(OPS["slice"].bind(x, **params) for x in parts)
 
 
 def _concatenated(before: Arrays, after: Arrays, axis: int) -> Arrays:

@@ -31,6 +31,7 @@ from ..derivatives import (
     has_tangent,
     move_first,
     push_forward,
+    slice_along,
     type_of,
     whole_along,
     zeros_like,
@@ -170,10 +171,7 @@ def _without(t: ArrayType, dimensions: Axes) -> ArrayType:
 
 
 def _part(x: Any, axis: int, start: int, limit: int) -> Any:
-    shape = type_of(x).shape
-    return OPS["slice"].bind(
-        x, start_indices=tuple(start if d == axis else 0 for d in range(len(shape))),
-        limit_indices=tuple(limit if d == axis else n for d, n in enumerate(shape)), strides=None)
+    return OPS["slice"].bind(x, **slice_along(type_of(x).shape, axis, start, limit))
 
 
 def _on_arrays(op: Op, operands: Sequence[Any]) -> Sequence[Any] | None:

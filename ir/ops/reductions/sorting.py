@@ -26,7 +26,7 @@ from ...op import OPS, Evaluator, LinearOperand, LocalizeContext, Op, Sample, de
 from ...padded import Padded, PaddedContext
 from ...types import ArrayType, Entries, Shape, short_list
 from ..communication.column_sort import column_sort
-from ..derivatives import in_front, in_place, iota_like, strong, type_of
+from ..derivatives import in_front, in_place, iota_like, slice_along, strong, type_of
 from ..elementwise.declaration import values
 from ..emitting import Emitting
 from ..identities import last_in_order, last_of_largest
@@ -276,14 +276,7 @@ def _top_k_jvp(operands: Sequence[Any], tangents: Sequence[Any], *, k: int, axis
     shape = type_of(x).shape
     order = top_k_p.bind(x, k=shape[axis], axis=axis)[1]
     return (list(top_k_p.bind(x, k=k, axis=axis)),
-            [_first(permute(g, order, axis), k, axis), None])
-
-
-def _first(x: Any, k: int, axis: int) -> Any:
-    shape = type_of(x).shape
-    limits = tuple(k if d == axis else n for d, n in enumerate(shape))
-    return OPS["slice"].bind(x, start_indices=(0,) * len(shape), limit_indices=limits,
-                             strides=None)
+            [OPS["slice"].bind(permute(g, order, axis), **slice_along(shape, axis, 0, k)), None])
 
 
 def _top_k(lead: int, x: np.ndarray, *, k: int, axis: int, only_values: bool = False) -> list[Any]:

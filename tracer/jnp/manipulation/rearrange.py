@@ -10,6 +10,7 @@ import numpy as np
 from ....ir.diagnostics.diagnostic import fail
 from ....ir.diagnostics.errors import ConcretizationTypeError
 from ....ir.dtypes import issubdtype
+from ....ir.ops.derivatives import slice_along
 from ....ir.ops.elementwise.arithmetic import add_p, sub_p
 from ....ir.ops.elementwise.comparison import lt_p
 from ....ir.ops.elementwise.select import select_n_p
@@ -312,10 +313,8 @@ def _keep(x: Array, kept: np.ndarray, axis: int) -> Array:
     runs = [run for run in np.split(kept, breaks)]
     parts = []
     for run in runs:
-        starts, stops = [0] * x.ndim, list(x.shape)
-        starts[axis], stops[axis] = (int(run[0]), int(run[-1]) + 1) if len(run) else (0, 0)
-        parts.append(slice_p.bind(x, start_indices=tuple(starts), limit_indices=tuple(stops),
-                                  strides=None))
+        ends = (int(run[0]), int(run[-1]) + 1) if len(run) else (0, 0)
+        parts.append(slice_p.bind(x, **slice_along(x.shape, axis, *ends)))
     return lax.concatenate(parts, axis)
 
 

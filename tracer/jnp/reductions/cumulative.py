@@ -11,6 +11,7 @@ from typing import Any
 from ....ir.diagnostics.diagnostic import fail
 from ....ir.diagnostics.errors import ShardingTypeError
 from ....ir.op import Op
+from ....ir.ops.derivatives import slice_along
 from ....ir.ops.elementwise.arithmetic import add_p, mul_p, sub_p
 from ....ir.ops.movement.slicing import slice_p
 from ....ir.ops.reductions.cumulative import cumprod_p, cumsum_p
@@ -182,9 +183,7 @@ def diff(a, n=1, axis=-1, prepend=None, append=None):
 
 
 def _between(a: Any, axis: int, start: int, stop: int) -> Any:
-    starts, stops = [0] * a.ndim, list(a.shape)
-    starts[axis], stops[axis] = min(start, a.shape[axis]), stop
-    return slice_p.bind(a, start_indices=tuple(starts), limit_indices=tuple(stops), strides=None)
+    return slice_p.bind(a, **slice_along(a.shape, axis, min(start, a.shape[axis]), stop))
 
 
 def ediff1d(ary, to_end=None, to_begin=None):
