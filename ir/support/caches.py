@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from functools import _lru_cache_wrapper
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -63,6 +64,21 @@ def cached(most: int, holds: str = "") -> Callable[[Callable[..., T]], _lru_cach
               holds or (f.__doc__ or "").partition("\n")[0], most, found)
         return found
     return decorate
+
+
+def in_memo(f: F) -> F:
+    """A decorator: what a function makes of a program, or of a type, is kept in the `memo` of that,
+    its first argument, by the others.
+    """
+    @functools.wraps(f)
+    def remembering(thing: Any, *others: Any, **named: Any) -> Any:
+        key = (f, *others, *named.items()) if named else (f, *others)
+        memo = thing.memo
+        found = memo.get(key)
+        if found is None:
+            found = memo[key] = f(thing, *others, **named)
+        return found
+    return remembering          # type: ignore[return-value]
 
 
 class Bounded(dict[K, V], Generic[K, V]):

@@ -13,6 +13,7 @@ import numpy as np
 from ...ir.facts import PERMUTED
 from ...ir.ops.elementwise.arithmetic import max_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.support.caches import in_memo
 from ...ir.support.named_tuple import NamedTuple
 from .fusion import fused_values
 from .kinds import Kind, kind_of, reads_as_stored, reads_in_parts, reads_transposed
@@ -38,18 +39,13 @@ class Buffers(NamedTuple):
 KEY, WRITTEN = "report-buffers", "report-written"
 
 
+@in_memo
 def buffers(program: Program, key: str = KEY) -> Buffers:
     """The buffers of a LOCAL program (without those of nested programs). key: WRITTEN if kernels
     are those of XLA's compiler of CPUs, of reductions before all others (reduction_kernels.py,
     fusion.py).
     """
-    found = program.memo.get(key)
-    if found is None:
-        found = program.memo[key] = _buffers(program, key == WRITTEN)
-    return found
-
-
-def _buffers(program: Program, reductions_first: bool) -> Buffers:
+    reductions_first = key == WRITTEN
     eqns = program.eqns
     kinds = [kind_of(eqn) for eqn in eqns]
     if reductions_first:

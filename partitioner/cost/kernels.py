@@ -15,6 +15,7 @@ from ...ir.facts import PERMUTED
 from ...ir.ops.communication.collective_kinds import equation_kind
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rules.factor import REDUCE
+from ...ir.support.caches import in_memo
 from ...ir.support.disjoint_sets import DisjointSets
 from ...ir.support.named_tuple import NamedTuple
 from .buffers import buffers
@@ -37,15 +38,6 @@ def moved_bytes(program: Program, keeps_rows: bool = False) -> Mapping[Equation,
     keeps_rows: as on devices behind a switch (`Hardware.keeps_rows`).
     """
     return kernels(program, keeps_rows).moved
-
-
-def kernels(program: Program, keeps_rows: bool = False) -> Kernels:
-    """The kernels of a program. keeps_rows: as for `moved_bytes`."""
-    key = ("kernels", keeps_rows)
-    found = program.memo.get(key)
-    if found is None:
-        found = program.memo[key] = _kernels(program, keeps_rows)
-    return found
 
 
 class _Groups(NamedTuple):
@@ -90,7 +82,9 @@ def _groups(program: Program, keeps_rows: bool) -> _Groups:
     return _Groups(root, fused, runs, joins, made, readers)
 
 
-def _kernels(program: Program, keeps_rows: bool) -> Kernels:
+@in_memo
+def kernels(program: Program, keeps_rows: bool = False) -> Kernels:
+    """The kernels of a program. keeps_rows: as for `moved_bytes`."""
     eqns = program.eqns
     root, fused, runs, joins, made, readers = _groups(program, keeps_rows)
     results = {root.get(a, a) for a in program.outvars}              # type: ignore[call-overload]

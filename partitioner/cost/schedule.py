@@ -17,6 +17,7 @@ from ...ir.facts import BRANCHES
 from ...ir.ops.communication.collective_kinds import collective_of, equation_kind
 from ...ir.ops.control.trips import trips
 from ...ir.program import Atom, Equation, Literal, Program
+from ...ir.support.caches import in_memo
 from ...ir.support.named_tuple import NamedTuple
 from ..regions import has_region, region_of
 from .kernels import kernels
@@ -75,26 +76,15 @@ def exchange_seconds(topology: Topology, exchange: Exchange) -> float:
         exchange.received_bytes, eqn.params.get("perm"))
 
 
+@in_memo
 def times(program: Program, topology: Topology) -> Times:
     """The times of a LOCAL program on a topology, which it remembers."""
-    key = ("times", topology)
-    found = program.memo.get(key)
-    if found is None:
-        run = Run(topology)
-        found = program.memo[key] = Times(run.program_seconds(program), *totals(program, topology))
-    return found
+    return Times(Run(topology).program_seconds(program), *totals(program, topology))
 
 
+@in_memo
 def totals(program: Program, topology: Topology) -> tuple[float, float]:
     """Seconds of all computation and of all collectives of a LOCAL program, without overlap."""
-    key = ("totals", topology)
-    found = program.memo.get(key)
-    if found is None:
-        found = program.memo[key] = _totals(program, topology)
-    return found
-
-
-def _totals(program: Program, topology: Topology) -> tuple[float, float]:
     computation = communication = 0.0
     costs = _costs(program, topology)
     for eqn, seconds in zip(program.eqns, costs.seconds, strict=True):
@@ -118,23 +108,20 @@ class _Costs(NamedTuple):
     links: dict[int, list[str]]
 
 
+@in_memo
 def _costs(program: Program, topology: Topology) -> _Costs:
-    key = ("costs", topology)
-    found = program.memo.get(key)
-    if found is None:
-        device = topology.hardware
-        grouped = kernels(program, device.keeps_rows)
-        found = _Costs([], {})
-        for n, eqn in enumerate(program.eqns):
-            exchange = None if eqn.op.collective is None else collective_of(eqn)
-            if exchange is None:
-                found.seconds.append(equation_seconds(eqn, grouped, device))
-                continue
-            found.seconds.append(exchange_seconds(topology, exchange))
-            spans = topology.spans(exchange.mesh_axes)
-            found.links[n] = ["network" if s.dim == NETWORK else f"links {s.dim}"
-                              for s in spans] or ["links 0"]
-        program.memo[key] = found               # whole, even if this is interrupted
+    device = topology.hardware
+    grouped = kernels(program, device.keeps_rows)
+    found = _Costs([], {})
+    for n, eqn in enumerate(program.eqns):
+        exchange = None if eqn.op.collective is None else collective_of(eqn)
+        if exchange is None:
+            found.seconds.append(equation_seconds(eqn, grouped, device))
+            continue
+        found.seconds.append(exchange_seconds(topology, exchange))
+        spans = topology.spans(exchange.mesh_axes)
+        found.links[n] = ["network" if s.dim == NETWORK else f"links {s.dim}"
+                          for s in spans] or ["links 0"]
     return found
 
 

@@ -13,6 +13,7 @@ from ...ir.ops.communication.sharding import reshard_p
 from ...ir.ops.control.region import Region, Slot
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rewriting.inside import inside
+from ...ir.support.caches import in_memo
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ..cost.prices import Prices
@@ -55,16 +56,13 @@ def traffic(program: Program, prices: Prices) -> int:
     return body_traffic(program, prices, frozenset())[0]
 
 
+@in_memo
 def body_traffic(program: Program, prices: Prices, constant: frozenset[int]) -> tuple[int, int]:
     """(the price of one run of a program, the price of its reshards of constants alone).
 
     constant: numbers of the parameters that are the same in every run, as in a loop. Reshards of
     these alone are done once for all runs (hoist.py).
     """
-    key = "traffic", prices, constant
-    found = program.memo.get(key)
-    if found is not None:
-        return found
     same: set[Atom] = {program.invars[i] for i in constant}
     each = one_time = 0
     for eqn in program.eqns:
@@ -85,8 +83,7 @@ def body_traffic(program: Program, prices: Prices, constant: frozenset[int]) -> 
         elif eqn.op.subprograms:
             for _, nested in eqn.subprograms():
                 each += traffic(nested, prices)
-    found = program.memo[key] = each, one_time
-    return found
+    return each, one_time
 
 
 def _constants(region: Region, p: int) -> frozenset[int]:

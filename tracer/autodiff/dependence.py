@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from ...ir.ops.control.custom import CALLS
 from ...ir.ops.derivatives import has_tangent
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.support.caches import in_memo
 from .replay import live_equations
 
 Mask = tuple[bool, ...]
@@ -20,12 +21,9 @@ Mask = tuple[bool, ...]
 _RULES = {"custom_jvp_call": "jvp_jaxpr_fun", "custom_vjp_call": "fwd_jaxpr_thunk"}
 
 
+@in_memo
 def reached_results(program: Program, mask: Mask) -> Mask:
     """Results that depend on the operands that `mask` names."""
-    key = ("reached", mask)
-    answer = program.memo.get(key)
-    if answer is not None:
-        return answer
     found = _named(program, mask)
     for eqn in live_equations(program.eqns, program.outvars):
         if found.isdisjoint(eqn.invars):
@@ -35,16 +33,12 @@ def reached_results(program: Program, mask: Mask) -> Mask:
         else:
             outs = _held(eqn, _given(eqn, found), reached_results)
             found.update([v for v, m in zip(eqn.outvars, outs, strict=True) if m])
-    answer = program.memo[key] = tuple([a in found for a in program.outvars])
-    return answer
+    return tuple([a in found for a in program.outvars])
 
 
+@in_memo
 def moving_results(program: Program, mask: Mask) -> Mask:
     """Results that have a tangent where the operands that `mask` names have one."""
-    key = ("moving", mask)
-    answer = program.memo.get(key)
-    if answer is not None:
-        return answer
     found = _named(program, mask)
     for eqn in program.eqns:
         rule = eqn.op.jvp
@@ -60,8 +54,7 @@ def moving_results(program: Program, mask: Mask) -> Mask:
         elif type(rule) is not tuple or any(
                 [a in found and p is not None for a, p in zip(eqn.invars, rule, strict=True)]):
             found.update([v for v in eqn.outvars if has_tangent(v.aval.dtype)])
-    answer = program.memo[key] = tuple([a in found for a in program.outvars])
-    return answer
+    return tuple([a in found for a in program.outvars])
 
 
 def _named(program: Program, mask: Mask) -> set[Var]:

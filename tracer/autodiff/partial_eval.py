@@ -12,6 +12,7 @@ from typing import Any
 
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.settings.context import STATE, interpreter_context
+from ...ir.support.caches import in_memo
 from ...ir.support.immutable import immutable
 from .forward import Forward, LinearBuilder, Mask, finish_linear
 from .replay import live_equations, stage
@@ -31,6 +32,7 @@ class Split:
     residuals: tuple[tuple[str, int], ...]
 
 
+@in_memo
 def split_program(program: Program, unknown: Mask, force: Mask = (), *, forward: bool = True
                   ) -> Split:
     """Cut a program by what depends on its unknown operands.
@@ -38,13 +40,7 @@ def split_program(program: Program, unknown: Mask, force: Mask = (), *, forward:
     force: results that count as unknown in any case. forward: a residual that is a known result
     anyway is that; otherwise it leaves as a result of its own.
     """
-    key = ("split", unknown, force, forward)
-    found = program.memo.get(key)
-    if found is not None:
-        return found
-    found = _cut(program, unknown, force, forward) or _traced(program, unknown, force, forward)
-    program.memo[key] = found
-    return found
+    return _cut(program, unknown, force, forward) or _traced(program, unknown, force, forward)
 
 
 def unknown_results(program: Program, unknown: Mask) -> Mask:

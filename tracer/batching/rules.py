@@ -24,6 +24,7 @@ from ...ir.program import Program, subprograms_in
 from ...ir.shardings.normalized import insert_dim
 from ...ir.shardings.sharding import named_sharding_abstract
 from ...ir.spec import UNCONSTRAINED, spec_from_entries
+from ...ir.support.caches import in_memo
 from ...ir.support.immutable import immutable, replace
 from ...ir.types import ArrayType
 from ...ir.values.typeof import typeof
@@ -83,16 +84,13 @@ def batched_type(t: ArrayType, dim: int, axis: MappedAxis) -> ArrayType:
     return found
 
 
+@in_memo
 def element_type(t: ArrayType, dim: int) -> ArrayType:
     """The type of one element along `dim` of a value of type `t`."""
-    key = ("element", dim)
-    found = t.memo.get(key)
-    if found is None:
-        found = t.memo[key] = t.update(
-            shape=t.shape[:dim] + t.shape[dim + 1:],
-            sharding=named_sharding_abstract(t.mesh, spec_from_entries(
-                t.entries[:dim] + t.entries[dim + 1:], t.spec.unreduced, t.spec.reduced)))
-    return found
+    return t.update(
+        shape=t.shape[:dim] + t.shape[dim + 1:],
+        sharding=named_sharding_abstract(t.mesh, spec_from_entries(
+            t.entries[:dim] + t.entries[dim + 1:], t.spec.unreduced, t.spec.reduced)))
 
 
 def move_dim(x: Any, source: int, target: int) -> Any:
@@ -142,13 +140,10 @@ def axis_names_of(op: Op, params: dict[str, Any]) -> frozenset[Hashable]:
     return frozenset()
 
 
+@in_memo
 def program_axis_names(program: Program) -> frozenset[Hashable]:
     """The axis names that a program's collectives use."""
-    found = program.memo.get("axis_names")
-    if found is None:
-        found = frozenset().union(*(axis_names_of(e.op, e.params) for e in program.eqns))
-        program.memo["axis_names"] = found
-    return found
+    return frozenset().union(*(axis_names_of(e.op, e.params) for e in program.eqns))
 
 
 def uses_axis(axis: MappedAxis, op: Op, params: dict[str, Any]) -> bool:

@@ -21,7 +21,7 @@ from ...op import Evaluator, LinearOperand, Sample, defop
 from ...rules.rule import SUMMED, Pattern
 from ...shardings.sharding import NamedSharding, named_sharding_abstract
 from ...spec import spec_from_entries
-from ...support.caches import cached
+from ...support.caches import cached, in_memo
 from ...types import ArrayType, Shape
 from ..derivatives import convert, move_first, type_of
 from ..elementwise.convert import cast
@@ -107,11 +107,7 @@ def _cotangent(ct: Any, x: ArrayType, y: Any, swapped: bool, numbers: DotNumbers
     over devices that the derivative needs is made here, or left pending for a reduced operand.
     """
     mesh, rank = type_of(ct).sharding.mesh, len(type_of(y).shape)
-    key = ("dot cotangent", rank, swapped, numbers, mesh)
-    plan = x.memo.get(key)
-    if plan is None:
-        plan = x.memo[key] = _cotangent_plan(mesh, x, rank, swapped, numbers)
-    dimension_numbers, wanted, permutation = plan
+    dimension_numbers, wanted, permutation = _cotangent_plan(x, mesh, rank, swapped, numbers)
     params["out_sharding"] = wanted
     out = dot_general_p.bind(ct, y, dimension_numbers=dimension_numbers, **params)
     if permutation is not None:
@@ -119,7 +115,8 @@ def _cotangent(ct: Any, x: ArrayType, y: Any, swapped: bool, numbers: DotNumbers
     return convert(out, x.dtype)
 
 
-def _cotangent_plan(mesh: Any, x: ArrayType, rank: int, swapped: bool, numbers: DotNumbers
+@in_memo
+def _cotangent_plan(x: ArrayType, mesh: Any, rank: int, swapped: bool, numbers: DotNumbers
                     ) -> tuple[DotNumbers, NamedSharding | None, tuple[int, ...] | None]:
     """Dimension numbers and sharding of the product that gives a cotangent, and the permutation
     after it (None where there is none).

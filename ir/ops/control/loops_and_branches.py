@@ -17,7 +17,7 @@ from ...op import defop
 from ...program import Equation, Program
 from ...shardings.sharding import named_sharding_abstract
 from ...spec import spec_from_entries
-from ...support.caches import cached
+from ...support.caches import cached, in_memo
 from ...types import ArrayType, same_type
 from ..rules import no_rule, states_of
 from .region import Region, Slot
@@ -25,27 +25,20 @@ from .region import Region, Slot
 Types = Sequence[ArrayType]
 
 
+@in_memo
 def stacked_type(t: ArrayType, length: int) -> ArrayType:
     """The type of `length` values of type `t`, one after the other along a new first dimension."""
-    key = ("stacked", length)
-    found = t.memo.get(key)
-    if found is None:
-        spec = t.spec
-        sharding = named_sharding_abstract(
-            t.mesh, spec_from_entries(((), *t.entries), spec.unreduced, spec.reduced))
-        found = t.memo[key] = t.update(shape=(length, *t.shape), sharding=sharding)
-    return found
+    sharding = named_sharding_abstract(
+        t.mesh, spec_from_entries(((), *t.entries), t.spec.unreduced, t.spec.reduced))
+    return t.update(shape=(length, *t.shape), sharding=sharding)
 
 
+@in_memo
 def item_type(t: ArrayType) -> ArrayType:
     """The type of `x[i]` for an `x` of type `t`, whose first dimension is whole."""
-    found = t.memo.get("item")
-    if found is None:
-        spec = t.spec
-        sharding = named_sharding_abstract(
-            t.mesh, spec_from_entries(t.entries[1:], spec.unreduced, spec.reduced))
-        found = t.memo["item"] = t.update(shape=t.shape[1:], sharding=sharding)
-    return found
+    sharding = named_sharding_abstract(
+        t.mesh, spec_from_entries(t.entries[1:], t.spec.unreduced, t.spec.reduced))
+    return t.update(shape=t.shape[1:], sharding=sharding)
 
 
 def _check(op: str, what: str, given: Types, taken: Types) -> None:

@@ -15,7 +15,7 @@ from ...meshes.mesh import AbstractMesh, AxisType
 from ...op import Op, defop
 from ...shardings.sharding import named_sharding_abstract
 from ...spec import PartitionSpec, spec_from_entries
-from ...support.caches import cached
+from ...support.caches import cached, in_memo
 from ...types import ArrayType, Shape, array_type
 from ..rules import no_rule
 
@@ -29,21 +29,13 @@ def manual_mesh(mesh: AbstractMesh, axes: frozenset[str]) -> AbstractMesh:
                         abstract_device=mesh.abstract_device)
 
 
+@in_memo
 def entering_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: frozenset[str],
                   check_vma: bool) -> ArrayType:
     """The type of one block inside: `mesh` is the outer mesh, `axes` the Manual axes.
 
     The local shape is the whole one over the spec's axes; the value varies over those axes.
     """
-    key = ("entering", spec, mesh, axes, check_vma)
-    found = t.memo.get(key)
-    if found is None:
-        found = t.memo[key] = _entering_type(t, spec, mesh, axes, check_vma)
-    return found
-
-
-def _entering_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: frozenset[str],
-                   check_vma: bool) -> ArrayType:
     named, outer = spec.axes(), t.sharding.spec
     shape = _times(t.shape, spec, mesh, whole=False) if named else t.shape
     rest = t.entries
@@ -68,18 +60,10 @@ def _times(shape: Shape, spec: PartitionSpec, mesh: AbstractMesh, whole: bool) -
     return tuple(sizes)
 
 
+@in_memo
 def leaving_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: frozenset[str]
                  ) -> ArrayType:
     """The type of the whole value outside, from the block's: out_specs' axes are major."""
-    key = ("leaving", spec, mesh, axes)
-    found = t.memo.get(key)
-    if found is None:
-        found = t.memo[key] = _leaving_type(t, spec, mesh, axes)
-    return found
-
-
-def _leaving_type(t: ArrayType, spec: PartitionSpec, mesh: AbstractMesh, axes: frozenset[str]
-                  ) -> ArrayType:
     outer = t.sharding.spec
     shape, joined = _times(t.shape, spec, mesh, whole=True), t.entries
     if spec.axes():

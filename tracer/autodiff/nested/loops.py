@@ -18,6 +18,7 @@ from ....ir.ops.derivatives import add_any
 from ....ir.program import Atom, Literal, Program
 from ....ir.settings.context import STATE
 from ....ir.shardings.normalized import unsharded
+from ....ir.support.caches import in_memo
 from ....ir.support.immutable import immutable
 from ....ir.types import ArrayType
 from ....ir.values.typeof import typeof
@@ -304,6 +305,7 @@ def _transposed(cts: Sequence[Any], operands: Sequence[Any], params: Params) -> 
     return found
 
 
+@in_memo
 def _backward_body(body: Program, linear: Mask, given: Mask, nc: int, nk: int
                    ) -> tuple[Program, list[int], list[int]]:
     """The transposed body, which adds the cotangents of what it closes over to sums of them.
@@ -313,10 +315,6 @@ def _backward_body(body: Program, linear: Mask, given: Mask, nc: int, nk: int
     gives the sums, cotangents of carries, and of items. Also the operands that have a sum, and the
     items that have a cotangent.
     """
-    key = ("backward-body", linear, given, nc, nk)
-    found = body.memo.get(key)
-    if found is not None:
-        return found
     avals = body.in_avals
     ct_types = [weak_cotangent_type(v.aval) for v in body.outvars]
     consts, items = range(nc), range(nc + nk, len(avals))
@@ -356,8 +354,7 @@ def _backward_body(body: Program, linear: Mask, given: Mask, nc: int, nk: int
     new = new.replace(invars=[v for v in new.invars if v not in unused],
                       eqns=live_equations(new.eqns, new.outvars))
     new.memo["meshes"] = meshes
-    found = body.memo[key] = new, summed, kept
-    return found
+    return new, summed, kept
 
 
 def _on_mesh(ct: Any, t: ArrayType) -> Any:

@@ -18,7 +18,7 @@ from ....ir.ops.control.custom import checkpoint_p, name_p
 from ....ir.program import Atom, Equation, Program, Var
 from ....ir.settings.context import STATE
 from ....ir.source.location import SCOPES, capture
-from ....ir.support.caches import tables
+from ....ir.support.caches import in_memo, tables
 from ....ir.support.immutable import immutable
 from ....ir.values.typeof import typeof
 from ... import sharding_notes
@@ -236,19 +236,15 @@ def _split(evaluation: PartialEvaluation, operands: Sequence[Any], params: dict[
     return [next(second) if u else next(first) for u in plan.out_unknown]
 
 
+@in_memo
 def _recomputation(program: Program, unknown: tuple[bool, ...], policy: Policy) -> Split:
     """As `split_program`, with the equations that make residuals moved to the second part.
 
     What stays a residual: known operands, and results of equations that the policy keeps.
     """
-    key = ("recompute", unknown, policy)
-    found = program.memo.get(key)
-    if found is not None:
-        return found
     if policy is nothing_saveable:
         found = compute_again(program, unknown)
         if found is not None:
-            program.memo[key] = found
             return found
     split = split_program(program, unknown)
     known, linear = split.known, split.linear
@@ -271,8 +267,7 @@ def _recomputation(program: Program, unknown: tuple[bool, ...], policy: Policy) 
     second = stage(run, [*redo.in_avals, *tail], linear)
     places = (*(("operand", i) for i in positions),
               *(("result", count + i) for i in range(len(kept.values))))
-    found = program.memo[key] = Split(first, second, split.out_unknown, places)
-    return found
+    return Split(first, second, split.out_unknown, places)
 
 
 def _behind_barrier(program: Program, count: int, params: dict[str, Any]) -> Program:
