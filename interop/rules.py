@@ -1,4 +1,4 @@
-"""Shared by the importers: tables of rules, and the location at which an operation is traced."""
+"""Shared by the importers: what a rule is, and the location at which an operation is traced."""
 from __future__ import annotations
 
 import contextlib
@@ -8,20 +8,7 @@ from typing import Any
 from ..ir.settings.context import STATE
 from ..ir.source.location import Location
 
-Rule = Callable[..., Any]
-
-
-class Rules(dict[str, Rule]):
-    """Rules by the name of an operation: (replay, operation, operands) -> results. Called with
-    names it is a decorator that registers a rule under these.
-    """
-
-    def __call__(self, *names: str) -> Callable[[Rule], Rule]:
-        def enter(f: Rule) -> Rule:
-            for name in names:
-                self[name] = f
-            return f
-        return enter
+Rule = Callable[..., Any]        # (replay, operation, operands) -> results
 
 
 @contextlib.contextmanager

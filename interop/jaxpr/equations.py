@@ -12,14 +12,15 @@ from ...ir.ops.dialect import OPS
 from ...ir.source.location import Location
 from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import
+from ...ir.support.registry import Registry
 from ..registered import REGISTERED
-from ..rules import Rules, traced_at
+from ..rules import traced_at
 from .locations import location_of
 from .values import param_of, value_of
 
 core = lazy_import("jax.extend.core")
 
-rule = Rules()
+rule = Registry()
 """What stands for equations, by their primitives' names; others are the op of the name."""
 
 

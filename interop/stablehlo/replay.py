@@ -9,13 +9,14 @@ from ...ir.diagnostics.diagnostic import fail
 from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.source.location import Location, ParsedLocation
 from ...ir.support.caches import cached
+from ...ir.support.registry import Registry
 from ...ir.values.typeof import typeof
 from ..files import is_library
 from ..registered import REGISTERED
-from ..rules import Rule, Rules, traced_at
+from ..rules import Rule, traced_at
 from .attributes import python_of, shape_and_dtype
 
-rule = Rules()
+rule = Registry()
 """What stands for operations, by their names; for custom calls, by their targets'."""
 _FRAME = re.compile(r'(?:"([^"]+)"\()?"((?:[^"\\]|\\.)+)":(\d+):(\d+)(?: to (\d*):(\d+))?')
 

@@ -27,21 +27,16 @@ from ...ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
 from ...ir.types import ArrayType, array_type
 from ...ir.values.typeof import typeof
 from .rules import (
-    NAMED_RULES,
     Batched,
     Dims,
     MappedAxis,
     batched_type,
     move_dim,
-    rule,
+    named_rule,
     spread,
 )
 
 Types = Sequence[ArrayType]
-
-
-def _named(name: str) -> Any:
-    return rule(name, table=NAMED_RULES)
 
 
 def _no_groups(groups: Any) -> None:
@@ -76,7 +71,7 @@ def _rest(name: str, x: Any, axis: MappedAxis, axes: Sequence[Any]) -> Batched:
     return [x], [None]
 
 
-@_named("psum")
+@named_rule("psum")
 def _psum(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *, axes: Any,
           axis_index_groups: Any) -> Batched:
     _no_groups(axis_index_groups)
@@ -84,7 +79,7 @@ def _psum(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *
 
 
 def _extreme(name: str, reduction: str) -> None:
-    @_named(name)
+    @named_rule(name)
     def batch(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *, axes: Any,
               axis_index_groups: Any) -> Batched:
         _no_groups(axis_index_groups)
@@ -98,7 +93,7 @@ _extreme("pmax", "reduce_max")
 _extreme("pmin", "reduce_min")
 
 
-@_named("axis_index")
+@named_rule("axis_index")
 def _axis_index(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types,
                 **params: Any) -> Batched:
     t = batched_type(array_type((), np.dtype(np.int32)), 0, axis)
@@ -108,7 +103,7 @@ def _axis_index(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Ty
 
 # -- exchanges -------------------------------------------------------------------------------------
 
-@_named("all_gather")
+@named_rule("all_gather")
 def _all_gather(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *,
                 all_gather_dimension: int, tiled: bool, axis_index_groups: Any,
                 **params: Any) -> Batched:
@@ -117,7 +112,7 @@ def _all_gather(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Ty
     return [_reshape(x, types[0].shape) if tiled else x], [None]
 
 
-@_named("reduce_scatter")
+@named_rule("reduce_scatter")
 def _reduce_scatter(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *,
                     scatter_dimension: int, tiled: bool, axis_index_groups: Any,
                     **params: Any) -> Batched:
@@ -130,7 +125,7 @@ def _reduce_scatter(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types
     return [x], [d]
 
 
-@_named("all_to_all")
+@named_rule("all_to_all")
 def _all_to_all(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *,
                 split_axis: int, concat_axis: int, tiled: bool, axis_index_groups: Any,
                 **params: Any) -> Batched:
@@ -149,7 +144,7 @@ def _all_to_all(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Ty
     return [x], [0]
 
 
-@_named("ppermute")
+@named_rule("ppermute")
 def _ppermute(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *,
               perm: tuple[tuple[int, int], ...], **params: Any) -> Batched:
     if sorted(s for s, _ in perm) != list(range(axis.size)):

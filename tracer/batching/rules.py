@@ -11,7 +11,7 @@ every batched value: what a rule leaves otherwise is resharded.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
@@ -26,6 +26,7 @@ from ...ir.shardings.sharding import named_sharding_abstract
 from ...ir.spec import UNCONSTRAINED, spec_from_entries
 from ...ir.support.caches import in_memo
 from ...ir.support.immutable import immutable, replace
+from ...ir.support.registry import Registry
 from ...ir.types import ArrayType
 from ...ir.values.typeof import typeof
 from .rule_memo import place_of
@@ -52,20 +53,10 @@ class MappedAxis:
         return self.entry if set(self.entry) <= set(mesh.explicit_axes) else ()
 
 
-Rule = Callable[..., Batched]
-RULES: dict[str, Rule] = {}
+rule = Registry()
 """op name -> rule(axis, operands, dims, types, **params); `types`: of the unbatched results."""
-NAMED_RULES: dict[str, Rule] = {}
+named_rule = Registry()
 """The same for a collective that names the mapped axis; dims may all be None."""
-
-
-def rule(*names: str, table: dict[str, Rule] = RULES) -> Callable[[Rule], Rule]:
-    """Decorator: the batching rule of the ops of these names."""
-    def enter(f: Rule) -> Rule:
-        for name in names:
-            table[name] = f
-        return f
-    return enter
 
 
 # -- types and dimensions --------------------------------------------------------------------------
@@ -171,10 +162,10 @@ def batch_op(axis: MappedAxis, op: Op, operands: Sequence[Any], dims: Dims,
 def _batched(axis: MappedAxis, op: Op, operands: Sequence[Any], dims: Dims,
              params: dict[str, Any], types: Sequence[ArrayType]) -> Batched:
     """`batch_op`, by the rule of the op."""
-    if axis.name is not None and op.name in NAMED_RULES and axis.name in axis_names_of(op, params):
-        results, out = NAMED_RULES[op.name](axis, operands, dims, types, **params)
-    elif op.name in RULES:
-        results, out = RULES[op.name](axis, operands, dims, types, **params)
+    if axis.name is not None and op.name in named_rule and axis.name in axis_names_of(op, params):
+        results, out = named_rule[op.name](axis, operands, dims, types, **params)
+    elif op.name in rule:
+        results, out = rule[op.name](axis, operands, dims, types, **params)
     elif op.batch is not None:
         results, out = op.batch(operands, dims, axis.size, **params)
     elif op.subprograms:

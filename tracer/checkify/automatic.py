@@ -4,7 +4,7 @@ A rule binds the equation and adds to the error; the checked ops are those that 
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from ...ir.dtypes import issubdtype
 from ...ir.program import Equation
 from ...ir.spec import PartitionSpec
+from ...ir.support.registry import Registry
 from ...ir.values.typeof import typeof
 from ..autodiff.replay import Scalar, process
 from ..jnp.elementwise.logic import isnan
@@ -21,8 +22,6 @@ from ..shardings.sharding_functions import reshard
 from .errors import DivisionByZeroError, Error, JaxException, NaNError, OOBError, failure
 
 Enabled = frozenset[type[JaxException]]
-Rule = Callable[[Error, Enabled, Sequence[Any], Equation], tuple[Error, list[Any]]]
-RULES: dict[str, Rule] = {}
 
 # Of these, results may be NaN though no operand is; of others they are not looked at.
 _MAY_BE_NAN = (
@@ -33,13 +32,8 @@ _MAY_BE_NAN = (
     "regularized_incomplete_beta rem rsqrt sin sinh sqrt sub tan tanh").split()
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Decorator: the rule of the ops of these names."""
-    def enter(f: Rule) -> Rule:
-        for name in names:
-            RULES[name] = f
-        return f
-    return enter
+rule = Registry()
+"""op name -> (error, enabled, operands, equation) -> (error, results)."""
 
 
 def _look(error: Error, pred: Any, error_type: type[JaxException], details: tuple,

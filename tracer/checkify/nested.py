@@ -23,7 +23,7 @@ from ..autodiff.forward import zero_tangent
 from ..autodiff.replay import Replay, evaluate, operand, process, stage
 from ..batching.control import ANY_INDEX
 from ..trees import tree
-from .automatic import RULES, Enabled, rule
+from .automatic import Enabled, rule
 from .errors import Error, Kinds
 
 Result = tuple[Error, list[Any]]
@@ -39,7 +39,7 @@ def with_checks(program: Program, enabled: Enabled, values: Sequence[Any]) -> Re
         for eqn in program.eqns:
             at(eqn)
             operands = [operand(a, env) for a in eqn.invars]
-            own = RULES.get(eqn.op.name)
+            own = rule.get(eqn.op.name)
             if own is None:
                 results = process(eqn.op, operands, eqn.params)
             else:

@@ -92,12 +92,15 @@ def _reduction(name: str, doc: str, *, manual: Any = None, evaluate: Callable[..
 
 def _unreduced_to_invarying(op: Op, types: Sequence[ArrayType], params: Params
                             ) -> list[ManualState]:
-    axes = frozenset(params["axes"])
-    t = types[0]
-    if not axes <= t.manual.unreduced:
+    return [_state(types[0], unreduced=_waiting(op, types[0], params["axes"]))]
+
+
+def _waiting(op: Op, t: ArrayType, axes: Axes) -> frozenset[str]:
+    """The axes over which a sum still has to be finished when it is over these."""
+    if not t.manual.unreduced.issuperset(axes):
         fail(ValueError, f"{op.name} needs an operand that is unreduced over {sorted(axes)}. Got "
              f"{t.str_short(True)}", code="not-unreduced")
-    return [_state(t, unreduced=t.manual.unreduced - axes)]
+    return t.manual.unreduced.difference(axes)
 
 
 psum_invariant_p = _reduction(
@@ -272,12 +275,8 @@ SCATTERS: dict[Op, Op] = {psum_invariant_p: reduce_scatter_p, **{
 
 def _unreduced_scatter_state(op: Op, types: Sequence[ArrayType], params: Params
                              ) -> list[ManualState]:
-    axes = frozenset(_axis_name(params))
-    t = types[0]
-    if not axes <= t.manual.unreduced:
-        fail(ValueError, f"{op.name} needs an operand that is unreduced over {sorted(axes)}. Got "
-             f"{t.str_short(True)}", code="not-unreduced")
-    return [_state(t, add=tuple(axes), unreduced=t.manual.unreduced - axes)]
+    axes = _axis_name(params)
+    return [_state(types[0], add=axes, unreduced=_waiting(op, types[0], axes))]
 
 
 unreduced_reduce_scatter_p = _scatter(

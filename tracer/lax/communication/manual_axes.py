@@ -151,6 +151,15 @@ def groups_of(axes: Axes, groups: Any, size: int, typed: bool = True
     return out
 
 
+def group_of(axis_name: Any, groups: Any, function: str
+             ) -> tuple[Axes, int, tuple[tuple[int, ...], ...] | None, int]:
+    """(axes, their size, the parts that exchange among themselves, the size of these)."""
+    axes = axes_of(axis_name)
+    n = axis_size_of(axes, function)
+    parts = groups_of(axes, groups, n)
+    return axes, n, parts, n if parts is None else len(parts[0])
+
+
 # -- states ----------------------------------------------------------------------------------------
 
 @cached(1024, "what values vary over after a collective")

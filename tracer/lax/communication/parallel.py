@@ -38,6 +38,7 @@ from .manual_axes import (
     bound_sizes,
     check_single,
     common_state,
+    group_of,
     groups_of,
     other_axes,
     vmapped_axes,
@@ -186,10 +187,7 @@ def all_gather(x: Any, axis_name: Any, *, axis_index_groups: Any = None, axis: i
     if to not in ("varying", "invarying", "reduced"):
         fail(ValueError, "Got unexpected `to` value for `jax.lax.all_gather`. Allowed `to` values "
              "are: {'invarying', 'reduced', 'varying'}", code="cast")
-    axes = axes_of(axis_name)
-    n = axis_size_of(axes, "all_gather")
-    groups = groups_of(axes, axis_index_groups, n)
-    size = n if groups is None else len(groups[0])
+    axes, _, groups, size = group_of(axis_name, axis_index_groups, "all_gather")
 
     def one(leaf: Any) -> Any:
         ndim = typeof(leaf).ndim
@@ -238,10 +236,7 @@ def psum_scatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0,
     >>> st.shard_map(f, mesh=mesh, in_specs=P(None, "x"), out_specs=P("x"))(jnp.ones((16, 8))).shape
     (16, 1)
     """
-    axes = axes_of(axis_name)
-    n = axis_size_of(axes, "psum_scatter")
-    groups = groups_of(axes, axis_index_groups, n)
-    size = n if groups is None else len(groups[0])
+    axes, n, groups, size = group_of(axis_name, axis_index_groups, "psum_scatter")
 
     def one(leaf: Any) -> Any:
         t = typeof(leaf)
@@ -278,12 +273,9 @@ def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *,
     >>> x.sharding.spec, x.addressable_shards[0].data.shape
     (P(None, 'x'), (8, 2))
     """
-    axes = axes_of(axis_name)
-    n = axis_size_of(axes, "all_to_all")
     if axis_index_groups is not None:
-        check_single(axes, "all_to_all")
-    groups = groups_of(axes, axis_index_groups, n)
-    size = n if groups is None else len(groups[0])
+        check_single(axes_of(axis_name), "all_to_all")
+    axes, _, groups, size = group_of(axis_name, axis_index_groups, "all_to_all")
 
     def one(leaf: Any) -> Any:
         t = typeof(leaf)

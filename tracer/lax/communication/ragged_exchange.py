@@ -19,7 +19,7 @@ from ..elementwise import bitwise_and, div, ge, lt, sub
 from ..indexed import index_take
 from ..reduction import reduce_max, reduce_or
 from ..shape import reshape
-from .manual_axes import as_varying, axes_of, axis_size_of, groups_of
+from .manual_axes import as_varying, group_of
 from .parallel import all_gather, all_to_all
 
 
@@ -33,10 +33,7 @@ def ragged_all_to_all(operand: Any, output: Any, input_offsets: Any, send_sizes:
     device i // (K / n). recv_sizes: the sizes of the slices that this device gets; they follow from
     the others. Raises ValueError where K is not divisible by the number of devices.
     """
-    axes = axes_of(axis_name)
-    n = axis_size_of(axes, "ragged_all_to_all")
-    groups = groups_of(axes, axis_index_groups, n)
-    size = n if groups is None else len(groups[0])
+    axes, _, _, size = group_of(axis_name, axis_index_groups, "ragged_all_to_all")
     count, rows = typeof(input_offsets).shape[0], typeof(operand).shape[0]
     for name, x in (("input_offsets", input_offsets), ("send_sizes", send_sizes),
                     ("output_offsets", output_offsets), ("recv_sizes", recv_sizes)):

@@ -1,0 +1,17 @@
+"""Tables of functions by name, which enter themselves: `@rule("add", "sub")`."""
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Registry(dict[str, Callable[..., Any]]):
+    """Functions by name. Called with names it is a decorator that enters a function under these."""
+
+    def __call__(self, *names: str) -> Callable[[F], F]:
+        def enter(f: F) -> F:
+            self.update(dict.fromkeys(names, f))
+            return f
+        return enter
