@@ -24,7 +24,7 @@ from .operands.dtype_promotion import check_arraylike, convert
 from .sharding_notes import INDENT, with_example
 from .shardings.auto_mode import in_auto_mode
 from .shardings.out_sharding import canonicalize_sharding
-from .staging.constants import as_array
+from .staging.constants import as_array, concrete_value
 from .staging.tracer import Tracer
 
 
@@ -85,9 +85,7 @@ def _segments(name: str, op: Op, reducer: Callable[..., Array], doc: str, *examp
 def _count(name: str, num_segments: Any, ids: Any) -> int:
     """How many groups there are: as many as asked for, else up to the largest id."""
     if num_segments is None:
-        if isinstance(ids, Tracer):
-            ids._concrete(f"{name}; pass num_segments=")
-        known = np.asarray(ids)
+        known = concrete_value(ids, f"{name}; pass num_segments=")
         return int(known.max()) + 1 if known.size else 0
     if isinstance(num_segments, Tracer):
         num_segments._concrete(f"{name}() `num_segments` argument.")

@@ -84,7 +84,9 @@ def zero_tangent(x: Any) -> Any:
 
 
 def matching(tangent: Any, t: ArrayType) -> Any:
-    """The tangent of a value of type t, varying over the manual axes over which that does."""
+    """A tangent, or cotangent, of a value of type t, varying over the Manual axes over which that
+    does.
+    """
     missing = t.varying - typeof(tangent).varying
     if missing:
         axes = tuple(a for a in t.mesh.axis_names if a in missing)

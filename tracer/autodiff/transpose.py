@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.op import OPS, LinearOperand
+from ...ir.op import LinearOperand
 from ...ir.ops.derivatives import add_any, cotangent_type
 from ...ir.program import Equation, Literal, Program, Var
 from ...ir.settings.context import STATE
 from ...ir.types import ArrayType
-from ...ir.values.typeof import typeof
-from .forward import Mask, with_weakness, zero_tangent
+from .forward import Mask, matching, with_weakness, zero_tangent
 from .nested.rules import CALLS
 from .replay import Replay, Scalar, live_equations, operand, process, stage
 from .rule_memo import rule_memo
@@ -130,15 +129,6 @@ def weak_cotangent_type(t: ArrayType) -> ArrayType:
     return want.update(weak_type=True) if t.weak_type else want
 
 
-def cotangent_like(ct: Any, t: ArrayType) -> Any:
-    """A cotangent, varying over the manual axes over which its value (of type t) does."""
-    missing = t.varying - typeof(ct).varying
-    if missing:
-        axes = tuple(a for a in t.mesh.axis_names if a in missing)
-        return OPS["pvary"].bind(ct, axes=axes)
-    return ct
-
-
 def transpose_program(program: Program, linear: Mask, given: Mask,
                       instantiate: bool | Mask = False, weak: Mask | None = None
                       ) -> tuple[Program, Mask]:
@@ -171,7 +161,7 @@ def transpose_program(program: Program, linear: Mask, given: Mask,
         for i, (ct, t, force) in enumerate(zip(results, types, forced, strict=True)):
             if ct is None and force:
                 ct = zero_cotangent(t)
-            results[i] = None if ct is None else cotangent_like(ct, t)
+            results[i] = None if ct is None else matching(ct, t)
             out_mask.append(ct is not None)
         return [ct for ct in results if ct is not None]
 

@@ -12,13 +12,8 @@ from ...param_types import register_param_type
 from ...support.named_tuple import NamedTuple
 
 
-@register_param_type
-class Precision(enum.Enum):
-    """Passes of a float32 product: one (bfloat16), three, or six (exact to float32)."""
-
-    DEFAULT = 0
-    HIGH = 1
-    HIGHEST = 2
+class _Named(enum.Enum):
+    """Members are shown by name."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}.{self.name}"
@@ -28,7 +23,16 @@ class Precision(enum.Enum):
 
 
 @register_param_type
-class DotAlgorithmPreset(enum.Enum):
+class Precision(_Named):
+    """Passes of a float32 product: one (bfloat16), three, or six (exact to float32)."""
+
+    DEFAULT = 0
+    HIGH = 1
+    HIGHEST = 2
+
+
+@register_param_type
+class DotAlgorithmPreset(_Named):
     """An algorithm by name: types of both factors, type of the sum, number of products if not one.
 
     X3, X6, X9: float32 factors are split into three bfloat16 ones (or two TF32 ones), and so many
@@ -51,12 +55,6 @@ class DotAlgorithmPreset(enum.Enum):
     TF32_TF32_F32_X3 = 13
     F32_F32_F32 = 14
     F64_F64_F64 = 15
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"
-
-    def __str__(self) -> str:
-        return self.name
 
 
 @register_param_type

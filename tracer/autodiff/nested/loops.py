@@ -28,7 +28,6 @@ from ..partial_eval import split_program
 from ..replay import evaluate, live_equations, stage
 from ..transpose import (
     backward,
-    cotangent_like,
     is_linear,
     weak_cotangent_type,
     zero_cotangent,
@@ -288,8 +287,8 @@ def _transposed(cts: Sequence[Any], operands: Sequence[Any], params: Params) -> 
     given = tuple([ct is not None for ct in cts[nk:]])
     program, summed, rows = _backward_body(body, linear, given, nc, nk)
     types = body.in_avals
-    start = [cotangent_like(zero_cotangent(types[i]), types[i]) for i in summed]
-    last = [cotangent_like(zero_cotangent(v.aval) if ct is None else ct, v.aval)
+    start = [matching(zero_cotangent(types[i]), types[i]) for i in summed]
+    last = [matching(zero_cotangent(v.aval) if ct is None else ct, v.aval)
             for ct, v in zip(cts[:nk], body.outvars, strict=False)]
     fixed = [x for x in consts if not is_linear(x)]
     results = scan_p.bind(
@@ -335,7 +334,7 @@ def _backward_body(body: Program, linear: Mask, given: Mask, nc: int, nk: int
         back = backward(body, operands, [*carried, *(next(stacked) if g else None for g in given)])
         for i, t in enumerate(avals):
             ct = zero_cotangent(t) if back[i] is None and nc <= i < nc + nk else back[i]
-            back[i] = None if ct is None else cotangent_like(ct, t)
+            back[i] = None if ct is None else matching(ct, t)
         totals = []
         for i in consts:
             if linear[i]:

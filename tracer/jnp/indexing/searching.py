@@ -283,11 +283,12 @@ def compress(condition, a, axis=None, *, size=None, fill_value=0, out=None):
     return choose_where(found, rows, convert(fill_value, rows.dtype))
 
 
-def take_rows(x: Array, places: Array, axis: int) -> Array:
+def take_rows(x: Any, places: Any, axis: int) -> Array:
     """Slices of x at places, which are in range, along a dimension."""
+    x = as_array(x)
     sizes = list(x.shape)
     sizes[axis] = 1
     numbers = lax.GatherDimensionNumbers(
         offset_dims=tuple(d for d in range(x.ndim) if d != axis), collapsed_slice_dims=(axis,),
         start_index_map=(axis,))
-    return lax.gather(x, lax.expand_dims(places, (1,)), numbers, sizes)
+    return lax.gather(x, lax.expand_dims(as_array(places), (1,)), numbers, sizes)

@@ -22,8 +22,7 @@ from ...operands.broadcasting import select_of
 from ...operands.dtype_promotion import check_arraylike, convert, promote_dtypes
 from ...operands.scalars import LEVEL, int_default
 from ...operands.shape_arguments import canonical_axis
-from ...staging.constants import as_array
-from ...staging.tracer import Tracer
+from ...staging.constants import as_array, concrete_value
 from ..elementwise.logic import isnan, logical_not
 from ..manipulation.joining import concatenate
 from ..manipulation.shaping import broadcast_to, moveaxis, ravel
@@ -89,8 +88,7 @@ def unique(ar, return_index=False, return_inverse=False, return_counts=False, ax
     if LEVEL[x.dtype] == 3:      # one NaN for all, which is the last
         x = select_of(isnan(x), x, convert(np.nan, x.dtype))
     rows = lax.reshape(x, (x.size, 1)) if flat else _rows(x, axis)
-    if size is None and isinstance(x, Tracer):
-        x._concrete("jnp.unique; pass size=")
+    _concrete_or_sized("unique", size, x)
     n = rows.shape[0]
     places = iota_p.bind(dtype=int_default(), shape=(n,), dimension=0, sharding=None)
     ordered, order = _sorted_columns(rows, places)
@@ -251,8 +249,7 @@ def _searched(x: Array, others: Array) -> tuple[Array, Array]:
 def _concrete_or_sized(name: str, size: Any, *arrays: Array) -> None:
     if size is None:
         for a in arrays:
-            if isinstance(a, Tracer):
-                a._concrete(f"jnp.{name}; pass size=")
+            concrete_value(a, f"jnp.{name}; pass size=")
 
 
 def union1d(ar1, ar2, *, size=None, fill_value=None):

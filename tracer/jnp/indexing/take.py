@@ -27,9 +27,8 @@ from ...operands.dtype_promotion import (
 from ...operands.rank_promotion import shape_of
 from ...operands.scalars import BOOL, int_default
 from ...operands.shape_arguments import canonical_axis
-from ...staging.constants import as_array
+from ...staging.constants import as_array, concrete_value
 from ...staging.memoized import memoized
-from ...staging.tracer import Tracer
 from ..creation.ranges import arange
 from ..elementwise.clipping import clip
 from ..elementwise.division import remainder
@@ -260,9 +259,8 @@ def ravel_multi_index(multi_index, dims, mode="raise", order="C", *, dtype=None)
         raise TypeError("only int indices permitted")
     if mode == "raise":
         for i, n in zip(indices, dims, strict=True):
-            if isinstance(i, Tracer):
-                i._concrete("ravel_multi_index with mode='raise'; use mode='wrap' or 'clip'")
-            value = np.asarray(i)
+            value = concrete_value(
+                i, "ravel_multi_index with mode='raise'; use mode='wrap' or 'clip'")
             if value.size and (value.min() < 0 or value.max() >= n):
                 raise ValueError("invalid entry in coordinates array")
     elif mode == "clip":

@@ -36,6 +36,7 @@ from ..creation.filled import zeros
 from ..creation.ranges import arange
 from ..elementwise.clipping import clip
 from ..elementwise.division import remainder
+from ..indexing.searching import take_rows
 from ..indexing.sorting import argsort
 from ..reductions.cumulative import cumsum
 from .joining import concatenate
@@ -142,26 +143,14 @@ def _repeat_each(x: Array, repeats: Any, axis: int, length: int | None) -> Array
             fail(ValueError, f"repeats of shape {sizes.shape} do not fit {n} elements along axis "
                  f"{axis}", code="repeats", help="give one count, or one for each element")
         sizes = np.broadcast_to(sizes, (n,))
-        return lax_take(x, np.repeat(np.arange(n), sizes).astype(np.int32), axis)
+        return take_rows(x, np.repeat(np.arange(n), sizes).astype(np.int32), axis)
     if not n:
         return x
     counts = held(as_array(repeats), int(np.iinfo(np.int32).max))       # their sums fit
     counts = to_type(counts, (n,)) if counts.shape != (n,) else counts
     # The element that position p repeats: as many runs begin at or before p, less one.
     begins = zeros((int(length),), np.int32).at[cumsum(counts) - counts].add(1)
-    return lax_take(x, cumsum(begins) - 1, axis)
-
-
-def lax_take(x: Any, indices: Any, axis: int) -> Array:
-    """Slices of x at indices (in range, rank 1) along a dimension."""
-    x = as_array(x)
-    indices = lax.expand_dims(as_array(indices), (1,))
-    sizes = list(x.shape)
-    sizes[axis] = 1
-    numbers = lax.GatherDimensionNumbers(
-        offset_dims=tuple(d for d in range(x.ndim) if d != axis), collapsed_slice_dims=(axis,),
-        start_index_map=(axis,))
-    return lax.gather(x, indices, numbers, sizes)
+    return take_rows(x, cumsum(begins) - 1, axis)
 
 
 # -- moving ----------------------------------------------------------------------------------------
@@ -302,14 +291,14 @@ def delete(arr, obj, axis=None, *, assume_unique_indices=False):
     where = sub_p.bind(where, convert(arange(where.size), where.dtype))
     kept = arange(n - where.size)
     passed = zeros(kept.shape, np.int32).at[lax.max(where, convert(0, where.dtype))].add(1)
-    return lax_take(x, add_p.bind(kept, cumsum(passed)), axis)
+    return take_rows(x, add_p.bind(kept, cumsum(passed)), axis)
 
 
 def _keep(x: Array, kept: np.ndarray, axis: int) -> Array:
     """The slices at ascending static positions: few runs are slices, else a gather."""
     breaks = np.flatnonzero(np.diff(kept) != 1) + 1
     if len(breaks) > 8:
-        return lax_take(x, kept.astype(np.int32), axis)
+        return take_rows(x, kept.astype(np.int32), axis)
     runs = [run for run in np.split(kept, breaks)]
     parts = []
     for run in runs:
@@ -360,7 +349,7 @@ def insert(arr, obj, values, axis=None):
     where = clip(where, 0, n)
     # Old and new elements sorted together by position, new ones in front.
     order = argsort(concatenate([where, arange(n)]), stable=True)
-    return lax_take(lax.concatenate([new, x], axis), order, axis)
+    return take_rows(lax.concatenate([new, x], axis), order, axis)
 
 
 def trim_zeros(filt, trim="fb", axis=None):

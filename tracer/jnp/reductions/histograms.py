@@ -27,8 +27,7 @@ from ...operands.rank_promotion import shape_of
 from ...operands.scalars import LEVEL, int_default
 from ...shardings.auto_mode import in_auto_mode
 from ...shardings.out_sharding import canonicalize_sharding
-from ...staging.constants import as_array
-from ...staging.tracer import Tracer
+from ...staging.constants import as_array, concrete_value
 from ..creation.ranges import linspace
 from ..indexing.indexed_update import IndexUpdateRef
 from ..indexing.sorted_search import searchsorted
@@ -51,9 +50,7 @@ def bincount(x, weights=None, minlength=0, *, length=None, out_sharding=None):
     if x.ndim != 1:
         raise ValueError("only 1-dimensional input supported.")
     if length is None:
-        if isinstance(x, Tracer):
-            x._concrete("bincount; pass length=")
-        value = np.asarray(x)
+        value = concrete_value(x, "bincount; pass length=")
         length = max(int(value.max()) + 1 if value.size else 0, int(minlength))
     else:
         length = operator.index(length)

@@ -31,6 +31,7 @@ from ..elementwise.arithmetic import real_dtype
 from .reduce import (
     FLOAT32,
     HALF_FLOATS,
+    check_arguments,
     check_where,
     no_out,
     promoted_integer,
@@ -93,21 +94,19 @@ def var(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=Non
     >>> jnp.var(jnp.array([1.0, 2.0, 3.0, 6.0]))
     Array(3.5, dtype=float32)
     """
-    check_arraylike("var", a)
-    no_out("var", out)
-    if correction is not None:
-        if ddof != 0:
-            raise ValueError("ddof and correction can't be provided simultaneously.")
-        ddof = correction
-    return _var("var", a, axis, dtype, ddof, keepdims, where, mean)
+    return _var("var", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
 
 
 _mean = mean
 
 
-def _var(name: str, a: Any, axis: Any, dtype: Any, ddof: Any, keepdims: bool, where: Any,
-         mean: Any) -> Array:
-    check_where(name, where)
+def _var(name: str, a: Any, axis: Any, dtype: Any, out: Any, ddof: Any, keepdims: bool,
+         where: Any, mean: Any, correction: Any) -> Array:
+    check_arguments(name, a, out, where)
+    if correction is not None:
+        if ddof != 0:
+            raise ValueError("ddof and correction can't be provided simultaneously.")
+        ddof = correction
     compute, result = var_dtypes(name, a, dtype)
     x = convert(a, compute)
     axes = reduction_axes(axis, len(shape_of(x)))
@@ -165,13 +164,7 @@ def std(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where=Non
     >>> jnp.std(jnp.array([[1.0, 3.0], [0.0, 8.0]]), axis=1)
     Array([1., 4.], dtype=float32)
     """
-    check_arraylike("std", a)
-    no_out("std", out)
-    if correction is not None:
-        if ddof != 0:
-            raise ValueError("ddof and correction can't be provided simultaneously.")
-        ddof = correction
-    return sqrt_p.bind(_var("std", a, axis, dtype, ddof, keepdims, where, mean))
+    return sqrt_p.bind(_var("std", a, axis, dtype, out, ddof, keepdims, where, mean, correction))
 
 
 def average(a, axis=None, weights=None, returned=False, keepdims=False):

@@ -13,7 +13,7 @@ from ....ir.ops.elementwise.powers import sqrt_p, square_p
 from ....ir.support.named_tuple import NamedTuple
 from ... import lax, sharding_notes
 from ...operands.broadcasting import select_of, to_type
-from ...operands.dtype_promotion import check_arraylike, convert, dtype_name, narrowed, strong
+from ...operands.dtype_promotion import convert, dtype_name, narrowed, strong
 from ...operands.rank_promotion import shape_of
 from ...operands.scalars import LEVEL, int_default
 from ...staging.constants import as_array
@@ -22,7 +22,7 @@ from ..elementwise.logic import isnan
 from . import moments
 from . import reduce as reductions
 from .moments import var_dtypes
-from .reduce import check_where, no_out
+from .reduce import check_arguments
 
 
 def _without_nan(x: Any, value: Any) -> Any:
@@ -43,9 +43,7 @@ class _Filled(NamedTuple):
 def _extreme(how: _Filled, a: Any, axis: Any, out: Any, keepdims: bool, initial: Any, where: Any
              ) -> Any:
     name, reduce, fill = how
-    check_arraylike(name, a)
-    no_out(name, out)
-    check_where(name, where)
+    check_arguments(name, a, out, where)
     if where is not None and initial is None:
         raise ValueError(f"reduction operation {name} does not have an identity, so to use a where "
                          "mask one has to specify 'initial'")
@@ -77,9 +75,7 @@ def nanmin(a, axis=None, out=None, keepdims=False, initial=None, where=None):
 def _filled(how: _Filled, a: Any, axis: Any, dtype: Any, out: Any, keepdims: bool, initial: Any,
             where: Any) -> Any:
     name, reduce, fill = how
-    check_arraylike(name, a)
-    no_out(name, out)
-    check_where(name, where)
+    check_arguments(name, a, out, where)
     x = _without_nan(as_array(a), fill) if _is_float(a) else a
     return reduce(x, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
 
@@ -101,9 +97,7 @@ def nanprod(a, axis=None, dtype=None, out=None, keepdims=False, initial=None, wh
 @sharding_notes.reduction
 def nanmean(a, axis=None, dtype=None, out=None, keepdims=False, where=None):
     """The mean over all dimensions or those in `axis`, NaN left out; NaN where all are."""
-    check_arraylike("nanmean", a)
-    no_out("nanmean", out)
-    check_where("nanmean", where)
+    check_arguments("nanmean", a, out, where)
     if not _is_float(a):
         return moments.mean(a, axis=axis, dtype=dtype, keepdims=keepdims, where=where)
     a = as_array(a)
@@ -118,9 +112,7 @@ def nanmean(a, axis=None, dtype=None, out=None, keepdims=False, where=None):
 @sharding_notes.reduction
 def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, where=None, mean=None):
     """The variance over all dimensions or those in `axis`, with NaN left out."""
-    check_arraylike("nanvar", a)
-    no_out("nanvar", out)
-    check_where("nanvar", where)
+    check_arguments("nanvar", a, out, where)
     compute, result = var_dtypes("nanvar", a, dtype)
     x = convert(as_array(a), compute)
     if mean is None:
@@ -146,17 +138,14 @@ def nanvar(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, where=Non
 @sharding_notes.reduction
 def nanstd(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, where=None, mean=None):
     """The standard deviation over all dimensions or those in `axis`, with NaN left out."""
-    check_arraylike("nanstd", a)
-    no_out("nanstd", out)
-    check_where("nanstd", where)
+    check_arguments("nanstd", a, out, where)
     return sqrt_p.bind(nanvar(a, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims, where=where,
                               mean=mean))
 
 
 def _nan_arg(name: str, arg: Callable[..., Any], fill: float, a: Any, axis: Any, out: Any,
              keepdims: bool | None) -> Any:
-    check_arraylike(name, a)
-    no_out(name, out)
+    check_arguments(name, a, out)
     if not _is_float(a):
         return arg(a, axis=axis, keepdims=keepdims)
     a = as_array(a)

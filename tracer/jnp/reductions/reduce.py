@@ -71,6 +71,13 @@ def check_where(name: str, where: Any) -> None:
                              f"where.dtype=dtype({str(dtype_name(where))!r}).")
 
 
+def check_arguments(name: str, a: Any, out: Any, where: Any = None) -> None:
+    """Raises for what is no array, for `out`, and for a mask that is not boolean."""
+    check_arraylike(name, a)
+    no_out(name, out)
+    check_where(name, where)
+
+
 def masked(x: Any, where: Any, neutral: Any) -> Any:
     """x where the mask is true, else a neutral scalar of its dtype."""
     if where is None:
@@ -288,8 +295,7 @@ reduce_bitwise_xor = _bitwise_reduce("reduce_xor", reduce_xor_p, xor_p, 0)
 # -- positions -------------------------------------------------------------------------------------
 
 def _arg_reduce(name: str, op: Op, a: Any, axis: Any, out: Any, keepdims: bool | None) -> Array:
-    check_arraylike(name, a)
-    no_out(name, out)
+    check_arguments(name, a, out)
     shape = shape_of(a)
     if axis is None:
         dims = tuple(range(len(shape)))
@@ -354,6 +360,5 @@ def ptp(a, axis=None, out=None, keepdims=False):
     >>> jnp.ptp(jnp.array([[1, 5], [7, 2]]), axis=1)
     Array([4, 5], dtype=int32)
     """
-    check_arraylike("ptp", a)
-    no_out("ptp", out)
+    check_arguments("ptp", a, out)
     return sub_p.bind(max(a, axis=axis, keepdims=keepdims), min(a, axis=axis, keepdims=keepdims))

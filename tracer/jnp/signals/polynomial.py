@@ -22,8 +22,7 @@ from ...operands.dtype_promotion import (
     strong,
 )
 from ...operands.rank_promotion import shape_of
-from ...staging.constants import as_array
-from ...staging.tracer import Tracer
+from ...staging.constants import as_array, concrete_value
 from ..creation.filled import ones, vander, zeros
 from ..elementwise.arithmetic import sqrt
 from ..elementwise.two_operands import add_function, multiply_function
@@ -245,9 +244,7 @@ def roots(p, *, strip_zeros=True):
         raise ValueError("Input must be a rank-1 array.")
     trailing = 0
     if strip_zeros:
-        if isinstance(p, Tracer):
-            p._concrete("jnp.roots with strip_zeros=True")
-        value = np.asarray(p)
+        value = concrete_value(p, "jnp.roots with strip_zeros=True")
         places = np.flatnonzero(value)
         if not len(places):
             return zeros((0,), _complex_of(p.dtype))
