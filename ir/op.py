@@ -332,7 +332,8 @@ def defop(name: str, *, doc: str = "",
       operands in which it is linear come as `LinearOperand` (they have `.aval`). `ct` is a list if
       `multiple_results`, with None for results without a cotangent (never all).
     batch(operands, dims, size, **params) -> (results, dims), two sequences with an item per result,
-      where the default does not hold. dims[i] is the batch dimension of operand i or None.
+      where the default does not hold. dims[i] is the batch dimension of operand i or None. See
+      `in_front` and `in_place` of ir/ops/derivatives.py.
     evaluate(lead, *arrays, **params) -> array (list of arrays if `multiple_results`): arrays have
       `lead` leading device dimensions (each of full size or 1); params count dimensions from the
       local rank, so dimension d of the op is dimension lead + d of the array. Result dtype as
