@@ -29,7 +29,7 @@ ctypes = lazy_import("ctypes")
 SHORT = 1 << 27         # multiply-adds in float32: about 3 ms, a slice of time, on one thread
 SINGLE_THREAD = 1 << 18         # BLAS itself takes one thread for fewer,
 VECTOR = 1 << 13        # and here where one operand is a vector
-FEWEST = 1 << 12        # elements of a matrix for which LAPACK takes several threads,
+FEWEST = 1 << 10        # elements of a matrix for which LAPACK takes several threads,
 LARGE = 1 << 18         # and for which it keeps them
 
 NUMPY, SCIPY = "numpy._core._multiarray_umath", "scipy.linalg._fblas"     # that have a BLAS

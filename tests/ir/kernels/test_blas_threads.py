@@ -56,7 +56,7 @@ def test_threads_are_restored_behind_errors_and_by_the_last_of_several_products(
     assert threads == [3]
 
 
-@pytest.mark.parametrize(("size", "wanted"), [(8, 3), (64, 1), (511, 1), (512, 3)])
+@pytest.mark.parametrize(("size", "wanted"), [(8, 3), (32, 1), (511, 1), (512, 3)])
 def test_a_factorisation_has_one_thread_unless_the_matrix_is_large(
         threads: list[int], size: int, wanted: int) -> None:
     found = by_lapack(lambda lead, a, *, lower: (list(threads), lower))(
