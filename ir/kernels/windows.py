@@ -7,14 +7,14 @@ first spread by the base dilation b and padded by (lo, hi); the results lie stri
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..support.buffer_pool import empty
 from ..types import Shape
-from .device_dimensions import lead_sizes, with_lead
+from .device_dimensions import with_lead
 
 # For each dimension: elements before, behind, and between neighbours.
 Config = tuple[tuple[int, int, int], ...]
@@ -22,10 +22,16 @@ Config = tuple[tuple[int, int, int], ...]
 
 def pad_array(lead: int, x: np.ndarray, value: np.ndarray, *,
               padding_config: Config) -> np.ndarray:
-    source: list[slice] = []
-    target: list[slice] = []
-    shape = []
-    for n, (lo, hi, inner) in zip(x.shape[lead:], padding_config, strict=True):
+    return padding_of(lead, (x.shape, value.shape), (x.dtype, value.dtype),
+                      {"padding_config": padding_config})(x, value)
+
+
+def padding_of(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
+               params: Mapping[str, Config]) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """`pad_array` of a value and a number of these shapes."""
+    devices = tuple([max(shape[d] for shape in shapes) for d in range(lead)])
+    source, target, sizes = [slice(None)] * lead, [slice(None)] * lead, list(devices)
+    for n, (lo, hi, inner) in zip(shapes[0][lead:], params["padding_config"], strict=True):
         step = inner + 1
         size = lo + hi + (n + (n - 1) * inner if n else 0)
         first = -(lo // step) if lo < 0 else 0          # first element at or after the start
@@ -35,23 +41,29 @@ def pad_array(lead: int, x: np.ndarray, value: np.ndarray, *,
         start = lo + first * step
         target.append(slice(start, start + (last - first - 1) * step + 1, step) if last > first
                       else slice(0, 0, 1))
-        shape.append(size)
-    cropped = x[(slice(None),) * lead + tuple(source)]
-    if cropped.shape[lead:] == tuple(shape):
-        return cropped if lead == 0 else with_lead(cropped, lead, lead_sizes(lead, (x, value)))
-    sizes = lead_sizes(lead, (x, value))
-    out = empty(sizes + tuple(shape), x.dtype)
-    fill = value.reshape(value.shape[:lead] + (1,) * len(shape))
-    where = [slice(None)] * out.ndim
-    for d, part in enumerate(target, lead):
+        sizes.append(size)
+    kept, places, shape = tuple(source), tuple(target), tuple(sizes)
+    if all([part.stop - part.start == n for part, n in
+            zip(kept[lead:], shape[lead:], strict=True)]):
+        return lambda x, value: x[kept] if lead == 0 else with_lead(x[kept], lead, devices)
+    filled = []                                         # parts that have no element of x
+    for d in range(lead, len(shape)):
+        part, before = places[d], places[:d]            # what is beside `before` is filled
         if part.step > 1:
-            out[tuple(where)] = fill
+            filled.append(before)
             break
-        for beside in (slice(0, part.start), slice(part.stop, None)):
-            out[(*where[:d], beside, *where[d + 1:])] = fill
-        where[d] = part                         # what is beside it is filled
-    out[(slice(None),) * lead + tuple(target)] = cropped
-    return out
+        filled += [(*before, slice(*ends)) for ends in ((0, part.start), (part.stop, shape[d]))
+                   if ends[0] < ends[1]]
+    number, dtype = (*shapes[1][:lead], *[1] * (len(shape) - lead)), dtypes[0]
+
+    def pad(x: np.ndarray, value: np.ndarray) -> np.ndarray:
+        out = empty(shape, dtype)
+        fill = value.reshape(number)
+        for beside in filled:
+            out[beside] = fill
+        out[places] = x[kept]
+        return out
+    return pad
 
 
 Padding = tuple[tuple[int, int], ...]

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...facts import REARRANGED, SPLICED, UNEVEN
-from ...kernels.windows import Config, pad_array
-from ...op import OPS, LinearOperand, LocalizeContext, Sample, defop
+from ...kernels.windows import Config, pad_array, padding_of
+from ...op import OPS, Evaluator, LinearOperand, LocalizeContext, Sample, defop
 from ...padded import Padded, PaddedContext, same_number
 from ...program import Literal
 from ...rules.rule import FactorRule, make_rule
@@ -169,7 +169,8 @@ pad_p = defop(
     explicit=lambda op, types, shapes, params: [resized_entries("padding", types[0], shapes[0])],
     pending=lambda op, types, params, unreduced, reduced: (unreduced[0], reduced[0]),
     linear=((0, 1),), jvp="linear", transpose=_pad_transpose, batch=_pad_batch,
-    evaluate=pad_array, arithmetic=False, facts=(REARRANGED, SPLICED, UNEVEN),
+    evaluate=Evaluator(pad_array, prepare=padding_of), arithmetic=False,
+    facts=(REARRANGED, SPLICED, UNEVEN),
     padded=_pad_padded, localize=_pad_localize,
     samples=lambda: [
         Sample((arange(2, 3), np.float32(7)), {"padding_config": ((1, 2, 0), (0, 1, 0))},
