@@ -4,17 +4,26 @@ A window of size w and dilation d covers (w - 1) d + 1 elements of an operand wh
 first spread by the base dilation b and padded by (lo, hi); the results lie stride s apart:
 
     result[o] = sum_k spread[o s + k d - lo]
+
+Every b-th position of `spread` holds an element, so that results fall into phases, in each of which
+windows see elements at the same places of theirs. Those of a phase are windows over the operand
+itself, by a part of the window: no zero is multiplied or added.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..support.buffer_pool import empty
+from ..support.named_tuple import NamedTuple
 from ..types import Shape
 from .device_dimensions import with_lead
+
+RUN = 1 << 9                     # bytes of a run of elements up to which it is written as one
 
 # For each dimension: elements before, behind, and between neighbours.
 Config = tuple[tuple[int, int, int], ...]
@@ -92,6 +101,44 @@ def transposed_padding(n: int, out: int, window: int, stride: int, padding: tupl
     return lo, hi
 
 
+class Phase(NamedTuple):
+    """Results that see elements at the same places of their windows, in each dimension.
+
+    results, window: which of the results and which places. The others are of the windows over the
+    operand as it is; negative padding crops it.
+    """
+    results: tuple[slice, ...]
+    window: tuple[slice, ...]
+    strides: tuple[int, ...]
+    padding: Padding
+    dilation: tuple[int, ...]
+
+
+def phases(sizes: Sequence[int], results: Sequence[int], window: Sequence[int],
+           strides: Sequence[int], padding: Padding, base: Sequence[int], dilation: Sequence[int]
+           ) -> Iterator[Phase]:
+    """The phases of the results of windows; those that see no element are left out."""
+    for phase in itertools.product(*[_phases(*args) for args in zip(
+            sizes, results, window, strides, [lo for lo, _ in padding], base, dilation,
+            strict=True)]):
+        yield Phase(*zip(*phase, strict=True))          # type: ignore[arg-type]
+
+
+def _phases(n: int, results: int, window: int, stride: int, lo: int, base: int, dilation: int
+            ) -> Iterator[tuple[slice, slice, int, tuple[int, int], int]]:
+    """Of one dimension of size n."""
+    step, apart = base // math.gcd(stride, base), base // math.gcd(dilation, base)
+    strides, dilations = step * stride // base, apart * dilation // base
+    for p in range(min(step, results)):
+        for k in range(min(apart, window)):
+            first = p * stride + k * dilation - lo
+            if first % base == 0:
+                before, count = -(first // base), len(range(p, results, step))
+                reach = spread_size(len(range(k, window, apart)), dilations)
+                yield (slice(p, None, step), slice(k, None, apart), strides,
+                       (before, (count - 1) * strides + reach - before - n), dilations)
+
+
 def passes(window: int, stride: int, padding: tuple[int, int], base_dilation: int = 1) -> bool:
     """Is a dimension left as it is?"""
     return window == 1 and stride == 1 and tuple(padding) == (0, 0) and base_dilation == 1
@@ -128,3 +175,15 @@ def windows(x: np.ndarray, window: Sequence[int], stride: Sequence[int],
         x, front + out + tuple(window),
         x.strides[:len(front)] + tuple(t * s for t, s in zip(steps, stride, strict=True))
         + tuple(t * d for t, d in zip(steps, dilation, strict=True)), writeable=False)
+
+
+def write_runs(target: np.ndarray, source: np.ndarray) -> None:
+    """`numpy.copyto` of arrays of one shape and dtype. A run of few elements is copied as one, of
+    so many bytes: numpy takes longer to begin with a run than to copy it."""
+    d, run = source.ndim, source.itemsize
+    while d and source.strides[d - 1] == run == target.strides[d - 1]:
+        d -= 1
+        run *= source.shape[d]
+    if source.size and source.itemsize < run <= RUN and source.dtype == target.dtype:
+        source, target = (x.reshape(*x.shape[:d], -1).view(f"V{run}") for x in (source, target))
+    np.copyto(target, source)

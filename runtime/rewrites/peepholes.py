@@ -4,7 +4,8 @@
 `x` twice. It is `dynamic_update_slice(x, where(here, part, x[i]), i)`, which updates `x` in place.
 `x // 7` of integers is traced as a truncated quotient and a remainder that says whether to subtract
 one; the integer part of a float as its floor or its ceiling, by its sign. A sum that a loop carries
-unfinished begins on one device, with zeros on the others, and mostly with zeros there as well.
+unfinished begins on one device, with zeros on the others, and mostly with zeros there as well. The
+gradient of average pooling sums windows over elements between which zeros were put.
 """
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from ...ir.ops.communication.collective import pvary_p
 from ...ir.ops.elementwise.select import select_n_p
 from ...ir.ops.movement.dynamic_slicing import dynamic_slice_p
 from ...ir.ops.movement.dynamic_update_slicing import dynamic_update_slice_p
+from ...ir.ops.reductions.pooling import reduce_window_sum_p
 from ...ir.program import Atom, Literal
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 
@@ -45,6 +47,27 @@ SHARE_ZEROS = Rewrites(Rewrite("zeros-on-one-device", """
     x = broadcast_in_dim 0
     out = select_n here zeros x
     """, _zeros, why="what is zero on one device and on the others is so on all"))
+
+
+def _spreads(m: Match) -> bool:
+    """Does the pad put zeros between elements, and do the windows not?"""
+    return (any([inner > 0 for *_, inner in m.maker(m.spread).params["padding_config"]])
+            and max(m.eqn.params["base_dilation"]) == 1)
+
+
+def _by_dilation(m: Match) -> Atom:
+    config = m.maker(m.spread).params["padding_config"]
+    return m.emit(reduce_window_sum_p, m.x, **{
+        **m.eqn.params, "base_dilation": tuple([inner + 1 for *_, inner in config]),
+        "padding": tuple([(lo + before, hi + behind) for (lo, hi, _), (before, behind) in
+                          zip(config, m.eqn.params["padding"], strict=True)])})
+
+
+SPREAD_WINDOWS = Rewrites(Rewrite("windows-of-spread", """
+    spread = pad x 0
+    out = reduce_window_sum spread
+    """, _by_dilation, where=_spreads, single_use=("spread",),
+    why="no zeros are written between elements, and none added"))
 
 
 def _is_number(m: Match) -> bool:

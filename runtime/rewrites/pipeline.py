@@ -56,6 +56,9 @@ EXECUTION = pipeline(
          "what is cheap, and read long after it was computed, is computed where it is read"),
     Pass("share-zeros", "shared-zeros", lambda p: _peepholes.SHARE_ZEROS(p),
          "a sum that begins with zeros begins so on all devices", frozenset({"select_n"})),
+    Pass("spread-windows", "spread-windows", lambda p: _peepholes.SPREAD_WINDOWS(p),
+         "sums of windows over elements with zeros between them skip these",
+         frozenset({"reduce_window_sum"})),
 )
 
 

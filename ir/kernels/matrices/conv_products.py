@@ -15,11 +15,11 @@ import numpy as np
 
 from ...support.buffer_pool import empty
 from ...support.threads import in_parallel
+from ..windows import write_runs
 from .blas_threads import for_work, shares, single_threaded
 
 FEW = 128                        # results of each example that lie one behind the other
 PIECE = 1 << 20                  # bytes of windows that are written out at once, or the kernel's
-RUN = 1 << 9                     # bytes of a run of elements up to which it is written as one
 
 
 def by_products(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -60,7 +60,7 @@ def by_products(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
                 some = some[(slice(None), *before, slice(a, a + cut))]
             m, results = len(some), min(cut, lines - a) * each
             piece = memory[:some.size].reshape(some.shape)
-            _write(piece, some)
+            write_runs(piece, some)
             if last:
                 place = out.reshape(n, lines, each, o)[i:i + step, a:a + cut]
                 multiply(piece.reshape(m * results, length), right,
@@ -103,7 +103,7 @@ def _by_columns(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
             for c, a in pieces[i * count:(i + 1) * count]:
                 some = left[c:c + step, a:a + cut]
                 piece = memory[:some.size].reshape(some.shape)
-                _write(piece, some)
+                write_runs(piece, some)
                 factors = (piece.reshape(-1, width).T,
                            right[c:c + step, a:a + cut].reshape(-1, o))
                 if (c, a) == pieces[i * count]:
@@ -124,15 +124,3 @@ def _each(pieces: Sequence[Any], work: Callable[[Iterator[Any], Any], None], eac
     threads = shares(each, total) if len(pieces) > 1 else 1
     multiply = single_threaded(np.matmul) if threads > 1 else for_work(np.matmul, each)
     in_parallel([functools.partial(work, iter(pieces), multiply)] * threads)
-
-
-def _write(target: np.ndarray, source: np.ndarray) -> None:
-    """`numpy.copyto` of arrays of one shape and dtype. A run of few elements is copied as one, of
-    so many bytes: numpy takes longer to begin with a run than to copy it."""
-    d, run = source.ndim, source.itemsize
-    while d and source.strides[d - 1] == run == target.strides[d - 1]:
-        d -= 1
-        run *= source.shape[d]
-    if source.size and source.itemsize < run <= RUN and source.dtype == target.dtype:
-        source, target = (x.reshape(*x.shape[:d], -1).view(f"V{run}") for x in (source, target))
-    np.copyto(target, source)

@@ -5,7 +5,8 @@
 
 With batch groups g divides the batch instead. A spatial dimension without a window (size 1, stride
 1, no padding) passes through, others need a halo. Semantics are those of XLA's ConvGeneralDilated;
-the evaluator forms the windows and contracts (conv_products.py, gemm.py).
+the evaluator forms the windows and contracts (conv_products.py, gemm.py), dilated images phase by
+phase (conv_phases.py).
 """
 from __future__ import annotations
 
@@ -34,6 +35,7 @@ from ...types import ArrayType, Entries, Shape, short_list
 from ..communication.halo_exchange import rows_needed, split_halos
 from ..elementwise.declaration import check_same_dtypes
 from ..rules import permutation_inverse, reject, resized_entries, rule_text
+from .conv_phases import by_phases
 from .conv_transforms import batch_conv, transpose_kernel, transpose_operand
 from .dot_general import compute_dtype
 from .dot_typing import dot_pending
@@ -211,6 +213,7 @@ def _transpose(ct: Any, lhs: Any, rhs: Any, **params: Any) -> tuple:
 
 # -- evaluation, on blocks too --------------------------------------------------------------------
 
+@by_phases
 def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, *, window_strides: tuple[int, ...],
               padding: Padding, lhs_dilation: tuple[int, ...], rhs_dilation: tuple[int, ...],
               dimension_numbers: ConvDimensionNumbers, feature_group_count: int,

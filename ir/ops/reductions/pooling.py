@@ -20,11 +20,14 @@ from ...kernels.windows import (
     output_size,
     padded,
     passes,
+    phases,
     spread_size,
     transposed_padding,
+    write_runs,
 )
 from ...op import OPS, LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
+from ...support.buffer_pool import empty
 from ...types import ArrayType, Entries, Shape
 from ..communication.halo_exchange import rows_needed, split_halos
 from ..derivatives import batch_first, scalar_like, type_of
@@ -155,6 +158,18 @@ def _reduce_with(ufunc: np.ufunc, start: Callable[[np.dtype], Any]) -> Callable[
         dtype = x.dtype
         sizes = window_shape([], x.shape[lead:], window_dimensions, window_strides, padding,
                              base_dilation, window_dilation)
+        if max(base_dilation, default=1) > 1:
+            out = empty((*x.shape[:lead], *sizes), dtype)
+            out[...] = start(dtype)
+            for phase in phases(x.shape[lead:], sizes, window_dimensions, window_strides, padding,
+                                base_dilation, window_dilation):
+                write_runs(out[(*[slice(None)] * lead, *phase.results)], evaluate(
+                    lead, x, window_dimensions=tuple(
+                        [len(range(w)[part]) for w, part in
+                         zip(window_dimensions, phase.window, strict=True)]),
+                    window_strides=phase.strides, padding=phase.padding,
+                    base_dilation=(1,) * len(sizes), window_dilation=phase.dilation))
+            return out
         x = padded(lead, x, start(dtype), padding, base_dilation)
         for d, (n, w, s, step) in enumerate(zip(sizes, window_dimensions, window_strides,
                                                 window_dilation, strict=True)):

@@ -61,6 +61,8 @@ CASES = {
     "rematerialize": (st.grad(lambda x: gelu(gelu(x) * x)), np.ones(8 * MB, np.float32)),
     "share-zeros": (lambda x: lax.select(x > 0, jnp.zeros(8), jnp.zeros(8)) + x,
                     np.ones(8, np.float32)),
+    "spread-windows": (st.grad(lambda x: (lax.reduce_window(
+        x, 0.0, lax.add, (1, 2), (1, 2), "VALID") ** 2).sum()), np.ones((8, 6), np.float32)),
 }
 
 
