@@ -30,10 +30,10 @@ from ...ir.rules.factor import PASS, REDUCE
 from ...ir.rules.parse import RuleError
 from ...ir.rules.rule import FactorRule
 from ...ir.support.named_tuple import NamedTuple
-from ...ir.types import ArrayType
+from ...ir.types import ArrayType, array_type
 from ..axes import MeshAtoms
 from ..calls.symbolic import Kernel
-from ..layout import Atoms, Layout, split_shape
+from ..layout import Atoms, Layout, split_shape, whole
 from ..numerics import evaluator
 from .device_sums import NONE, Folds
 from .workspace import Kind, Value, kind_of
@@ -42,7 +42,7 @@ from .workspace import Kind, Value, kind_of
 class Form(NamedTuple):
     """How an operand is passed: the arguments of `Workspace.view`."""
     stack: Atoms
-    split: tuple[Atoms, ...]
+    split: tuple[Atoms, ...] | None
     lead: Atoms
     pad: int
 
@@ -68,6 +68,10 @@ def equation_plan(op: Op, params: dict[str, Any], operands: Sequence[Value],
     operands, and hence the results, are folded already. read: the results that are read, by number,
     of an evaluator that asks for them (`Evaluator.narrowed`).
     """
+    numbers: dict[int, Value] = {}
+    if op.rule == "... -> ..." and [x for x in operands if x.kind.is_number]:
+        numbers = _numbers(op, operands)
+        operands = [numbers.get(i, x) for i, x in enumerate(operands)]
     rule, orders, ins, outs = _in_place(op, params, operands, types, folds)
     if folds and rule is not None:
         done |= {a for f, order in orders.items() if rule.factors[f].kind == REDUCE for a in order}
@@ -86,10 +90,11 @@ def equation_plan(op: Op, params: dict[str, Any], operands: Sequence[Value],
         leading = atoms.sizes(stack)
         wanted = [leading + shape for shape in wanted]
     forms: tuple[Form, ...] | None = None
-    if [x for x, split in zip(operands, ins, strict=True) if split != x.layout.split
-            or stack != x.layout.stack or pad and not x.aval.shape]:
-        forms = tuple([Form(mine, split, stack, 0 if x.aval.shape else pad)
-                       for x, mine, split in zip(operands, own, ins, strict=True)])
+    if numbers or [x for x, split in zip(operands, ins, strict=True) if split != x.layout.split
+                   or stack != x.layout.stack or pad and not x.aval.shape]:
+        forms = tuple([
+            Form(mine, None if i in numbers else split, stack, 0 if x.aval.shape else pad)
+            for i, (x, mine, split) in enumerate(zip(operands, own, ins, strict=True))])
     dtypes = [x.kind.dtype for x in operands]
     results = [storage_dtype(t.dtype) for t in types]
     if read is not None:
@@ -101,10 +106,19 @@ def equation_plan(op: Op, params: dict[str, Any], operands: Sequence[Value],
     if not op.multiple_results:
         kernel = Kernel(function, (*given, *wanted), (*dtypes, *results))
         kernel.fresh = FRESH in op.facts or None
-    layouts = [Layout(stack, split, done) for split in outs]
     return EquationPlan(forms, function, tuple([
-        (layout, same, kind_of(t, layout, same))
-        for t, layout, same in zip(types, layouts, uniform, strict=True)]), kernel)
+        (layout := Layout(stack, split, done), same, kind_of(t, layout, same))
+        for t, split, same in zip(types, outs, uniform, strict=True)]), kernel)
+
+
+def _numbers(op: Op, operands: Sequence[Value]) -> dict[int, Value]:
+    """Operands of an elementwise op that are one number everywhere, as values of rank 0: numpy
+    repeats it, and selections know whether it is zero."""
+    numbers = {i for i, x in enumerate(operands) if x.kind.is_number}
+    if op.multiple_results or not any(
+            [x.aval.shape for i, x in enumerate(operands) if i not in numbers]):
+        return {}
+    return {i: Value(array_type((), operands[i].aval.dtype), whole(0), -1) for i in numbers}
 
 
 def _in_place(op: Op, params: dict[str, Any], operands: Sequence[Value],

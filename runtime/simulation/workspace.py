@@ -5,6 +5,7 @@ an equation first needs them and then reused: most are views, and a copy is made
 """
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from ...ir.dtypes import is_narrow_float
+from ...ir.facts import REPEATS
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.program import Equation, Var
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from ..axes import MeshAtoms
-from ..layout import Atoms, Dims, Layout, Shape, label_sizes, rearrangement
+from ..layout import Atoms, Dims, Layout, Reshaped, Shape, label_sizes, rearrangement
 from ..numerics import F32
 from ..plans.plan import PlanBuilder
 
@@ -27,20 +29,24 @@ Function = Callable[..., Any]
 class Kind:
     """What layout decisions depend on; one object for each aval, layout and uniform dimensions.
 
-    dtype: of its arrays. atoms: over which it differs. steps: what leads to each other form.
+    dtype: of its arrays. atoms: over which it differs. is_number: whether it is an array all of
+    whose elements are equal, on all devices. steps: what leads to each other form.
     """
 
-    __slots__ = ("atoms", "dtype", "steps")
+    __slots__ = ("atoms", "dtype", "is_number", "steps")
 
-    def __init__(self, dtype: np.dtype, atoms: frozenset[str]) -> None:
+    def __init__(self, dtype: np.dtype, atoms: frozenset[str], is_number: bool) -> None:
         self.dtype = dtype
         self.atoms = atoms
+        self.is_number = is_number
         self.steps: dict[tuple, tuple[Function, ...]] = {}
 
 
 @cached(4096, "storage dtypes and leading axes of values")
 def kind_of(aval: ArrayType, layout: Layout, uniform: tuple[bool, ...]) -> Kind:
-    return Kind(storage_dtype(aval.dtype), frozenset(layout.atoms))
+    atoms = frozenset(layout.atoms)
+    return Kind(storage_dtype(aval.dtype), atoms,
+                uniform != () and False not in uniform and not atoms and 0 not in aval.shape)
 
 
 class Value:
@@ -107,10 +113,11 @@ class Workspace:
         return label_sizes(dims, value.aval.shape, self.atoms.size, more)
 
     # -- forms ---------------------------------------------------------------------------------
-    def view(self, value: Value, stack: Atoms, split: tuple[Atoms, ...],
+    def view(self, value: Value, stack: Atoms, split: tuple[Atoms, ...] | None,
              lead: Atoms | None = None, pad: int = 0) -> int:
         """The slot of the value with these axes stacked and in place.
 
+        split: None for the number that all elements are, instead of an array of the value's rank.
         lead: all leading dimensions wanted; those not in `stack` get size 1. pad: how many
         dimensions of size 1 to append, for a scalar among arrays.
         """
@@ -120,6 +127,11 @@ class Workspace:
             return value.slot
         key = (stack, split, lead, pad)
         slot = value.forms.get(key)
+        if slot is None and split is None:
+            slot = self._number(value)
+            if pad:
+                slot = self.call(Reshaped((1,) * (len(lead) + pad)), slot)
+            value.forms[key] = slot
         if slot is None:
             known, place = value.kind.steps, (self.atoms.owner, *key)
             steps = known.get(place)
@@ -133,6 +145,18 @@ class Workspace:
                 slot = self.call(function, slot)
             value.forms[key] = slot
         return slot
+
+    def _number(self, value: Value) -> int:
+        """The slot of the number that all elements of a value are."""
+        calls = self.plan.calls
+        i = bisect.bisect_left(calls, value.slot, key=lambda call: call.outputs[0])
+        if i < len(calls) and calls[i].outputs == (value.slot,):
+            eqn, kernel = calls[i].eqn, calls[i].kernel
+            if eqn is not None and REPEATS in eqn.op.facts and kernel is not None and (
+                    kernel.shapes[0] == ()):
+                return calls[i].inputs[0]
+        first = (0,) * len(value.aval.shape)
+        return self.call(lambda x: x[(*first, ...)], value.slot)
 
     def rearranged(self, value: Value, want: Dims,
                    more: dict[Any, int] | None = None, have: Dims | None = None) -> int:
