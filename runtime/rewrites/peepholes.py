@@ -50,9 +50,12 @@ SHARE_ZEROS = Rewrites(Rewrite("zeros-on-one-device", """
 
 
 def _spreads(m: Match) -> bool:
-    """Does the pad put zeros between elements, and do the windows not?"""
-    return (any([inner > 0 for *_, inner in m.maker(m.spread).params["padding_config"]])
-            and max(m.eqn.params["base_dilation"]) == 1)
+    """Does the pad put zeros between elements, and do the windows not, nor pad where it crops?"""
+    config = m.maker(m.spread).params["padding_config"]
+    return (any([inner > 0 for *_, inner in config]) and max(m.eqn.params["base_dilation"]) == 1
+            and not any([cut < 0 < more for ends, added in zip(config, m.eqn.params["padding"],
+                                                               strict=True)
+                         for cut, more in zip(ends, added, strict=False)]))
 
 
 def _by_dilation(m: Match) -> Atom:
