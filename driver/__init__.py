@@ -2,7 +2,7 @@
 
     jit/           jit, its arguments and stages, and functions like it
     execution/     from a traced program to results; the default interpreter, which runs an op
-                   outside of any trace, is eager.py
+                   outside of any trace, is execution/eager.py
     checkpoints/   saving pytrees of arrays, and restoring them onto any mesh
     analysis/      questions that need no run: explain, whatif, budgets, equivalence, reduction
 

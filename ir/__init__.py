@@ -1,7 +1,7 @@
 """Ground floor: what a program is. Imports nothing from the other folders.
 
     types, spec          the type of a value: dtype, shape, and how it is split over mesh axes
-    op, facts            what an op declares; op_instance, signature: an op as an equation has it
+    op, facts            what an op declares; op_instance: an op with the params of an equation
     program, verify      equations, the four levels of programs, and the check of their promises
     passes               how passes are declared and run; what they tell each other
     padded               dimensions that a mesh does not divide

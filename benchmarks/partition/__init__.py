@@ -1,4 +1,6 @@
-"""The programs whose plans are measured (collectives.py): what each moves, and the least known."""
+"""The programs whose plans benchmarks/collectives.py measures: what each moves, and the least that
+is known.
+"""
 from __future__ import annotations
 
 from . import control, layers, methods, models, uneven

@@ -1,5 +1,5 @@
 """Source files that docstrings, comments and documents name exist; one named without its folder is
-of the same top-level folder.
+of the same top-level folder, and in the docstring of a package, of that package.
 """
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from pathlib import Path
 from ..paths import ROOT
 
 PLACES = ("ir", "tracer", "partitioner", "planning", "runtime", "engines", "driver", "report",
-          "interop", "api", "cli", "as_jax", "tests", "benchmarks", "docs")
+          "interop", "studio", "api", "cli", "as_jax", "tests", "benchmarks", "docs")
 SOURCES = [path for place in PLACES for path in (ROOT / place).rglob("*.py")]
 DOCUMENTS = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"), ROOT / "tests/README.md"]
 # Files of users, which explanations of commands and of diagnostics show.
 OF_USERS = {"f.py", "file.py", "FILE.py", "layer.py", "program.py", "train.py"}
 SESSION = re.compile(r"^<!-- file:.*?$|^```(?:console|python).*?^```", re.M | re.S)
 PATH = re.compile(r"(?<![\w/.<{*-])((?:\w+/)*\w+\.py)\b(?![\w.])")
+# In the docstring of a package: `caches.py`, `ops/`, and the names that begin the rows of a table.
+IN_PACKAGE = re.compile(r"(?<![\w/.<{*-])((?:\w+/)*\w+(?:\.py\b|/))(?![\w.])")
+ROW = re.compile(r"^ {0,4}([a-z_]\w*(?:\.py|/)?(?:, [a-z_]\w*(?:\.py|/)?)*) {2,}\S", re.M)
 
 
 def texts(path: Path) -> Iterator[str]:
@@ -56,3 +59,24 @@ def test_paths_named_in_docstrings_comments_and_documents_exist():
                 if not found:
                     dead.append(f"{path.relative_to(ROOT)}: {named}")
     assert not dead, "\n".join(dead)
+
+
+def _holds(folder: Path, named: str) -> bool:
+    """Is there a module or package of this name? A path may also begin at a folder above."""
+    name = named.removesuffix("/").removesuffix(".py")
+    above = [p for p in folder.parents if p.is_relative_to(ROOT)] if "/" in named else []
+    return any((place / name).is_dir() or (place / f"{name}.py").exists()
+               for place in (folder, *above))
+
+
+def test_modules_named_in_the_docstring_of_a_package_are_in_that_package():
+    lies = []
+    for path in (p for p in SOURCES if p.name == "__init__.py"):
+        folder, doc = path.parent, ast.get_docstring(ast.parse(path.read_text())) or ""
+        named = [name for name in IN_PACKAGE.findall(doc) if name not in OF_USERS]
+        for paragraph in doc.split("\n\n"):
+            rows = [name for row in ROW.findall(paragraph) for name in row.split(", ")]
+            if any(_holds(folder, name) for name in rows):      # else a table of something else
+                named += rows
+        lies += [f"{path.relative_to(ROOT)}: {n}" for n in named if not _holds(folder, n)]
+    assert not lies, "\n".join(lies)
