@@ -52,11 +52,11 @@ class Found:
             yield
 
     def again(self) -> Found:
-        """The same, to be planned anew."""
+        """This program, to be planned anew."""
         return self
 
     def with_plan(self, plan: FrozenPlan) -> Found:
-        """The same, with the decisions of a plan. Raises Problem for what is no function."""
+        """This program with the decisions of a plan. Raises Problem for what is no function."""
         raise Problem(f"{self.label}: plans are of functions; give FILE.py:FUNCTION")
 
     def printing(self) -> contextlib.AbstractContextManager[Any]:

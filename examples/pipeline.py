@@ -65,7 +65,7 @@ def pipeline(params, x):
 
 
 def one_after_the_other(params, x):
-    """The same network without a pipeline."""
+    """The network without a pipeline: each stage on all of x."""
     return lax.scan(lambda x, stage: (apply_stage(stage, x), None), x, params)[0]
 
 

@@ -187,7 +187,7 @@ class Equation:
 
     def with_operands(self, invars: Sequence[Atom], outvars: Sequence[Var],
                       instance: OpInstance | None = None) -> Equation:
-        """The same instance of the op, or `instance`, on other operands and results."""
+        """An equation with this op instance, or `instance`, on other operands and results."""
         new = Equation.__new__(Equation)        # most equations of a program by far are made here
         new.op, new.location, new.reason = self.op, self.location, self.reason
         new.invars, new.outvars = tuple(invars), tuple(outvars)

@@ -264,7 +264,7 @@ class PartitionSpec(Immutable):
     def update(
         self, partitions: Iterable | None = None, unreduced: Any = None, reduced: Any = None
     ) -> PartitionSpec:
-        """The same spec with some parts replaced; None leaves a part as it is."""
+        """This spec with some parts replaced; None leaves a part as it is."""
         return PartitionSpec(
             *(self.partitions if partitions is None else partitions),
             unreduced=self.unreduced if unreduced is None else unreduced,

@@ -141,7 +141,7 @@ class ArrayType(Immutable):
         return array_type(**fields)
 
     def strong(self) -> ArrayType:
-        """The same type with a dtype that does not give way."""
+        """This type without its weakness: its dtype does not give way to another."""
         return self.update(weak_type=False) if self.weak_type else self
 
     def to_tangent_aval(self) -> ArrayType:

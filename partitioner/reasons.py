@@ -28,7 +28,7 @@ def merged_reasons(reasons: Iterable[str]) -> str:
 
 
 def shown_reasons(reasons: Sequence[str]) -> str:
-    """The same for reasons that are merged already; of many, the first ones and how many follow."""
+    """One text for reasons that may be merged ones; of many, the first and how many follow."""
     if reasons and len(reasons) < 2 and "; " not in reasons[0]:
         return reasons[0]
     parts = list(dict.fromkeys(part for r in reasons if r for part in r.split("; ")))

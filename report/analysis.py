@@ -100,7 +100,7 @@ class Analysis:
 
     @functools.cached_property
     def causes_by_cost(self) -> list[RootCause]:
-        """The same without a search for suggestions: that with the dearest collectives first."""
+        """The root causes in an order that needs no suggestions: costliest collectives first."""
         return root_causes(self.parts, self.partitioned, self.freedoms)
 
     # -- totals ----------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def _even(mesh: AbstractMesh, shape: Sequence[int], entries: Entries) -> bool:
 
 def _missing_of_even(mesh: AbstractMesh, shape: Sequence[int], source: Entries, target: Entries
                      ) -> int:
-    """The same for blocks of one size, without looking at devices.
+    """What `missing` gives for blocks of one size, without looking at devices.
 
     Along a dimension one block lies in the other if the axes of the one begin with those of the
     other. Otherwise they are split by different, independent axes somewhere, so that some device

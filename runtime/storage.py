@@ -114,7 +114,7 @@ def holders(index: Mapping[Device, tuple[slice, ...]], shape: Shape) -> dict[Pla
 
 
 def on_mesh(sharding: Sharding) -> Sharding:
-    """The same sharding as a NamedSharding, whose mesh axes name leading dimensions."""
+    """A sharding as a NamedSharding, whose mesh axes name leading dimensions."""
     return sharding.named() if isinstance(sharding, GSPMDSharding) else sharding
 
 

@@ -106,7 +106,7 @@ class OnMesh:
 
 
 def mesh(rounds: int) -> None:
-    """The same programs on an AbstractMesh of 8 and of 65,536 devices."""
+    """Measure programs on an AbstractMesh of 8 and of 65,536 devices."""
     for name in ABSTRACT:
         p = names()[name]
         few, many = OnMesh(p, p.mesh), OnMesh(p, dict.fromkeys(p.mesh, 256))

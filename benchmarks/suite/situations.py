@@ -110,7 +110,7 @@ def small_products(library: str, kind: str = "alone") -> dict[str, float]:
 
 
 def small_products_under_load(library: str) -> dict[str, float]:
-    """The same while another process has a core of its own."""
+    """`small_products` while another process keeps a core busy."""
     neighbour = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         return small_products(library, "busy")

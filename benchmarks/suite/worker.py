@@ -156,7 +156,7 @@ class Worker:
             tracemalloc.stop()
 
     def resident(self) -> int | None:
-        """The same as the system sees it: growth of the resident set to its peak. On Linux only.
+        """Bytes that the resident set grows by to its peak in such runs. On Linux only.
 
         In a process that ran nothing before: memory that was given back may still be resident.
         """

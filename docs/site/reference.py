@@ -213,7 +213,7 @@ def _command() -> str:
 
 
 class _Formatter(argparse.HelpFormatter):
-    """The same lines whatever the terminal."""
+    """Lines of one width, whatever the terminal."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=88)

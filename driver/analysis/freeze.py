@@ -107,6 +107,6 @@ class Thawed(Jitted):
         return self.difference_of(self.lower(*args, **kwargs))
 
     def difference_of(self, lowered: Lowered | Compiled) -> PlanDifference:
-        """The same of one of its stages."""
+        """As `difference`, of the function's stage for certain arguments."""
         now = FrozenPlan.of(lowered._executable.partitioned)
         return self.plan.compared(now, self._unfit[id(lowered.jaxpr)])

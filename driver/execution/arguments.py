@@ -40,7 +40,9 @@ def leaf_key(x: Any) -> Any:
 
 
 def leaf_keys(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """The same of all arguments: compared by identity where they are arrays."""
+    """What a cached executable depends on, of all arguments: compared by identity where they are
+    arrays.
+    """
     try:
         return tuple(map(_KEY, leaves))
     except AttributeError:             # numbers and numpy arrays among them

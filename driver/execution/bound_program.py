@@ -163,7 +163,7 @@ class BoundProgram:
                 for v, spec, s in zip(outvars, self.partitioned.out_specs, asked, strict=True)]
 
     def on_devices(self, devices: tuple[Device, ...]) -> Self:
-        """The same computation, lowered on an AbstractMesh, bound to devices.
+        """This computation, which was lowered on an AbstractMesh, bound to devices.
 
         Raises ValueError where it has other devices already, or the mesh another size.
         """
@@ -232,7 +232,7 @@ class BoundProgram:
         return [d.id for d in placed.device_tuple] if placed is not None else []
 
     def on_engine(self, engine: str, whole: bool = False) -> Self:
-        """The same computation, run by this engine."""
+        """This computation, run by the engine of that name."""
         found = copy.copy(self)
         found.engine, found.whole, found._run = engine, whole, None
         return found

@@ -27,9 +27,9 @@ def guard_arguments(leaves: Sequence[Any]) -> None:
 
 
 def guard_move(x: Any, moved: bool, to: Any = None, explicit: bool = True) -> None:
-    """The same for a value that `device_put` places; moved: it is an array that changes devices.
+    """Log or refuse, as the guard says, the transfer of a value that `device_put` places.
 
-    explicit: whether the user has asked for the move itself.
+    moved: it is an array that changes devices. explicit: whether the user asked for that.
     """
     if isinstance(x, Array) and not moved:
         return

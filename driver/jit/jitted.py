@@ -106,7 +106,7 @@ class Jitted:
         return Jitted(f, boundary, *self._settings)
 
     def judged_by(self, **options: Any) -> Jitted:
-        """The same function, its plan judged by other options of the partitioner."""
+        """This function with its plan judged by other options of the partitioner."""
         return Jitted(self._f, self._boundary, self.inline, self.keep_unused, self._device,
                       self._options, self._partition_options._replace(**options))
 

@@ -86,7 +86,7 @@ class Source:
         return tuple(out)
 
     def axes(self, names: Any) -> str:
-        """The same as text."""
+        """`axis_names` as text: a tuple of strings."""
         found = self.axis_names(names) if names else ()
         return tuple_of([repr(a) for a in found])
 

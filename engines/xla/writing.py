@@ -17,7 +17,7 @@ class Writing(Protocol):
         ...
 
     def axes(self, names: Any) -> str:
-        """The same as text."""
+        """`axis_names` as text: a tuple of strings."""
         ...
 
     def all_axes(self) -> str:

@@ -289,7 +289,7 @@ def scalar_type_of(x: Any, x64: bool = False) -> type:
 
 
 def to_numeric_dtype(dtype: Any) -> np.dtype:
-    """The same dtype, or int32 for bool."""
+    """int32 for bool, any other dtype itself."""
     dtype = np.dtype(dtype)
     return np.dtype("int32") if dtype == BOOL else dtype
 
@@ -304,7 +304,7 @@ _TO_INEXACT = {
 
 
 def to_inexact_dtype(dtype: Any) -> np.dtype:
-    """The same dtype if it is a float or complex; a float dtype for integers and bool."""
+    """A float dtype for integers and bool; a float or complex dtype itself."""
     dtype = np.dtype(dtype)
     return _TO_INEXACT.get(dtype, dtype)
 

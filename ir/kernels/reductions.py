@@ -66,7 +66,7 @@ def row_adder(row: tuple[int, ...], dtype: np.dtype) -> Callable[..., Any] | Non
 
 def adder_of(axes: tuple[int, ...], shape: tuple[int, ...], dtype: np.dtype
              ) -> Callable[..., Any] | None:
-    """The same of a sum over these dimensions of arrays of this shape."""
+    """What `row_adder` gives for a sum over these dimensions of arrays of this shape."""
     first = len(shape) - len(axes)
     if first < 0 or axes != tuple(range(first, len(shape))):
         return None

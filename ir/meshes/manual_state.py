@@ -59,7 +59,7 @@ class ManualState(Immutable):
         return self is NOT_MANUAL
 
     def update(self, **changes: Iterable[str]) -> ManualState:
-        """The same with some of the sets replaced."""
+        """This state with some of its sets replaced."""
         sets = {"varying": self.varying, "unreduced": self.unreduced, "reduced": self.reduced}
         return ManualState(**{**sets, **changes})
 

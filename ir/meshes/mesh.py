@@ -101,7 +101,7 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
     def update(
         self, devices: Any = None, axis_names: Any = None, axis_types: Any = None
     ) -> Mesh:
-        """The same mesh with some parts replaced."""
+        """This mesh with some parts replaced."""
         return Mesh(
             self.devices if devices is None else devices,
             self.axis_names if axis_names is None else axis_names,
@@ -292,7 +292,7 @@ class AbstractMesh(BaseMesh):
         self, axis_sizes: Any = None, axis_names: Any = None, axis_types: Any = None,
         **kwargs: Any,
     ) -> AbstractMesh:
-        """The same mesh with some parts replaced; `abstract_device=None` drops the device kind."""
+        """This mesh with some parts replaced; `abstract_device=None` drops the device kind."""
         kwargs.setdefault("abstract_device", self.abstract_device)
         return AbstractMesh(
             self.axis_sizes if axis_sizes is None else axis_sizes,
@@ -302,7 +302,7 @@ class AbstractMesh(BaseMesh):
         )
 
     def update_axis_types(self, name_to_type: Mapping[AxisName, AxisType]) -> AbstractMesh:
-        """The same mesh with other types for the axes named; names it lacks are ignored."""
+        """This mesh with other types for the axes named; names it lacks are ignored."""
         old = zip(self.axis_names, self.axis_types, strict=True)
         types = tuple([name_to_type.get(name, axis_type) for name, axis_type in old])
         return self if types == self.axis_types else self.update(axis_types=types)

@@ -42,7 +42,7 @@ def cotangent_sharding(aval: ArrayType) -> NamedSharding | None:
 
 
 def with_entries(sharding: NamedSharding, entries: Iterable[Axes]) -> NamedSharding:
-    """The same mesh, unreduced and reduced axes with other dimensions."""
+    """A sharding with other axes for the dimensions; mesh, unreduced and reduced axes stay."""
     spec = sharding.spec
     spec = spec_from_entries(tuple(entries), spec.unreduced, spec.reduced)
     return named_sharding_abstract(sharding.mesh.abstract_mesh, spec)

@@ -87,7 +87,7 @@ class Sharding(Immutable):
         return bool(self.addressable_devices)
 
     def with_memory_kind(self, kind: str) -> Sharding:
-        """The same layout in another memory of the devices."""
+        """This sharding in another memory of the devices."""
         raise NotImplementedError("Subclasses should implement this method.")
 
     def shard_shape(self, global_shape: Shape) -> Shape:
@@ -124,7 +124,7 @@ class Sharding(Immutable):
         raise NotImplementedError("Subclasses should implement this method.")
 
     def to_hlo_sharding(self, ndim: int) -> HloSharding:
-        """The same for values of `ndim` dimensions without mesh and names, as XLA writes it.
+        """This sharding of values of `ndim` dimensions as XLA writes it, without mesh and names.
 
         >>> from shardtrace.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
         >>> NamedSharding(AbstractMesh((4, 2), ("x", "y")), P("y", "x")).to_hlo_sharding(2)

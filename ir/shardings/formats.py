@@ -55,7 +55,7 @@ class Layout:
         self.sub_byte_element_size_in_bits = sub_byte_element_size_in_bits
 
     def update(self, **changes: Any) -> Layout:
-        """The same layout with some parts replaced."""
+        """This layout with some parts replaced."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         fields.update(changes)
         return Layout(**fields)

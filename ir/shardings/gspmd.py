@@ -97,7 +97,7 @@ class GSPMDSharding(Sharding):
         return self._hash
 
     def with_memory_kind(self, kind: str) -> GSPMDSharding:
-        """The same tiles in another memory of the devices."""
+        """This sharding in another memory of the devices."""
         return GSPMDSharding(self.devices, self.hlo_sharding, memory_kind=kind)
 
     # -- devices
@@ -194,7 +194,7 @@ class GSPMDSharding(Sharding):
     # -- meshes
 
     def to_named(self, mesh: Mesh) -> NamedSharding:
-        """The same layout as a spec on `mesh`.
+        """This sharding as a spec on `mesh`.
 
         Raises ValueError if the mesh has other devices, another order, or no such spec.
 
@@ -281,7 +281,7 @@ def from_named(sharding: NamedSharding, ndim: int, devices: Sequence[Device]) ->
 
 def _renumbered(tiles: HloSharding, old: tuple[Device, ...], new: tuple[Device, ...]
                 ) -> HloSharding:
-    """The same tiles on the same devices, whose numbers are their places in another list."""
+    """Tiles of devices numbered by their places in `old`, with their numbers in `new` instead."""
     if old == new or not tiles.is_tiled() or tiles.tiles is None:
         return tiles
     place = {d: i for i, d in enumerate(new)}

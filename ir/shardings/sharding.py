@@ -88,7 +88,7 @@ class NamedSharding(Sharding):
         return _placement_html.sharding_html(self)
 
     def update(self, **kwargs: Any) -> NamedSharding:
-        """The same sharding with another `mesh`, `spec` or `memory_kind`."""
+        """This sharding with another `mesh`, `spec` or `memory_kind`."""
         mesh = kwargs.pop("mesh", self.mesh)
         spec = kwargs.pop("spec", self.spec)
         memory_kind = kwargs.pop("memory_kind", self.memory_kind)
@@ -99,7 +99,7 @@ class NamedSharding(Sharding):
         return NamedSharding(mesh, spec, memory_kind=memory_kind)
 
     def with_memory_kind(self, kind: str) -> NamedSharding:
-        """The same layout in another memory of the devices. Raises ValueError for one they lack."""
+        """This sharding in another memory of the devices. Raises ValueError for one they lack."""
         return self.update(memory_kind=kind)
 
     # -- devices
@@ -306,7 +306,7 @@ class SingleDeviceSharding(Sharding):
         return f"SingleDeviceSharding(device={self.device!r}{memory})"
 
     def with_memory_kind(self, kind: str) -> SingleDeviceSharding:
-        """The same device, another of its memories."""
+        """This sharding in another memory of the device."""
         return SingleDeviceSharding(self.device, memory_kind=kind)
 
     @property

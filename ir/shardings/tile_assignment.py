@@ -100,7 +100,7 @@ class TileAssignment(Immutable):
     # -- derived assignments
 
     def reshaped(self, dims: Sequence[int]) -> TileAssignment:
-        """The same order of devices in a grid of other dimensions."""
+        """These devices, in the same order, in a grid of other dimensions."""
         return TileAssignment(tuple(dims), self.reshape, self.perm, self._listed)
 
     def transposed(self, order: Sequence[int]) -> TileAssignment:

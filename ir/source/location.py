@@ -114,13 +114,13 @@ class Location:
         return self._span is None or self._span[1] > 0
 
     def under(self, transform: str) -> Location:
-        """The same place, for an equation that `transform` made out of the user's one."""
+        """This location, for an equation that `transform` made out of the user's one."""
         if self.transform:
             transform = f"{transform}({self.transform})"
         return self.made_by(transform)
 
     def made_by(self, transform: str) -> Location:
-        """The same place, for an equation that `transform` alone made."""
+        """This location, for an equation that `transform` alone made."""
         if type(self) is Location:
             return Location(self._code, self._lasti, self.scope, self.callers, span=self._span,
                             transform=transform)
@@ -129,7 +129,7 @@ class Location:
         return new
 
     def within(self, scope: str) -> Location:
-        """The same place, `scope` being around it."""
+        """This location inside of `scope`."""
         if not scope:
             return self
         new = self._copy()
@@ -138,7 +138,7 @@ class Location:
         return new
 
     def reached_by(self, call: Location, joined: dict[Callers, Callers]) -> Location:
-        """The same place, reached by a call, whose scope is around it. joined: the callers found so
+        """This location, reached by a call, whose scope is around it. joined: the callers found so
         far, by those that are known here.
         """
         new = self.within(call.scope)
@@ -157,7 +157,7 @@ class Location:
         return new
 
     def _copy(self) -> Location:
-        """The same place, without a scope or a transformation."""
+        """This location, without its scope and transformation."""
         return Location(self._code, self._lasti, "", self.callers, span=self._span)
 
     @property

@@ -156,7 +156,8 @@ def at_line(size: int) -> np.ndarray:
 
 
 def _pages(size: int) -> np.ndarray:
-    """The same, on large pages as far as it fills them. Where memory is traced, numpy's, which is.
+    """So many bytes from the start of a cache line, on large pages as far as they fill them. Where
+    memory is traced, it is numpy's, which is seen then.
     """
     if is_tracing():
         return at_line(size)

@@ -101,7 +101,7 @@ def one_level(node: Any) -> tuple[tuple[Any, ...], Any, tuple[Any, ...]]:
 
 @cached(4096)
 def in_order(treedef: optree.PyTreeSpec) -> optree.PyTreeSpec:
-    """The same structure; its dictionaries, which optree rebuilds as they were, in sorted order.
+    """A structure with its dictionaries, which optree rebuilds as they were, in sorted order.
 
     Structures that differ only in that order are equal, so one of them serves for all.
     """

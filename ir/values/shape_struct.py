@@ -150,7 +150,7 @@ class ShapeDtypeStruct:
         return self.shape[0]
 
     def update(self, **changes: Any) -> ShapeDtypeStruct:
-        """The same with some of shape, dtype, sharding, weak_type, manual_axis_type replaced.
+        """This type with some of shape, dtype, sharding, weak_type, manual_axis_type replaced.
 
         Raises TypeError for other names, ValueError for a sharding that would drop a layout.
         """

@@ -198,7 +198,9 @@ class Comparison:
         return (CHOSEN, _cheapest(stay)) if stay else (NEEDED, None)
 
     def of_sum(self) -> tuple[str, CostedStrategy | None]:
-        """The same for results that are partial sums, or for blocks that exchange something."""
+        """(kind of reason, best strategy without it) for an exchange that ends the equation: of
+        partial sums, or between blocks.
+        """
         in_place = [r for r in self.rows if not r.moved]
         without = [r for r in self.rows if r.ends]
         if not without or (in_place and not any([r.ends for r in in_place])):
@@ -206,7 +208,8 @@ class Comparison:
         return CHOSEN, _cheapest(without)
 
     def of_result(self, k: int, asked: bool) -> tuple[str, CostedStrategy | None]:
-        """The same for result k, which leaves its equation in another layout than it is wanted in.
+        """(kind of reason, best strategy without it) for moving result k, which leaves its equation
+        in another layout than it is wanted in.
         """
         if asked and self.only_ends:
             return ASKED, None

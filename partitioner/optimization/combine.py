@@ -62,7 +62,7 @@ def combine(program: Program, prices: Prices, two_steps: bool = False) -> Progra
 
 
 def combine_as_xla(program: Program) -> Program:
-    """The same as XLA's compiler of CPUs does it: all-reduces alone, of any size and however far
+    """Combine as XLA's compiler for CPUs does: all-reduces alone, of any size and however far
     apart. Those whose result is cut at once, reduce-scatters here, are among them.
     """
     keys: dict[Equation, tuple] = {}

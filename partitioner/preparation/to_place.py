@@ -38,7 +38,7 @@ def arrange(program: Program) -> Program:
 
 
 def arrange_as_xla(program: Program) -> Program:
-    """The same as far as XLA recognises moved rows."""
+    """The pass for XLA's plans: as `arrange`, as far as XLA recognises moved rows."""
     return ARRANGE_AS_XLA(inside(program, arrange_as_xla))
 
 

@@ -31,7 +31,7 @@ def lay_out_loops(program: Program, prices: Prices) -> Program:
 
 
 def _lay_out_stacks(program: Program, prices: Prices) -> Program:
-    """The same for arrays that one loop stacks for another one alone."""
+    """The program with each array that one loop stacks for another alone in the cheapest layout."""
     better: dict[Equation, _Better] = {}
     new: dict[Atom, Var] = {}
     around: dict[Program, _Around] = {}

@@ -49,7 +49,7 @@ def insert_reshards(program: Program, prices: Prices, draft: bool = False, wide:
 
 def resharded(program: Program, prices: Prices, search: type[LookaheadSearch],
               draft: bool = False) -> Program:
-    """The same with the strategies of this search. draft: leave reasons open."""
+    """`insert_reshards` with the strategies of this search. draft: leave reasons open."""
     constraints = program.memo.get(LayoutConstraints.KEY, _ALL_FIXED)
     if search.types_stay:
         constraints = LayoutConstraints(None, constraints.places)

@@ -187,7 +187,7 @@ class Candidates(PlacedResults):
         return found
 
     def all_results(self, change: Constrain) -> tuple[Change, ...]:
-        """The same constraint on all results of its equation that have the type of its value."""
+        """A constraint, put on all results of its equation that have the type of its value."""
         var = self.var_at[change.places[0]]
         maker = self.maker[var]
         if maker is None or maker.op.subprograms:

@@ -41,7 +41,7 @@ class Argument:
         return self.text_for(f"`{self.name}`")
 
     def of(self, index: int, name: str) -> Argument:
-        """The same change of another argument."""
+        """This change, made to another argument."""
         return Argument(index, name, self.spec, self.was)
 
     def text_for(self, name: str) -> str:
@@ -63,7 +63,7 @@ class Result:
         return self.text_for(f"result {self.name}" if self.name else "the result")
 
     def of(self, index: int, name: str) -> Result:
-        """The same change of another result."""
+        """This change, made to another result."""
         return Result(index, name, self.spec, self.was)
 
     def text_for(self, name: str) -> str:

@@ -140,7 +140,7 @@ class ArrayImpl(HostView):
         return Format(self._layout or default_layout(self.aval.ndim), self._sharding)
 
     def with_layout(self, layout: Layout) -> ArrayImpl:
-        """The same array in this layout. Raises ValueError for one of another rank."""
+        """This array in another memory layout. Raises ValueError for a layout of another rank."""
         try:
             layout.check_compatible_aval(self.aval.shape)
         except ValueError as e:

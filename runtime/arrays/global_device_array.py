@@ -63,7 +63,7 @@ class GlobalDeviceArray(ArrayImpl):
 
     @classmethod
     def of(cls, x: ArrayImpl) -> GlobalDeviceArray:
-        """The same array under this interface. Raises TypeError if it is not on a mesh."""
+        """Array `x` under this interface. Raises TypeError if it is not on a mesh."""
         if not isinstance(x.sharding, NamedSharding):
             raise TypeError(f"A GlobalDeviceArray is on a mesh; this array has {x.sharding}. Move "
                             "it to a `NamedSharding` first, with `device_put`.")

@@ -233,7 +233,7 @@ def _waits_for_threads(frame: Any) -> bool:
 
 
 def _copied(e: BaseException) -> BaseException:
-    """The same exception for another thread, with a traceback of its own."""
+    """A copy of an exception to raise in another thread, with a traceback of its own."""
     try:
         new = copy.copy(e)
         new.__cause__, new.__notes__ = e, list(getattr(e, "__notes__", ()))

@@ -70,7 +70,7 @@ class Value:
         self.kind = kind or kind_of(aval, layout, self.uniform)
 
     def with_type(self, aval: ArrayType) -> Value:
-        """The same arrays as a value of another type with the same local shape."""
+        """The arrays of this value as a value of another type with the same local shape."""
         new = Value(aval, self.layout, self.slot, self.uniform)
         new.forms = self.forms
         return new

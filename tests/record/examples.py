@@ -27,7 +27,7 @@ def models() -> list[pathlib.Path]:
 
 
 def with_jax_imports(source: str) -> str:
-    """The same program with `jax` for `shardtrace` in its import lines, and nowhere else."""
+    """The program with `jax` for `shardtrace` in its import lines, and nowhere else."""
     return re.sub(r"^(import|from) shardtrace\b", r"\1 jax", source, flags=re.MULTILINE)
 
 

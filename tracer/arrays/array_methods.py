@@ -52,7 +52,7 @@ def _astype(self, dtype, copy=False, device=None):
 
 
 def _byteswap(self):
-    """The same bytes of each element in reverse order."""
+    """The array with the bytes of each element in reverse order."""
     size = self.dtype.itemsize
     if size == 1:
         return self
@@ -115,7 +115,7 @@ def _var(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False, *, where
 
 
 def _view(self, dtype=None, type=None):
-    """The same bits as another dtype; the last dimension grows or shrinks with the element."""
+    """The array's bits as another dtype, with a last dimension of as many elements as fit."""
     if type is not None:
         raise NotImplementedError("`type` argument of array.view() is not supported.")
     if dtype is None:

@@ -102,7 +102,7 @@ def _nothing(eqn: Equation) -> Mask:
 
 def iterated(body: Program, given: Mask, first: int, carries: int,
              told: Callable[[Program, Mask], Mask]) -> Mask:
-    """The same for a loop over a body: of its carries, what holds in every iteration.
+    """What `told` gives for a loop over a body: of its carries, what holds in every iteration.
 
     The carries are the operands from `first` on, and the first results of the body.
     """

@@ -145,7 +145,7 @@ class VJP:
                 Linear(self.jaxpr, tuple(self._residuals())), self._types, self._moved, cts))
 
     def with_refs(self, *places: Any) -> Callable[[Any], Any]:
-        """The same function, which adds gradients to references and gives GradRef() for them.
+        """This pullback, but adding gradients to references, and giving GradRef() in their place.
 
         places: like the arguments, with a reference, `ad.GradValue()` or `ad.DontWant()` for each
         leaf.
@@ -195,7 +195,7 @@ def pulled_back(linear: Linear, types: Sequence[ArrayType], moved: Mask, cts: Se
 
 
 def _identity(x: Any) -> int:
-    """The same for two objects where they are one value: a variable has many tracers."""
+    """A number that two objects share where they are one value: a variable has many tracers."""
     return id(x.variable) if isinstance(x, Tracer) else id(x)
 
 

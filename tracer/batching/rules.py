@@ -56,7 +56,7 @@ class MappedAxis:
 rule = Registry()
 """op name -> rule(axis, operands, dims, types, **params); `types`: of the unbatched results."""
 named_rule = Registry()
-"""The same for a collective that names the mapped axis; dims may all be None."""
+"""As `rule`, for collectives that name the mapped axis; dims may all be None."""
 
 
 # -- types and dimensions --------------------------------------------------------------------------

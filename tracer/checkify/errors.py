@@ -219,7 +219,7 @@ class Error:
                      self._metadata)
 
     def one(self) -> Error:
-        """The same of a single index, where there are several: of the last that has an error."""
+        """The error of one index, where some are mapped: of the last that has an error."""
         return Error({kind: _last(x) for kind, x in self._found.items()}, self._metadata)
 
 

@@ -76,8 +76,8 @@ def converted(operand: Any, new_dtype: Any = None, weak_type: bool = False,
 
 
 def bitcast_convert_type(operand, new_dtype):
-    """The same bits read as another dtype; a narrower one adds a last dimension, a wider one takes
-    it away."""
+    """The bits of `operand` as another dtype; a narrower one adds a last dimension, a wider one
+    removes it."""
     dtype = canonicalize_dtype(np.dtype(new_dtype), x64_enabled())
     return bitcast_convert_type_p.bind(operand, new_dtype=dtype)
 

@@ -273,7 +273,7 @@ def fold_in(key: Any, data: Any) -> Array:
 
 
 def clone(key: Any) -> Array:
-    """The same key again, declared to be used a second time on purpose (for key-reuse checks)."""
+    """The key again, declared to be used a second time on purpose (for key-reuse checks)."""
     typed, raw = checked_keys("clone", key)
     return as_given(raw, random_clone_p.bind(typed))
 

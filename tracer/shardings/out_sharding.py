@@ -28,7 +28,7 @@ def canonicalize_sharding(sharding: Any, fn_name: str, check_mesh_consistency: b
 
 
 def padded(sharding: NamedSharding | None, ndim: int) -> NamedSharding | None:
-    """The same sharding with a spec of exactly `ndim` entries.
+    """A sharding with its spec extended or cut to exactly `ndim` entries.
 
     Raises ValueError if the spec splits a dimension beyond `ndim`.
     """

@@ -52,7 +52,7 @@ def _is_sharding(x: Any) -> bool:
 
 
 def reshard(xs: Any, out_shardings: Any) -> Any:
-    """The same values with other shardings; the only way an Explicit axis moves.
+    """The values of `xs` with other shardings; the only way an Explicit axis moves.
 
     out_shardings: a PartitionSpec (on the context mesh) or NamedSharding, or a tree prefix of them.
     Raises ValueError where an axis is not Explicit or the sharding is None.

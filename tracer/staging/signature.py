@@ -241,7 +241,7 @@ class Arguments:
         return tuple(out)
 
     def _plain_names(self, args: Sequence[Any]) -> tuple[str, ...] | None:
-        """The same for arguments that are arrays, or dicts, lists and tuples of such; else None."""
+        """The leaves' names if arguments are arrays, or dicts, lists, tuples of such; else None."""
         out: list[str] = []
         names = self.positional_names
         for i, x in enumerate(args):

@@ -1,4 +1,4 @@
-"""The same as `jax.experimental.checkify`, with the classes of errors."""
+"""What `jax.experimental.checkify` has, with the classes of errors."""
 from __future__ import annotations
 
 from typing import Any

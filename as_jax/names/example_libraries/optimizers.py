@@ -220,7 +220,7 @@ def sm3(step_size, momentum=0.9):
 # -- schedules ---------------------------------------------------------------------------------
 
 def constant(step_size):
-    """The same step size always."""
+    """A schedule whose step size never changes."""
     return lambda i: step_size
 
 

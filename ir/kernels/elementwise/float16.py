@@ -60,7 +60,7 @@ def to_half(x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
 
 def _pack(x: np.ndarray, out: np.ndarray, summand: np.ndarray, total: np.ndarray,
           other: np.ndarray) -> None:
-    """The same of a piece. summand, total, other: memory to compute in."""
+    """Write a piece of float32 to out as float16. summand, total, other: memory to compute in."""
     bits, narrow = summand.view(_I32), out.view(_U16)
     np.bitwise_and(x.view(_I32), _EXPONENT, out=bits)
     if bits.max() >= _BEYOND:

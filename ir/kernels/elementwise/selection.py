@@ -33,7 +33,7 @@ def has_bits(dtype: np.dtype) -> bool:
 
 
 def by_bits(which: Any, x: Any, y: Any) -> Any:
-    """The same as numpy calls alone, of parts that stay in the cache."""
+    """`selected` as calls of numpy alone, for arrays that stay in the cache."""
     integer = _INTEGERS[x.dtype.itemsize]
     ones = np.negative(which.view(np.int8)).astype(integer)
     other = y.view(integer)
@@ -42,12 +42,12 @@ def by_bits(which: Any, x: Any, y: Any) -> Any:
 
 
 def or_zero(which: Any, x: Any, y: Any) -> Any:
-    """The same where y is known to be zero."""
+    """x where `which` is true, else zero, which y is known to be."""
     return _masked(np.negative(which.view(np.int8)), x)
 
 
 def zero_or(which: Any, x: Any, y: Any) -> Any:
-    """The same where x is."""
+    """y where `which` is false, else zero, which x is known to be."""
     return _masked(np.subtract(which.view(np.int8), np.int8(1)), y)
 
 
@@ -63,7 +63,7 @@ def is_zero(x: Any) -> bool:
 
 
 def _select(which: np.ndarray, x: Any, y: Any, out: np.ndarray) -> None:
-    """The same of bits, a part that stays in the cache after the other."""
+    """Write `selected` of bits to out, piece by piece so that each stays in the cache."""
     if out.size > PIECE and len(out) > 1:
         step = max(1, len(out) * PIECE // out.size)
         for i in range(0, len(out), step):

@@ -78,8 +78,8 @@ def by_products(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _by_columns(x: np.ndarray, k: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The same of one group where examples lie innermost in memory, [c window, results n]: a sum of
-    products over pieces of what is summed, those of each thread one after the other.
+    """The convolution of one group where examples lie innermost in memory, [c window, results n]: a
+    sum of products over pieces of what is summed, those of each thread one after the other.
 
     The gradient of a kernel is such a convolution, of few results, with channels for examples.
     """

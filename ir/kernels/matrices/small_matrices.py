@@ -30,7 +30,7 @@ def is_small(*stacks: np.ndarray) -> bool:
 
 
 def is_tiny(a: np.ndarray) -> bool:
-    """The same where numpy would call LAPACK for all of them."""
+    """Does that pay for a function that numpy has, which calls LAPACK for a whole stack?"""
     return is_small(a) and a[0].nbytes <= TINY and len(a) >= LOOPED * a.shape[-1]
 
 
@@ -40,7 +40,7 @@ def is_factored(a: np.ndarray) -> bool:
 
 
 def is_solved(a: np.ndarray, b: np.ndarray) -> bool:
-    """Does `triangular_solve`?"""
+    """Does `triangular_solve` pay for these stacks?"""
     return is_small(a, b) and a[0].nbytes <= 2 * BYTES
 
 

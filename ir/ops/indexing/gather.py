@@ -257,7 +257,7 @@ def _evaluate(lead: int, x: np.ndarray, indices: np.ndarray, *,
 
 def _prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
               params: dict[str, Any]) -> Callable[..., np.ndarray] | None:
-    """The same for arrays of these shapes, where rows lie one behind the other."""
+    """The evaluator for arrays of these shapes whose rows are contiguous, else None."""
     if lead:
         return None
     fill = None

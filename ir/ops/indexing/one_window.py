@@ -82,7 +82,7 @@ def window_changed(lead: int, shapes: Sequence[Shape], params: dict[str, Any],
         return tuple(found)
 
     def over(x: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """The same, written over x."""
+        """x with the window changed, written over x where that can be written to."""
         if not x.flags.writeable:
             return changed(x, at, values)
         where = part(at)

@@ -114,7 +114,7 @@ def changing(change: Callable[[np.ndarray, np.ndarray, np.ndarray], None], shape
         return out
 
     def over(x: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """The same, written over x."""
+        """x with the rows changed, written over x where that can be written to."""
         if not x.flags.carray or np.may_share_memory(x, values):
             return combined(x, at, values)
         change(x, at, values)

@@ -108,7 +108,7 @@ class _Combining:
 
     def write_over(self, lead: int, x: np.ndarray, indices: np.ndarray, updates: np.ndarray,
                    **params: Any) -> np.ndarray:
-        """The same, but the result may take the memory of `x`."""
+        """As `evaluate`, but the result may take the memory of `x`."""
         one = one_window(lead, x, indices, updates, params)
         if one is None:
             return self._apart(lead, x, indices, updates, **params, over=True)
@@ -170,8 +170,8 @@ class _Combining:
 
     def prepared(self, lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
                  params: Params) -> Callable[..., np.ndarray] | None:
-        """The same for arrays of these shapes, where it changes one window, or where rows lie one
-        behind the other."""
+        """The evaluator for arrays of these shapes, where it changes one window, or rows that are
+        contiguous; else None."""
         one = window_changed(lead, shapes, params, self.ufunc)
         if one is not None:
             return one

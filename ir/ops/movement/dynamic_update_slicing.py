@@ -125,7 +125,7 @@ def _update_evaluate(lead: int, x: np.ndarray, update: np.ndarray,
 
 
 def _update_over(lead: int, x: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:
-    """The same for an operand with all device dimensions, which is written over."""
+    """The evaluator for an operand with all device dimensions, which is written over."""
     sizes, devices = update.shape[lead:], x.shape[:lead]
     part = common_part(lead, starts, sizes, x.shape)
     if part is not None:

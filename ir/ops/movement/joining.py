@@ -104,7 +104,7 @@ def _concatenate_evaluate(lead: int, *arrays: np.ndarray, dimension: int) -> np.
 
 def _concatenate_prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
                           params: dict[str, Any]) -> Callable[..., np.ndarray] | None:
-    """The same of small arrays that all have the same device dimensions."""
+    """The evaluator for small arrays that all have the same device dimensions; None for others."""
     size = sum([math.prod(s) for s in shapes]) * dtypes[0].itemsize
     if size >= SMALLEST or any([s[:lead] != shapes[0][:lead] for s in shapes]):
         return None

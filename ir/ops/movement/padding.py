@@ -107,8 +107,8 @@ def _pad_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *
 
 
 def _pad_padded(context: PaddedContext) -> list[Padded] | None:
-    """The same, with as much more behind as is wanted. What follows on the last row is the number
-    that is padded with, of the operand's padding too."""
+    """`pad` of a padded operand: at the high end as much more as is wanted of the result. All that
+    follows the last row has the value that is padded with, the operand's own padding included."""
     x, value = context.operands
     result, (shape,) = context.result_types[0].shape, context.sizes
     if not isinstance(x.atom.aval.dtype, np.dtype):

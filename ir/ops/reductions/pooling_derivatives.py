@@ -135,7 +135,9 @@ def _selected(lead: int, x: np.ndarray, select: str, window: Ints, strides: Ints
 
 def _compared(views: np.ndarray, real: np.ndarray | None, select: str, window: Ints, neutral: Any
               ) -> tuple[np.ndarray, np.ndarray | None]:
-    """The same, an element of all windows after the other. real: what is compared, if not all."""
+    """What `_selected` gives, comparing one element of all windows after the other. real: which
+    elements are compared, if not all.
+    """
     stays, better, number = ((np.greater_equal, np.maximum, np.fmax) if select == "ge" else
                              (np.less_equal, np.minimum, np.fmin))
     at = np.zeros(views.shape[:views.ndim - len(window)], np.int8)

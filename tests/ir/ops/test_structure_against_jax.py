@@ -240,7 +240,7 @@ JAX_MESH = jax.sharding.AbstractMesh((2, 2, 2), AXES, axis_types=EXPLICIT)
 
 
 def in_jax(name: str, params: dict[str, Any]) -> Callable[..., Any]:
-    """The same use of JAX's primitive."""
+    """JAX's primitive of this name with these params."""
     primitive = getattr(lax, JAX_NAMES.get(name, name + "_p"))
     params = dict(params)
     for key, value in params.items():

@@ -271,7 +271,7 @@ def test_a_pending_sum_goes_straight_onto_the_dimension_that_wants_it():
 
 
 def test_plans_name_axes_and_do_not_grow_with_the_number_of_devices():
-    """The same pairs on 8 and on 65,536 devices: the same moves."""
+    """Each pair has the same moves on 8 and on 65,536 devices."""
     small, large = M24, AbstractMesh((128, 512), ("x", "y"))
     for a, b in sweep(small, (1, 1)):
         before = plan(small, (1 << 20, 1 << 20), a, b)

@@ -68,7 +68,7 @@ def part_written(ws, xs):
 
 
 def set_at(ws, xs):
-    """The same with `.at[].set`."""
+    """As `part_written`, with `.at[].set`."""
     def write(out, y, done, last):
         k = jnp.clip(done, 0, len(xs) - 1)
         return out.at[k].set(jnp.where(last & (done >= 0), y, out[k]))
@@ -76,7 +76,7 @@ def set_at(ws, xs):
 
 
 def set_whole(ws, xs):
-    """The same of what is then taken or left as a whole."""
+    """As `set_at`, of an array that is then taken or left as a whole."""
     return in_a_loop(ws, xs, lambda out, y, done, last: jnp.where(
         last & (done >= 0), out.at[done].set(y), out))
 

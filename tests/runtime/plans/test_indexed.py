@@ -58,7 +58,7 @@ class Numpy:
 
 
 class Ours:
-    """The same in a traced body."""
+    """The reads and writes of `Numpys` in a traced body."""
 
     def row(self, x, i):
         return x[i]

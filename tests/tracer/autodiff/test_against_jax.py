@@ -1,4 +1,4 @@
-"""The same derivatives in JAX and here: values, types (shardings and weakness), errors."""
+"""Derivatives are the same in JAX and here: values, types (shardings and weakness), errors."""
 from __future__ import annotations
 
 import contextlib

@@ -292,7 +292,7 @@ def _pair_numbers(ln: str, rn: str, removed: Sequence[str], result: str
 @cached(1024)
 def _plain_pair(ln: str, rn: str, removed: tuple[str, ...], result: str,
                 left: tuple[int, ...], right: tuple[int, ...]) -> tuple[bool, Any, str] | None:
-    """The same for operands that go into the product as they are; None for others.
+    """`_pair_numbers` of operands that go into the product as they are; None for others.
 
     left, right: shapes.
     """
