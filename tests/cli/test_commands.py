@@ -419,7 +419,7 @@ def test_names_of_the_file_too(layer, said, arguments, phrase):
     assert status == 2 and phrase in err
 
 
-def test_the_version(said):
+def test_version_option_prints_the_installed_version(said):
     assert said("--version")[:2] == (0, f"shardtrace {importlib.metadata.version('shardtrace')}\n")
 
 

@@ -86,7 +86,7 @@ def test_a_collective_carries_its_axes_bytes_and_line():
     assert "# because `reduce_sum` leaves partial sums" in reason
 
 
-def test_show_types(golden):
+def test_show_types_prints_values_as_they_are_traced(golden):
     f, args = PROGRAMS["auto_mlp"]()
     out = io.StringIO()
     with st.debug.show_types(out):

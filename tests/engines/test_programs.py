@@ -19,7 +19,7 @@ pytestmark = pytest.mark.every_engine
 @pytest.mark.parametrize("dtype", [
     np.int8, np.uint16, np.int32, np.bool_, np.float16, ml_dtypes.bfloat16, np.complex64,
     ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, ml_dtypes.int4])
-def test_dtypes(dtype, mesh):
+def test_values_of_every_dtype_are_stored_and_moved_unchanged(dtype, mesh):
     x = put(mesh, (X * 100).astype(dtype), "x")
     on_each(lambda x: (x, jnp.flip(x, 0), x.T.reshape(64, 2), jnp.where(x == x[0], x, x[::-1])),
             x, tolerance=0)
@@ -98,7 +98,7 @@ def test_memory_of_the_host(mesh):
     assert found[0].sharding.memory_kind == "pinned_host"
 
 
-def test_custom_partitioning(mesh):
+def test_custom_partitioning_runs_on_every_engine(mesh):
     from shardtrace.experimental.custom_partitioning import custom_partitioning
 
     @custom_partitioning

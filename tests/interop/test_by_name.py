@@ -110,7 +110,8 @@ def test_programs_print_what_they_print_with_jax(path: pathlib.Path) -> None:
     "import jax.monitoring as m; m.register_event_listener(lambda e, b: e); "
     "m.record_event('/a', b=1)",
 ])
-def test_imports(statement: str, printed: Callable[[str], str]) -> None:
+def test_import_statements_of_jax_give_shardtrace(
+        statement: str, printed: Callable[[str], str]) -> None:
     printed(statement)
 
 

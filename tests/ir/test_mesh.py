@@ -34,7 +34,7 @@ def mesh():
 # --------------------------------------------------------------------------- printing, attributes
 
 
-def test_printing(mesh):
+def test_meshes_print_axes_and_their_types(mesh):
     assert repr(mesh) == ("Mesh(axis_sizes=(4, 2), axis_names=('x', 'y'), "
                           "axis_types=(Explicit, Explicit))")
     assert str(mesh) == "Mesh('x': 4, 'y': 2, axis_types=(Explicit, Explicit))"
@@ -48,7 +48,7 @@ def test_printing(mesh):
     assert (repr(AUTO), str(AUTO)) == ("Auto", "AxisType.Auto")
 
 
-def test_attributes(mesh):
+def test_a_mesh_has_the_attributes_of_its_axes_and_devices(mesh):
     assert mesh.shape == {"x": 4, "y": 2} and list(mesh.shape) == ["x", "y"]
     assert mesh.shape_tuple == (("x", 4), ("y", 2))
     assert (mesh.axis_names, mesh.axis_sizes, mesh.size, mesh.empty) == (("x", "y"), (4, 2), 8,
@@ -62,7 +62,7 @@ def test_attributes(mesh):
     assert empty_concrete_mesh.abstract_mesh is empty_abstract_mesh
 
 
-def test_axis_types():
+def test_axes_are_grouped_by_type_and_change_it():
     mesh = AbstractMesh((2, 2, 2), ("x", "y", "z"), (AUTO, EXPLICIT, MANUAL))
     assert (mesh.auto_axes, mesh.explicit_axes, mesh.manual_axes) == (("x",), ("y",), ("z",))
     assert mesh.any_axis_auto and mesh.any_axis_explicit and mesh.any_axis_manual

@@ -98,7 +98,7 @@ def test_a_spec_may_not_be_longer_than_the_rank():
         typ((8,), P("x", "y"))
 
 
-def test_local_shape():
+def test_local_shape_divides_by_the_axes_of_each_dimension():
     assert typ((8, 2), P("x", "y")).local_shape() == (2, 1)
     assert typ((16, 2), P(("x", "y"))).local_shape() == (2, 2)
 

@@ -180,7 +180,7 @@ def test_the_modelled_process_is_the_cost_model_s_step(tmp_path):
     assert reduce[1] * 1e-6 == pytest.approx(explained.collectives[0].time)
 
 
-def test_mistakes():
+def test_wrong_executors_and_argument_counts_are_refused():
     run, args = compiled(LAYER)
     with pytest.raises(ValueError, match="'simulated' or 'per_device', not 'xla'"):
         profile(run, *args, executor="xla")

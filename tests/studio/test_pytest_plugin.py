@@ -133,7 +133,7 @@ def test_nothing_is_imported_for_tests_that_are_not_marked(run) -> None:
 @pytest.mark.parametrize("text, number", [
     ("24 kB", 24_000), ("1 MB", 1_000_000), ("1.5 MiB", 1_572_864), ("1e6", 1_000_000),
     ("7", 7), (12, 12)])
-def test_sizes(text, number) -> None:
+def test_sizes_are_read_with_their_units(text, number) -> None:
     assert size(text) == number
 
 

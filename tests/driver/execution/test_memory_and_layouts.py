@@ -35,7 +35,7 @@ def both_spaces(mesh):
 # --------------------------------------------------------------------------- memory
 
 
-def test_spaces() -> None:
+def test_memory_spaces_are_listed_printed_and_pickled() -> None:
     assert list(Space) == [Space.Device, Space.Host, Space.Any]
     assert repr(Space.Host) == str(Space.Host) == "MemorySpace.Host"
     assert pickle.loads(pickle.dumps(Space.Host)) is Space.Host

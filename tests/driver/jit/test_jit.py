@@ -139,7 +139,7 @@ def test_mixed_device_sets_are_refused(auto):
         st.jit(lambda a, b: a + b)(put(auto, P("x")), lone)
 
 
-def test_stages(explicit):
+def test_each_stage_shows_its_types_and_the_compiled_one_runs(explicit):
     f = st.jit(lambda x, w: jnp.tanh(x @ w))
     x, w = put(explicit, P("X", None)), put(explicit, P(None, "Y"))
     traced = f.trace(x, w)

@@ -24,7 +24,7 @@ def test_of_a_number(ufunc, number, shape):
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint32, np.int64, np.float64])
-def test_keeps_dtypes(dtype):
+def test_clipping_keeps_the_dtype(dtype):
     x = np.arange(FEWEST).astype(dtype)
     for ufunc, by_clip in BY_CLIP.items():
         found = by_clip(x, np.asarray(7, dtype))

@@ -14,7 +14,7 @@ F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 @pytest.mark.parametrize("dtype", [F32, F64])
 @pytest.mark.parametrize("row", [(32,), (4096,), (5, 16), (8192,), (3, 64, 256), (1025 * 256,)])
 @pytest.mark.parametrize("rows", [(), (1,), (2, 3)])
-def test_sums(row, rows, dtype):
+def test_row_sums_are_close_to_those_in_double_precision(row, rows, dtype):
     add = row_adder(row, dtype)
     assert add is not None
     x = RNG.normal(size=(*rows, *row)).astype(dtype)
@@ -46,7 +46,7 @@ def test_errors_do_not_grow_with_the_length():
         assert abs(row_adder((length,), F32)(x) - exact) <= 1e-6 * exact
 
 
-def test_who_adds():
+def test_short_rows_and_other_dtypes_are_left_to_numpy():
     assert row_adder((SHORTEST - 1,), F32) is None
     assert row_adder((4097,), F32) is None                  # no pieces of equal length
     for dtype in (np.int32, np.complex64, np.float16, np.bool_):

@@ -14,7 +14,7 @@ SHAPES = [(160, 64), (1, 64), (160, 1), ()]
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.bool_,
                                    np.complex64, np.float64, np.complex128, np.uint16])
-def test_as_where(dtype):
+def test_selection_has_the_bits_that_where_gives(dtype):
     rng = np.random.default_rng(0)
     for shapes in itertools.product(SHAPES, repeat=3):
         which = np.asarray(rng.random(shapes[0]) > 0.5)

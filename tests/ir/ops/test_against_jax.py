@@ -237,7 +237,8 @@ def operands_of(name: str, count: int, params: dict[str, Any], dtype: Any
 
 @pytest.mark.parametrize("name,count,params", [c for c in CASES if c[1] < 3],
                          ids=lambda v: v if isinstance(v, str) else "")
-def test_values(name: str, count: int, params: dict[str, Any]) -> None:
+def test_values_are_close_to_jax_for_every_dtype(
+        name: str, count: int, params: dict[str, Any]) -> None:
     given, ours = [], []
     for dtype in VALUE_DTYPES:
         operands = operands_of(name, count, params, dtype)

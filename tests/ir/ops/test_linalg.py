@@ -67,7 +67,7 @@ def test_factors_multiply_to_the_matrix(shape: Any, complex_: bool) -> None:
 
 
 @both_kinds
-def test_hermitian_matrices(complex_: bool) -> None:
+def test_factors_of_hermitian_matrices_multiply_to_the_matrix(complex_: bool) -> None:
     a = matrices(2, 4, 4, complex_=complex_)
     a = a @ adjoint(a) + np.eye(4)
     v, w = run("eigh", a, **EIGH)

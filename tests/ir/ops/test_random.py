@@ -232,8 +232,8 @@ def typed(shape: tuple[int, ...], dtype: Any, *spec: Any) -> ArrayType:
     ("random_gamma", [typed((), KEY_FRY), typed((8, 4), np.dtype("float32"), "X", "Y")],
      {"log_space": False}, "f32[8@X,4@Y]"),
 ])
-def test_result_types(name: str, types: list[ArrayType], params: dict[str, Any], expected: str
-                      ) -> None:
+def test_random_ops_keep_the_sharding_of_keys_in_their_result_types(
+        name: str, types: list[ArrayType], params: dict[str, Any], expected: str) -> None:
     result, = infer(OPS[name], tuple(types), params, MESH)
     assert result.str_short(True) == expected and not result.weak_type
 
@@ -261,8 +261,8 @@ def test_wrong_operands_are_errors(name: str, types: list[ArrayType], params: di
     ("random_gamma", ((3,), (3, 5)), (3, 5), {"log_space": False}, "d0, d0 d1 -> d0 d1"),
     ("random_unwrap", ((3,),), (3, 2), {}, "b -> b w | w!:replicate"),
 ])
-def test_factor_rules(name: str, operands: tuple, result: tuple, params: dict[str, Any],
-                      expected: str) -> None:
+def test_random_ops_have_these_factor_rules(
+        name: str, operands: tuple, result: tuple, params: dict[str, Any], expected: str) -> None:
     rule = OPS[name].factor_rule(operands, (result,), params)
     left, right = str(rule).strip(), expected.strip()
     assert left.replace("  ", " ") == right or left == right

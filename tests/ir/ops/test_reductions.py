@@ -196,7 +196,7 @@ def test_scans_at_the_edges() -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 7, 8])
 @evaluating()
-def test_associative_scan(n: int) -> None:
+def test_associative_scan_of_sums_is_cumsum(n: int) -> None:
     x = np.random.default_rng(0).normal(size=(2, n))
     (found,) = associative_scan(lambda a, b: (a[0] + b[0],), (x,), 1)
     np.testing.assert_allclose(found, np.cumsum(x, 1), rtol=1e-12)
@@ -248,7 +248,7 @@ def test_floats_beyond_an_integer_dtype_become_its_bounds(source: Any, target: A
     (np.array([3, -8], ml_dtypes.int4), np.int32, [3, -8]),
     (np.array([3, -8], ml_dtypes.int4), np.float32, [3, -8]),
 ])
-def test_conversions(source: Any, target: Any, expected: Any) -> None:
+def test_conversions_cut_wrap_and_saturate(source: Any, target: Any, expected: Any) -> None:
     out = evaluate("convert_element_type", np.asarray(source), new_dtype=np.dtype(target),
                    weak_type=False, sharding=None)
     assert out.dtype == target

@@ -177,7 +177,7 @@ def test_manual_and_unreduced_have_no_blocks_of_the_value() -> None:
             gspmd(text).devices_indices_map((8,))
 
 
-def test_processes() -> None:
+def test_tiles_on_several_processes_are_addressable_in_part() -> None:
     devices = [Device(i, i // 4) for i in range(8)]
     tiles = gspmd(ODD, devices)
     assert not tiles.is_fully_addressable and tiles.addressable_devices == set(devices[:4])

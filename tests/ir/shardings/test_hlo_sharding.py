@@ -118,7 +118,7 @@ NORMAL = [
 
 
 @pytest.mark.parametrize(("written", "normal"), NORMAL)
-def test_normal_form(written, normal) -> None:
+def test_parsed_shardings_print_in_normal_form(written, normal) -> None:
     assert str(HloSharding.from_string(written)) == normal
 
 
@@ -132,7 +132,7 @@ def test_text_that_cannot_be_read_is_a_value_error(text) -> None:
         HloSharding.from_string(text)
 
 
-def test_questions() -> None:
+def test_queries_answer_as_in_xla() -> None:
     tiled = HloSharding.from_string("{devices=[2,1,4]<=[8] last_tile_dim_replicate}")
     assert tiled.is_tiled() and tiled.is_tile_assignment_iota() and not tiled.is_replicated()
     assert tiled.tile_assignment_dimensions() == [2, 1, 4] and tiled.num_dimensions() == 3

@@ -68,7 +68,7 @@ def test_copies_and_pickles_are_the_same_object(s):
         assert again is s
 
 
-def test_printing():
+def test_shardings_print_mesh_spec_and_memory():
     assert repr(NamedSharding(M42, P("x"))) == (
         "NamedSharding(mesh=Mesh('x': 4, 'y': 2, axis_types=(Explicit, Explicit)), "
         "spec=P('x',), memory_kind=device)")
@@ -235,7 +235,7 @@ def test_unreduced_axes_do_not_divide():
     assert NamedSharding(M42, P(reduced={"y"})).is_fully_replicated
 
 
-def test_replication():
+def test_a_sharding_is_replicated_where_no_axis_larger_than_1_splits_it():
     assert NamedSharding(M42, P()).is_fully_replicated
     assert not NamedSharding(M42, P(None, "y")).is_fully_replicated
     one = make_mesh((4, 1), ("x", "y"))

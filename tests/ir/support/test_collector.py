@@ -85,7 +85,7 @@ def test_what_stays_is_looked_through_now_and_then(counts):
     assert counts["staying"] in ([3], [4])
 
 
-def test_cycles_go(counts):
+def test_most_reference_cycles_are_collected(counts):
     times, gone, all_of_them = counts["cycles"]
     assert times and gone > all_of_them // 2
 

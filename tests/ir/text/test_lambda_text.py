@@ -149,7 +149,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_layout(case):
+def test_jaxprs_are_laid_out_as_jax_lays_them_out(case):
     f, args, text = CASES[case]
     assert st.make_jaxpr(f)(*args).pretty_print(use_color=False) == textwrap.dedent(text).strip()
 

@@ -20,7 +20,7 @@ BITS = {"and": lax.reduce_and_p, "or": lax.reduce_or_p, "xor": lax.reduce_xor_p}
                                    ml_dtypes.bfloat16])
 @pytest.mark.parametrize("sizes, spec", [((8,), ("x",)), ((2, 4), (("y", "x"),)),
                                          ((2, 4), ("y", "x"))])
-def test_products(dtype, sizes, spec):
+def test_products_over_split_dimensions_move_few_bytes(dtype, sizes, spec):
     x = RNG.choice([1, 2, -1], (16, 8)).astype(dtype)
     result = np.asarray(jnp.prod(x, 0)).nbytes
     assert agree(lambda a: jnp.prod(a, 0), [x], [spec], (), sizes) <= 3 * result
@@ -29,7 +29,7 @@ def test_products(dtype, sizes, spec):
 
 @pytest.mark.parametrize("name", sorted(BITS))
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.bool_])
-def test_bits(name, dtype):
+def test_bitwise_reductions_move_the_bytes_of_an_all_reduce(name, dtype):
     x = RNG.integers(0, 2 if dtype is np.bool_ else 99, (16, 8)).astype(dtype)
     moved = agree(lambda a: BITS[name].bind(a, axes=(0,)), [x], [("x",)], ())
     assert moved == 2 * x[0].nbytes * 7 // 8

@@ -49,7 +49,7 @@ SPECS = [((8,), ("x",)), ((2, 4), (("y", "x"),)), ((2, 4), ("y", None))]
 @pytest.mark.parametrize("sizes, spec", SPECS)
 @given(data=draw.data())
 @settings(max_examples=12, deadline=None)
-def test_any_slice(sizes, spec, data):
+def test_slices_of_split_rows_give_the_values_of_whole_ones(sizes, spec, data):
     n = data.draw(draw.sampled_from([16, 48, 64]))
     step = data.draw(draw.sampled_from([1, 1, 2, 3, -1, -2]))
     start = data.draw(draw.integers(0, n - 1))
@@ -64,7 +64,7 @@ def test_any_slice(sizes, spec, data):
 @pytest.mark.parametrize("sizes, spec", SPECS)
 @given(data=draw.data())
 @settings(max_examples=12, deadline=None)
-def test_any_padding(sizes, spec, data):
+def test_padded_split_rows_give_the_values_of_whole_ones(sizes, spec, data):
     n = data.draw(draw.sampled_from([16, 48]))
     low, high = data.draw(draw.integers(-9, 20)), data.draw(draw.integers(-6, 20))
     inner = data.draw(draw.sampled_from([0, 0, 1, 2]))
@@ -78,7 +78,7 @@ def test_any_padding(sizes, spec, data):
 @pytest.mark.parametrize("sizes, spec", SPECS)
 @given(data=draw.data())
 @settings(max_examples=15, deadline=None)
-def test_any_concatenation(sizes, spec, data):
+def test_concatenated_split_rows_give_the_values_of_whole_ones(sizes, spec, data):
     counts = data.draw(draw.lists(draw.sampled_from([1, 4, 7, 8, 16, 24, 40]), min_size=1,
                                   max_size=4))
     split = [data.draw(draw.booleans()) and n % 8 == 0 for n in counts]

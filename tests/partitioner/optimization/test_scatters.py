@@ -17,6 +17,6 @@ X = np.random.default_rng(0).integers(0, 99, (24, 16)).astype(np.float32)
     *[lambda x, op=op: op(x.astype(np.int32), (0,)) for op in (
         lax.reduce_and, lax.reduce_or, lax.reduce_xor)]])
 @pytest.mark.parametrize("out, share", [(("x",), 3 / 4), ((), 3 / 2)])
-def test_all_kinds(reduced, out, share):
+def test_every_kind_of_reduction_becomes_a_reduce_scatter(reduced, out, share):
     whole = np.asarray(reduced(X))
     assert agree(reduced, [X], [("x",)], out, (4,)) == share * whole.nbytes

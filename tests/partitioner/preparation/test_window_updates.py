@@ -37,7 +37,7 @@ def placed(spec, x=DATA):
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 @pytest.mark.parametrize("where", BOXES)
 @pytest.mark.parametrize("how", HOW)
-def test_boxes(spec, where, how):
+def test_updates_of_boxes_in_sharded_arrays_equal_those_of_numpy(spec, where, how):
     at = BOXES[where]
     part = RNG.normal(size=DATA[at].shape).astype(np.float32)
     want = DATA.copy()
@@ -129,7 +129,7 @@ REDUCED = {
 @pytest.mark.parametrize("where", REDUCED)
 @pytest.mark.parametrize("axis", [0, (0, 1), (1, 2)], ids=str)
 @pytest.mark.parametrize("how", ["sum", "max", "min", "prod", "mean"])
-def test_reductions(spec, where, axis, how):
+def test_reductions_of_boxes_in_sharded_arrays_equal_those_of_numpy(spec, where, axis, how):
     at = REDUCED[where]
     got = agree(lambda x: getattr(x[at], how)(axis), placed(spec), rtol=2e-5, atol=1e-5)
     np.testing.assert_allclose(got, getattr(DATA[at], how)(axis), rtol=2e-5, atol=1e-5)

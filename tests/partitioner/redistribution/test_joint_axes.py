@@ -37,7 +37,7 @@ MESH = AbstractMesh((2, 2, 4), ("x", "y", "z"))
     ([("x", "z:(1)2")], [], []),
     ([("x", "z"), ("z:(1)2",)], [], []),
 ])
-def test_rows(lists, sums, rows):
+def test_axes_that_always_stand_together_are_joined(lists, sums, rows):
     assert rows_of(MESH, lists, sums) == tuple(rows)
 
 

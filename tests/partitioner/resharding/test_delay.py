@@ -210,7 +210,7 @@ program @f(w: f32[8,4], xs: f32[3,8,4]{{U:x}}) -> f32[8,4] {{
 
 
 @pytest.mark.parametrize("name", list(STAYS))
-def test_what_stays(name):
+def test_reshards_stay_where_delaying_does_not_help(name):
     check(STAYS[name], STAYS[name])
 
 

@@ -77,7 +77,7 @@ def drawn(seed):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_programs(seed):
+def test_moved_sums_keep_values_and_never_add_traffic(seed):
     f, specs, outs = drawn(seed)
     mesh = st.make_mesh((2, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
     rng = np.random.default_rng(seed)

@@ -45,7 +45,7 @@ def test_slow_links_are_used_while_blocks_are_small() -> None:
 @pytest.mark.parametrize("source, target", [
     ((None, ("y", "x")), ("x",)), ((("x", "y"),), (("y", "x"),)), (("x", "y"), ("y",)),
     ((("y", "x"),), (None, "x")), ((None, ("x", "y")), ("y", "x"))])
-def test_values_arrive(source, target) -> None:
+def test_values_arrive_over_routes_of_several_steps(source, target) -> None:
     x = np.arange(16 * 24, dtype=np.float32).reshape(16, 24)
     with st.config.override(shardtrace_objective="time", shardtrace_hardware="h100"):
         agree(lambda a: a * 2, [x], [source], target, (2, 4))

@@ -172,7 +172,7 @@ def test_the_number_of_devices_does_not_matter(devices):
     assert found.collectives[0].suggestions is not None
 
 
-def test_forms():
+def test_an_explanation_shows_as_data_html_table_and_text():
     found = explained("two_columns")
     data = json.loads(json.dumps(found.to_dict()))
     (record,) = data["collectives"]
@@ -198,7 +198,7 @@ def test_every_hardware_explains(hardware):
 
 
 @pytest.mark.parametrize("name", ["two_columns", "layers_by_columns", "whole_in_the_middle"])
-def test_golden_texts(name, request):
+def test_explanations_read_as_the_golden_texts(name, request):
     text = explained(name).text(suggestions=0) + "\n"
     path = GOLDEN / f"{name}.txt"
     if not path.exists():

@@ -71,7 +71,7 @@ def test_a_constraint_that_does_not_divide():
     assert w.source.line == line(f, "with_sharding") and "pad the dimension to 8" in w.fix
 
 
-def test_padding():
+def test_padding_is_reported_with_the_share_that_it_wastes():
     def f(a):
         b = jnp.pad(a, ((0, 5), (0, 0)))
         b = st.lax.with_sharding_constraint(b, NamedSharding(ROW, P("x")))

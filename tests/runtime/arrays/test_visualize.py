@@ -90,7 +90,7 @@ NARROW = """\
     ((4, 32), P("a", "b"), {}, WIDE),
     ((8, 8), P("a", "b"), {"min_width": 4, "scale": 0.5}, NARROW),
 ])
-def test_pictures(shape, spec, options, picture, capsys):
+def test_drawings_show_which_device_holds_which_part(shape, spec, options, picture, capsys):
     sharding = NamedSharding(make_mesh((2, 4), ("a", "b")), spec)
     visualize.visualize_sharding(shape, sharding, **options)
     assert capsys.readouterr().out == picture

@@ -48,7 +48,7 @@ def _layouts(operands, rng, count):
 
 
 @pytest.mark.parametrize("name", _sampled_ops())
-def test_executors_agree(name, local, run_both):
+def test_executors_agree_on_every_op(name, local, run_both):
     op = OPS[name]
     rng = np.random.default_rng(sum(map(ord, name)))
     for sample in op.samples()[:6]:

@@ -199,7 +199,7 @@ def test_an_all_reduce_by_chunks(looped, form, by):
     np.testing.assert_array_equal(both(f, (ints,)), totals(ints))
 
 
-def test_its_gradient():
+def test_gradient_of_a_ring_all_reduce_is_the_total():
     x, c = normal(16, 6), normal(16, 6)
     g = mapped(all_reduce, P("x"), P("x"))
     close(st.jit(st.grad(lambda x: (g(x) * c).sum()))(x), totals(c))

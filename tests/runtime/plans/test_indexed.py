@@ -172,7 +172,7 @@ def compare(seed, place=lambda x: x, runs=3, kind="scan"):
 
 
 @pytest.mark.parametrize("seed", range(0, 400, 10))
-def test_random_bodies(seed):
+def test_random_loop_bodies_with_indices_compute_what_numpy_does(seed):
     compare(seed)
     compare(seed + 1, kind="while")
     compare(seed + 2, kind="unrolled")

@@ -110,7 +110,7 @@ def test_a_sum_that_is_given_too():
 
 
 @given(draw.data())
-def test_any_pieces(data):
+def test_random_chains_of_joined_rows_compute_what_numpy_does(data):
     """Random chains of padded, written and added rows, split over devices or not."""
     n, dim = 8, data.draw(draw.integers(0, 1))
     steps = data.draw(draw.lists(draw.tuples(

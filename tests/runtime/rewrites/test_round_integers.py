@@ -52,7 +52,7 @@ def test_what_only_resembles_a_quotient_stays():
     np.testing.assert_array_equal(st.jit(f)(X), want)
 
 
-def test_integer_parts():
+def test_choosing_floor_or_ceil_by_sign_becomes_trunc():
     x = np.array([-2.5, -0.5, -0., 0., 0.5, 2.5, np.nan, np.inf, -np.inf, 1e20], np.float32)
     assert ops(jnp.trunc, x) == ["trunc"]
     got = np.asarray(st.jit(jnp.trunc)(x))

@@ -44,7 +44,7 @@ def lookup(i):
 @pytest.mark.parametrize("index", [
     lambda k, ok, n: jnp.where(ok, k, 0), lambda k, ok, n: jnp.clip(k, 0, n - 1),
     lambda k, ok, n: jnp.where(ok, k, n - 1)], ids=["zero", "clip", "last"])
-def test_by_hand(index, axes, spec, asked):
+def test_masked_lookups_written_by_hand_give_the_rows_of_the_table(index, axes, spec, asked):
     f = by_hand(index=index, axes=axes, asked=spec)
     np.testing.assert_array_equal(agree(f, TABLE, asked), lookup(asked))
 
@@ -88,7 +88,7 @@ def test_the_gradient_of_a_lookup():
 
 
 @pytest.mark.parametrize("dtype", ["int32", "bool", "bfloat16", "uint8"])
-def test_dtypes(dtype):
+def test_lookups_give_the_rows_of_tables_of_every_dtype(dtype):
     table = np.asarray(jnp.asarray(TABLE * 9, dtype))
     got = agree(lambda e, i: e[i], placed(table, P("y")), ASKED.astype(np.uint8))
     np.testing.assert_array_equal(got, table[ASKED])

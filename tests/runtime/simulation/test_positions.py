@@ -22,7 +22,7 @@ SPECS = [P("x", "y"), P(None, "y"), P(None, ("x", "y")), P(None, ("y", "x")), P(
 @pytest.mark.parametrize("dtype", ["float32", "int32", "bfloat16", "bool"])
 @pytest.mark.parametrize("axis", [0, 1, None])
 @pytest.mark.parametrize("spec", SPECS, ids=str)
-def test_positions(spec, axis, dtype, executor):
+def test_positions_of_extremes_are_those_of_numpy(spec, axis, dtype, executor):
     x = np.asarray(jnp.asarray(DATA if dtype in ("float32", "bfloat16") else np.nan_to_num(DATA),
                                dtype))
     with st.config.override(shardtrace_executor=executor):

@@ -131,7 +131,7 @@ def test_methods_give_what_numpy_gives(name):
         same(st.jit(f)(F), f(F))
 
 
-def test_attributes():
+def test_traced_values_have_the_attributes_of_arrays():
     x = jnp.asarray(F)
     assert (x.shape, x.ndim, x.size, x.dtype, x.itemsize, x.nbytes, len(x)) == (
         (2, 3), 2, 6, np.float32, 4, 24, 2)

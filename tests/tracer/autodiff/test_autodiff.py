@@ -203,7 +203,7 @@ def test_vjp_and_linearize_do_not_run_the_function_again() -> None:
     assert len(calls) == 2
 
 
-def test_linear_transpose() -> None:
+def test_linear_transpose_maps_cotangents_to_each_operand() -> None:
     transpose = st.linear_transpose(lambda x, y: 0.5 * x - y[0], st.ShapeDtypeStruct((3,), F32),
                                     st.ShapeDtypeStruct((2, 3), F32))
     a, b = transpose(V)

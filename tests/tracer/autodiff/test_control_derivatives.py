@@ -82,7 +82,7 @@ DIRECTION = tuple(RNG.normal(size=x.shape).astype(np.float32) for x in (A, W))
 
 
 @pytest.mark.parametrize("f", [*EVERY, until])
-def test_forward_mode(f):
+def test_forward_derivatives_of_control_flow_equal_differences(f):
     _, got = st.jit(lambda a, w, d: st.jvp(lambda a, w: f(a, jnp.asarray(w)), (a, w), d))(
         A, W, DIRECTION)
     want = directional(st.jit(f), (A, W), DIRECTION)
@@ -102,7 +102,7 @@ def test_reverse_mode_is_the_transpose_of_forward_mode(f, how):
 
 
 @pytest.mark.parametrize("f", [layers, closed_over, chosen, nested])
-def test_second_derivatives(f):
+def test_second_derivatives_agree_between_modes(f):
     args = jnp.asarray(A), jnp.asarray(W)
     g = st.jit(st.grad(lambda a, w: sum((x * d).sum() for x, d in zip(
         st.grad(f, (0, 1))(a, w), DIRECTION, strict=True)), (0, 1)))

@@ -108,7 +108,7 @@ def test_symbolic_zeros_in_custom_vjp() -> None:
     assert seen == {"moved": (True, False), "zero": [False, True]}
 
 
-def test_custom_gradient() -> None:
+def test_custom_gradient_replaces_the_derivative() -> None:
     @st.custom_gradient
     def f(x):
         return x**2, lambda ct: ct * 3 * jnp.sin(x)

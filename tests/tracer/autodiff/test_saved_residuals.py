@@ -32,7 +32,7 @@ ARGUMENTS = ["f32[5,4] from the argument layers[0]", "f32[6,5] from the argument
              "f32[4] from the argument x"]
 
 
-def test_without_checkpoint(capsys) -> None:
+def test_residuals_are_listed_without_checkpoint(capsys) -> None:
     assert printed(capsys, model, [W1, W2], X) == [
         *ARGUMENTS, "f32[5] output of sin at (layer)", "f32[5] output of cos at (layer)",
         "f32[6] output of cos at (layer)"]
@@ -46,7 +46,7 @@ def test_without_checkpoint(capsys) -> None:
         names_which_can_be_saved=[], names_which_can_be_offloaded=["hidden"], offload_src="device",
         offload_dst="pinned_host"), ["f32[5] named 'hidden' at (named)"]),
 ])
-def test_by_policies(capsys, policy, kept) -> None:
+def test_policies_decide_which_residuals_are_listed(capsys, policy, kept) -> None:
     def named(layers, x):
         return layer(layers[1], checkpoint_name(layer(layers[0], x), "hidden"))
 

@@ -73,7 +73,7 @@ def test_one_after_the_other():
     assert "scan" in str(st.make_jaxpr(st.vmap(sequential_vmap(jnp.sin)))(jnp.arange(3.0)))
 
 
-def test_errors():
+def test_missing_and_ill_formed_rules_are_refused():
     f = custom_vmap(jnp.sin)
     with pytest.raises(AttributeError, match="No batching rule defined for custom_vmap function"):
         f(1.0)

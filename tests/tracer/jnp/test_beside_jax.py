@@ -77,7 +77,7 @@ def test_values_and_dtypes(expression: str) -> None:
 
 
 @pytest.mark.parametrize(("expression", "setting"), ERRORS)
-def test_errors(expression: str, setting: str) -> None:
+def test_errors_have_the_class_and_beginning_of_those_of_jax(expression: str, setting: str) -> None:
     jax = real_jax()
     found = []
     for package, name in ((st, "shardtrace"), (jax, "jax")):

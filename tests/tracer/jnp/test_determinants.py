@@ -58,6 +58,6 @@ def test_the_slope_of_a_singular_matrix_is_that_of_numbers() -> None:
             atol=1e-5)
 
 
-def test_of_nothing() -> None:
+def test_the_determinant_of_an_empty_matrix_is_1() -> None:
     value, slope = st.value_and_grad(st.numpy.linalg.det)(np.zeros((0, 0), np.float32))
     assert value == 1 and slope.shape == (0, 0)

@@ -170,7 +170,7 @@ def test_the_per_device_program_reads_back():
 
 
 @pytest.mark.parametrize("length", [0, 1])
-def test_short_scans(length):
+def test_scans_run_over_no_and_one_element(length):
     carry, ys = lax.scan(lambda c, x: (c + x, c), jnp.float32(2), jnp.ones(length))
     assert carry == 2 + length and ys.shape == (length,)
 

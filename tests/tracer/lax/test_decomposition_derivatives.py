@@ -12,7 +12,7 @@ RNG = np.random.default_rng(4)
 
 
 @pytest.mark.parametrize(("left", "right"), [(False, True), (True, False), (True, True)])
-def test_eig(left: bool, right: bool) -> None:
+def test_derivatives_of_eig_equal_differences(left: bool, right: bool) -> None:
     eig = partial(st.lax.linalg.eig, compute_left_eigenvectors=left,
                   compute_right_eigenvectors=right, enable_eigvec_derivs=True)
     with st.enable_x64(True):
@@ -32,7 +32,7 @@ def test_eigenvalues_alone_and_vectors_that_were_not_asked_for() -> None:
 
 
 @pytest.mark.parametrize("shape", [(4, 4), (5, 3), (3, 5), (2, 4, 3)], ids=str)
-def test_pivoted_qr(shape) -> None:
+def test_derivatives_of_pivoted_qr_equal_differences(shape) -> None:
     qr = partial(st.lax.linalg.qr, pivoting=True, full_matrices=False)
     with st.enable_x64(True):
         check_grads(lambda a: qr(a)[:2], (RNG.normal(size=shape),), order=2, rtol=1e-3, atol=1e-3)

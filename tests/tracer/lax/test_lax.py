@@ -56,7 +56,7 @@ def test_reduction_of_several_operands_at_once():
 @pytest.mark.parametrize(("function", "init", "combine"), [
     (lax.add, 0.0, np.sum), (lax.max, -np.inf, np.max), (lax.min, np.inf, np.min),
     (lambda a, b: a * b, 1.0, np.prod)])
-def test_windows(function, init, combine, padding):
+def test_reduce_window_combines_each_padded_window(function, init, combine, padding):
     x = normal(5, 6)
     got = lax.reduce_window(x, np.float32(init), function, (2, 3), (2, 1), padding)
     pads = padding if isinstance(padding, list) else lax.padtype_to_pads(
@@ -88,7 +88,7 @@ def test_slopes_of_window_extremes_of_nan_and_infinities(function, init, x, push
 
 # -- convolutions ----------------------------------------------------------------------------------
 
-def test_convolution():
+def test_convolutions_equal_correlations_of_scipy():
     x, w = normal(2, 3, 6, 5), normal(4, 3, 3, 2)
     want = np.stack([[sum(scipy.signal.correlate(x[b, c], w[o, c], "valid") for c in range(3))
                       for o in range(4)] for b in range(2)])
@@ -139,7 +139,7 @@ def test_ragged_product_gives_each_group_its_matrix():
     None, "highest", lax.Precision.HIGH, ("default", "high"), "BF16_BF16_F32",
     lax.DotAlgorithmPreset.F32_F32_F32,
     lax.DotAlgorithm(jnp.float32, jnp.float32, jnp.float32)])
-def test_precisions(precision):
+def test_every_form_of_precision_is_accepted(precision):
     x = normal(3, 3)
     near(jnp.dot(x, x, precision=precision), x @ x)
 
@@ -180,7 +180,7 @@ A = normal(4, 4)
 SYMMETRIC = A @ A.T + 4 * np.eye(4, dtype=np.float32)
 
 
-def test_decompositions():
+def test_decompositions_multiply_to_the_matrix():
     near(lax.linalg.cholesky(SYMMETRIC), np.linalg.cholesky(SYMMETRIC))
     q, r = lax.linalg.qr(A, full_matrices=False)
     near(q @ r, A)
@@ -216,14 +216,14 @@ def test_ormqr_multiplies_by_the_whole_orthogonal_matrix():
     near(lax.linalg.ormqr(np.array(raw), tau, A, left=False, transpose=True), A @ q.T)
 
 
-def test_tridiagonal_solve():
+def test_tridiagonal_solve_equals_the_dense_solution():
     n = 5
     dl, d, du, b = normal(n), normal(n) + 4, normal(n), normal(n, 2)
     matrix = np.diag(d) + np.diag(dl[1:], -1) + np.diag(du[:-1], 1)
     near(lax.linalg.tridiagonal_solve(dl, d, du, b), np.linalg.solve(matrix, b))
 
 
-def test_k_greatest():
+def test_top_k_gives_the_greatest_and_where_they_are():
     x = normal(3, 8)
     values, places = lax.top_k(x, 3)
     near(values, -np.sort(-x, axis=1)[:, :3])
@@ -251,7 +251,7 @@ def test_searches_and_divisors_run_as_loops():
 
 @pytest.mark.parametrize("method", ["linear", "lower", "higher", "midpoint", "inverted_cdf"])
 @pytest.mark.parametrize("axis", [None, 0, 1, (0, 2)])
-def test_quantiles(method, axis):
+def test_quantiles_equal_those_of_numpy(method, axis):
     x, q = normal(2, 3, 4), np.array([0, 0.25, 0.9], np.float32)
     near(jnp.quantile(x, q, axis=axis, method=method), np.quantile(x, q, axis=axis, method=method))
     x[0, 1, 2] = np.nan

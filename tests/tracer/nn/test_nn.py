@@ -42,7 +42,7 @@ FINITE = {
 
 
 @pytest.mark.parametrize("name", [*ACTIVATIONS, *FINITE])
-def test_activations(name):
+def test_activations_equal_their_formulas_in_double_precision(name):
     reference = {**ACTIVATIONS, **FINITE}[name]
     x = X if name in ACTIVATIONS else X[1:-1]
     with np.errstate(all="ignore"):
@@ -103,7 +103,7 @@ def test_softmax_of_a_part_leaves_zeros_elsewhere():
     np.testing.assert_allclose(got[:, :2], scipy.special.softmax(ROWS[:, :2], -1), rtol=1e-5)
 
 
-def test_logsumexp():
+def test_logsumexp_equals_that_of_scipy_with_weights_and_signs():
     weights = np.array([1, -1, 2, 0.5], np.float32)
     np.testing.assert_allclose(nn.logsumexp(ROWS, axis=1), scipy.special.logsumexp(ROWS, 1),
                                rtol=1e-6)
@@ -117,13 +117,13 @@ def test_logsumexp():
 
 
 @pytest.mark.parametrize("algorithm", ["fast", "stable"])
-def test_standardize(algorithm):
+def test_standardize_subtracts_the_mean_and_divides_by_the_deviation(algorithm):
     x = np.arange(12, dtype=np.float32).reshape(3, 4) ** 2
     got = nn.standardize(x, axis=0, epsilon=0.0, algorithm=algorithm)
     np.testing.assert_allclose(got, (x - x.mean(0)) / x.std(0), rtol=1e-4, atol=1e-5)
 
 
-def test_one_hot():
+def test_one_hot_rows_of_classes_out_of_range_are_zero():
     np.testing.assert_array_equal(nn.one_hot(np.array([0, 2, 5, -1]), 3),
                                   [[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 0, 0]])
     assert nn.one_hot(np.array([[1]]), 2, axis=0, dtype=jnp.int8).shape == (2, 1, 1)
@@ -150,7 +150,7 @@ def near(got, want):
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
-def test_attention():
+def test_attention_equals_its_formula_batched_or_not():
     near(nn.dot_product_attention(Q, KEYS, VALUES), attention(Q, KEYS, VALUES))
     near(nn.dot_product_attention(Q[0], KEYS[0], VALUES[0], scale=0.3),
          attention(Q[:1], KEYS[:1], VALUES[:1], scale=0.3)[0])

@@ -53,14 +53,15 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize(("name", "given", "answer"), ANSWERS)
-def test_known_answers(name: str, given: list[int], answer: list[int]) -> None:
+def test_generators_give_the_answers_that_their_authors_published(
+        name: str, given: list[int], answer: list[int]) -> None:
     hash = counter_generators._philox if "philox" in name else counter_generators._threefry
     values = [st.numpy.uint32(x) for x in given]
     count = len(values) - len(answer)
     assert [int(x) for x in hash(values[:count], values[count:])] == answer
 
 
-def test_names() -> None:
+def test_keys_name_their_generator() -> None:
     for name in NAMES:
         assert random.key_impl(random.key(0, impl=name)) == name
         assert random.key(0, impl=name).dtype.name.startswith("key<")

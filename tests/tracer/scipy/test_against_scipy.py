@@ -56,7 +56,7 @@ def same(name: str, *args: Any, rtol: float = 2e-4, atol: float = 2e-5, jit: boo
 
 @pytest.mark.parametrize("mode", ["full", "same", "valid"])
 @pytest.mark.parametrize("name", ["convolve", "correlate", "fftconvolve"])
-def test_convolutions(name, mode):
+def test_convolutions_equal_those_of_scipy(name, mode):
     for a, b in (((7,), (3,)), ((3,), (7,)), ((5, 6), (2, 3)), ((3, 4, 5), (2, 1, 3))):
         same(f"signal.{name}", floats(*a), floats(*b), mode=mode)
     x = (floats(6) + 1j * floats(6)).astype(np.complex64)
@@ -73,7 +73,7 @@ def test_convolutions_of_matrices(mode):
     same("signal.correlate2d", floats(5, 6), floats(3, 2), mode=mode)
 
 
-def test_trends():
+def test_detrending_equals_that_of_scipy():
     x = floats(3, 20) + np.arange(20, dtype=np.float32)
     same("signal.detrend", x)
     same("signal.detrend", x, axis=0, type="constant")
@@ -85,7 +85,7 @@ def test_trends():
     {}, {"nperseg": 16}, {"nperseg": 16, "noverlap": 12, "nfft": 32}, {"window": "boxcar",
                                                                        "nperseg": 20},
     {"return_onesided": False, "nperseg": 16}, {"detrend": "linear", "nperseg": 16}])
-def test_spectra(options):
+def test_spectra_equal_those_of_scipy(options):
     x, y = floats(2, 100), floats(2, 100)
     same("signal.stft", x, **{"nperseg": 32, **options})
     same("signal.welch", x, 10.0, **options)
@@ -196,7 +196,7 @@ def test_coordinates_of_images(order, mode):
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_samples():
+def test_statistics_of_samples_equal_those_of_scipy():
     x = RNG.integers(0, 4, (6, 5))
     for axis in (0, 1, None):
         same("stats.mode", x, axis=axis)
@@ -216,7 +216,7 @@ K, X = np.arange(-1, 7), np.linspace(-2.5, 4, 14).astype(np.float32)
     ("gumbel_l", X, (0.5, 2.0)), ("gumbel_r", X, (0.5, 2.0)), ("pareto", X, (1.5, 0.5, 1.2)),
     ("gennorm", X, (1.7,)), ("vonmises", X, (1.7,)), ("wrapcauchy", np.abs(X), (0.4,)),
     ("truncnorm", X, (-1.0, 1.5, 0.2, 1.3)), ("truncnorm", X, (2.0, 3.0, 0.0, 1.0))])
-def test_distributions(name, values, shape):
+def test_densities_and_quantiles_equal_those_of_scipy(name, values, shape):
     ours = getattr(stats, name)
     theirs = getattr(scipy.stats, name)
     tested = 0
@@ -231,7 +231,7 @@ def test_distributions(name, values, shape):
     assert tested > 1
 
 
-def test_multinomial():
+def test_multinomial_probabilities_equal_those_of_scipy():
     p = np.array([0.2, 0.5, 0.3])
     for x, n in (([1, 2, 1], 4), ([0, 0, 4], 4), ([1, 1, 1], 4)):
         np.testing.assert_allclose(
@@ -244,7 +244,7 @@ WIDE = np.concatenate([np.linspace(-6, 6, 41), [1e-4, -1e-4, 0, 25, 60, 1e3, 1e6
 
 @pytest.mark.parametrize("x64", [False, True])
 @pytest.mark.parametrize("name", ["erfcx", "dawsn", "fresnel", "sici", "spence"])
-def test_special_functions(name, x64):
+def test_special_functions_equal_those_of_scipy(name, x64):
     with st.enable_x64(x64), np.errstate(all="ignore"):
         x = WIDE.astype(np.float64 if x64 else np.float32)
         if name == "fresnel":

@@ -25,7 +25,8 @@ def test_along_a_dimension(name: str, axis: int, norm: str | None) -> None:
 @pytest.mark.parametrize("arguments", [{}, {"axes": (0, 2)}, {"s": (4, 8), "axes": (1, 2)},
                                        {"s": (4,)}, {"norm": "ortho"}])
 @pytest.mark.parametrize("name", ["dctn", "idctn"])
-def test_along_several(name: str, arguments: dict) -> None:
+def test_transforms_along_several_dimensions_equal_those_of_scipy(
+        name: str, arguments: dict) -> None:
     np.testing.assert_allclose(getattr(fft, name)(X, **arguments),
                                getattr(scipy.fft, name)(X, **arguments), rtol=1e-4, atol=1e-5)
 

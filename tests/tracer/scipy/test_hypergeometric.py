@@ -29,7 +29,7 @@ def _beside_scipy(name: str, args: list[np.ndarray], rtol: float) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "rtol"), [SINGLE, DOUBLE], ids=["f32", "f64"])
-def test_hyp1f1(dtype, rtol) -> None:
+def test_hyp1f1_equals_that_of_scipy(dtype, rtol) -> None:
     for seed, ranges in enumerate([((0.5, 30),) * 3, ((-3, 3), (0.1, 3), (-9, 60)),
                                    ((0.1, 3), (3, 5), (-300, -90)),
                                    ((0.1, 3), (3, 5), (100, 300))]):
@@ -42,7 +42,7 @@ def test_hyp1f1(dtype, rtol) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "rtol"), [SINGLE, DOUBLE], ids=["f32", "f64"])
-def test_hyp2f1(dtype, rtol) -> None:
+def test_hyp2f1_equals_that_of_scipy(dtype, rtol) -> None:
     for seed, ranges in enumerate([((0.1, 0.9),) * 4, ((-2, 3), (-2, 3), (0.5, 5), (-5, 1)),
                                    ((0, 3), (0, 3), (0.1, 5), (0.9, 0.999))]):
         _beside_scipy("hyp2f1", _drawn(seed, dtype, *ranges), rtol)
@@ -128,7 +128,7 @@ def test_ways_to_choose_nothing() -> None:
     assert np.isfinite(st.grad(lambda n: special.comb(n, 3.0))(2.0))
 
 
-def test_poisson() -> None:
+def test_poisson_entropy_and_probabilities_equal_those_of_scipy() -> None:
     mu = np.float32([0, 1e-3, 0.5, 9, 80, 99, 101, 300])
     np.testing.assert_allclose(poisson.entropy(mu), scipy.stats.poisson.entropy(mu.astype(float)),
                                rtol=1e-4)

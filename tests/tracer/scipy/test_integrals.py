@@ -11,7 +11,7 @@ X = np.concatenate([-np.logspace(-20, 2, 60), np.logspace(-20, 2, 60),
                     [-1, -1.0001, 0, 39.99, 40, 40.01, np.inf, -np.inf, np.nan]])
 
 
-def test_values() -> None:
+def test_exponential_integrals_equal_those_of_scipy() -> None:
     expected = scipy.special.expi(X)
     with st.enable_x64(True):
         np.testing.assert_allclose(special.expi(X), expected, rtol=1e-11)
@@ -23,7 +23,7 @@ def test_values() -> None:
     assert np.isnan(special.exp1(-1.0)) and special.expi(1).dtype == np.float32
 
 
-def test_slopes() -> None:
+def test_slopes_of_exponential_integrals_equal_the_formula() -> None:
     x = np.array([-30, -2, -0.5, 0.3, 2, 60], np.float32)
     np.testing.assert_allclose(st.vmap(st.grad(special.expi))(x), np.exp(x) / x, rtol=1e-5)
     np.testing.assert_allclose(st.vmap(st.grad(special.exp1))(abs(x)), -np.exp(-abs(x)) / abs(x),

@@ -30,7 +30,7 @@ def test_it_finds_the_minimum(f, start, minimum):
     assert found.hess_inv is None
 
 
-def test_complex_vectors():
+def test_minimize_finds_complex_vectors():
     target = jnp.array([1.0, 2.0 - 3.0j, 4.0, -5.0j])
 
     def f(z):

@@ -42,7 +42,7 @@ def test_one_and_two_angles():
         Rotation.from_euler("xq", 0.3)
 
 
-def test_forms():
+def test_rotations_convert_between_forms_as_in_scipy():
     same_rotation(Rotation.from_matrix(THEIRS.as_matrix()), THEIRS)
     same_rotation(Rotation.from_rotvec(VECTORS), Reference.from_rotvec(VECTORS))
     same_rotation(Rotation.from_mrp(VECTORS / 3), Reference.from_mrp(VECTORS / 3))
@@ -56,7 +56,7 @@ def test_forms():
                        ).all()
 
 
-def test_compositions():
+def test_rotations_compose_and_apply_as_in_scipy():
     same_rotation(OURS * OURS[::-1], THEIRS * THEIRS[::-1])
     same_rotation(OURS.inv(), THEIRS.inv())
     same(st.jit(lambda q, v: Rotation(q).apply(v))(OURS.quat, VECTORS), THEIRS.apply(VECTORS))
@@ -67,7 +67,7 @@ def test_compositions():
     same(jnp.linalg.norm(Rotation.random(st.random.key(0), 5).quat, axis=-1), np.ones(5))
 
 
-def test_interpolation():
+def test_slerp_interpolates_as_in_scipy():
     times = np.array([0, 1, 2.5, 3, 4, 6.0])
     at = np.array([0.3, 1.0, 2.0, 5.5])
     same_rotation(Slerp.init(times, OURS)(at), ReferenceSlerp(times, THEIRS)(at))

@@ -25,7 +25,7 @@ def test_degrees_and_orders_of_both_signs():
         special.sph_harm_y(N, M, THETA, PHI, diff_n=1)
 
 
-def test_slopes():
+def test_slopes_of_spherical_harmonics_equal_differences():
     slope = st.grad(lambda t: special.sph_harm_y(N[2:3], M[1:2], t, 0.3).real[0])
     step = 1e-3
     wanted = np.diff(scipy.special.sph_harm_y(2, -1, np.array([0.7 - step, 0.7 + step]), 0.3).real)

@@ -61,7 +61,7 @@ def test_blocks_have_local_shapes_and_vary_over_the_axes_of_their_spec(mesh):
     (lambda a: jnp.zeros(3), "float32[3]"),
     (lambda a: jnp.zeros(3) + a[0, 0], "float32[3]{V:(x,y)}"),
 ])
-def test_type_after(mesh, f, out):
+def test_collectives_change_what_values_vary_over(mesh, f, out):
     seen = []
 
     def body(a):
@@ -83,7 +83,7 @@ def test_the_body_reads_like_jaxs():
 
 @pytest.mark.parametrize("executor", ["simulated", "per_device"])
 @pytest.mark.parametrize("wrap", [lambda f: f, st.jit], ids=["eager", "jit"])
-def test_values(line, wrap, executor):
+def test_bodies_give_the_same_values_on_both_executors(line, wrap, executor):
     x = jnp.arange(8)
 
     def run(f, out_specs=P("x"), in_specs=P("x")):
@@ -187,7 +187,7 @@ def region(mesh, f=lambda a: a, in_specs=P("x"), out_specs=P("x"), arg=A, **kwar
     ({"f": lambda a: lax.psum(a, "z")}, NameError, ["unbound axis name: z"]),
     ({"f": lambda a: lax.psum(a, ("x", "y"))}, ValueError, ["mixed", "input state:"]),
 ])
-def test_wrong_use(mesh, kwargs, error, phrases):
+def test_misuse_is_refused_with_the_reason(mesh, kwargs, error, phrases):
     with pytest.raises(error) as caught:
         region(mesh, **kwargs)()
     for phrase in phrases:

@@ -45,7 +45,7 @@ def positions(shape, queries, sizes, n, outside, kind):
 
 @pytest.mark.parametrize("case", range(len(KINDS)))
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
-def test_windows_taken(case, kind):
+def test_prepared_gathers_of_windows_equal_the_general_ones(case, kind):
     shape, queries, sizes, n = KINDS[case]
     x = RNG.normal(size=shape).astype(np.float32)
     assert_taken_alike(x, n, sizes, lambda outside: positions(
@@ -54,7 +54,7 @@ def test_windows_taken(case, kind):
 
 @pytest.mark.parametrize("case", range(len(KINDS)))
 @pytest.mark.parametrize("name", ["scatter", "scatter-add", "scatter-max"])
-def test_windows_combined(case, name):
+def test_prepared_scatters_of_windows_equal_the_general_ones(case, name):
     shape, queries, sizes, g = KINDS[case]
     n = ScatterDimensionNumbers(g.offset_dims, g.collapsed_slice_dims, g.start_index_map,
                                 g.operand_batching_dims, g.start_indices_batching_dims)

@@ -26,7 +26,7 @@ def positions(count: int, shape: tuple[int, ...], outside: bool, kind: type) -> 
 @pytest.mark.parametrize(("d", "offsets", "queries"), [
     (0, (2,), (3, 5)), (0, (0,), (4,)), (1, (0,), (6,)), (1, (1,), (6,)), (1, (2,), (2, 3))])
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
-def test_rows_taken(d, offsets, queries, kind):
+def test_prepared_gathers_of_rows_equal_the_general_ones(d, offsets, queries, kind):
     x = RNG.normal(size=(8, 7)).astype(np.float32)
     n = GatherDimensionNumbers(offsets, (d,), (d,))
     sizes = tuple(1 if e == d else m for e, m in enumerate(x.shape))
@@ -36,7 +36,7 @@ def test_rows_taken(d, offsets, queries, kind):
 @pytest.mark.parametrize("name", ["scatter", "scatter-add", "scatter-max"])
 @pytest.mark.parametrize("width", [(), (5,), (40,), (3, 4)])
 @pytest.mark.parametrize("outside", [False, True])
-def test_rows_combined(name, width, outside):
+def test_prepared_scatters_of_rows_equal_the_general_ones(name, width, outside):
     x, at = RNG.normal(size=(9, *width)).astype(np.float32), positions(9, (4, 6), outside, np.int32)
     updates = RNG.normal(size=(4, 6, *width)).astype(np.float32)
     n = ScatterDimensionNumbers(tuple(range(2, 2 + len(width))), (0,), (0,))
