@@ -134,7 +134,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 @pytest.fixture(params=EXECUTORS)
 def executor(request: pytest.FixtureRequest) -> Iterator[str]:
     """The executor that runs what the test jits: one after the other."""
-    with config.override(shardtrace_executor=request.param):
+    with config.override(shardtrace_engine=request.param):
         yield request.param
 
 

@@ -33,7 +33,7 @@ def agree(f: Callable[..., Any], *args: Any, runs: int = 1, **tolerance: float) 
     each time."""
     found = []
     for executor in EXECUTORS:
-        with st.config.override(shardtrace_executor=executor):
+        with st.config.override(shardtrace_engine=executor):
             jitted = st.jit(f)
             found += [st.tree.map(np.asarray, jitted(*args)) for _ in range(runs)]
     for other in found[1:]:

@@ -29,7 +29,7 @@ def compiled() -> Callable[[str], Any]:
     """The program of a name, compiled for devices that compute each for itself."""
     @functools.cache
     def compile_once(name: str) -> Any:
-        with config.override(shardtrace_executor="per_device", shardtrace_hardware="v5p"):
+        with config.override(shardtrace_engine="per_device", shardtrace_hardware="v5p"):
             return collectives.compile_case(CASES[name], "shardtrace")
     return compile_once
 
@@ -92,7 +92,7 @@ def test_an_open_result_has_the_spec_that_propagation_gives_it(
 def test_values_are_those_of_one_device_of_jax(
         name: str, compiled: Callable[[str], Any]) -> None:
     case, wanted, program = CASES[name], RECORDED[name]["values"], compiled(name)
-    with config.override(shardtrace_executor="per_device"):
+    with config.override(shardtrace_engine="per_device"):
         results = program(*map(st.device_put, arguments(case), program.input_shardings[0]))
     found = numbers(st.tree.leaves(results))
     for own, theirs in zip(found, wanted, strict=True):

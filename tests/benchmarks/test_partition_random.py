@@ -34,7 +34,7 @@ def test_a_seed_gives_the_same_programs() -> None:
 def test_values_on_devices_that_compute_alone(case: object, objective: str) -> None:
     """Beside the same program on one device, where nothing is partitioned."""
     given = arguments(case)
-    with config.override(shardtrace_executor="per_device", shardtrace_objective=objective):
+    with config.override(shardtrace_engine="per_device", shardtrace_objective=objective):
         found = st.tree.leaves(collectives.compile_case(case, "shardtrace")(*given))
     f = case.make(st, st.numpy, st.lax, st.P)
     wanted = st.tree.leaves(st.jit(f)(*given))

@@ -40,7 +40,7 @@ def test_losses_are_those_of_jax(name: str, capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_losses_on_separate_devices_are_those_of_jax(name: str) -> None:
-    with st.config.override(shardtrace_executor="per_device"):
+    with st.config.override(shardtrace_engine="per_device"):
         losses = example_module(name).main(steps=STEPS_PER_DEVICE)
     np.testing.assert_allclose(losses, LOSSES[name][:STEPS_PER_DEVICE], rtol=5e-5)
 

@@ -199,7 +199,7 @@ def check(seed: int) -> None:
                  for a, s in zip(args, specs, strict=True)]
         f = shardtrace.jit(lambda *values: run(steps, list(values), wanted)[len(args):])
         got = f(*given)
-        with shardtrace.config.override(shardtrace_executor="per_device"):
+        with shardtrace.config.override(shardtrace_engine="per_device"):
             alone = f(*given)
         for name, a, b, w in zip(steps, got, alone, want[len(args):], strict=True):
             assert a.sharding.is_equivalent_to(b.sharding, a.ndim)

@@ -41,7 +41,7 @@ def agrees(f: Any, *args: Any, **options: Any) -> Any:
     """An imported function, whose values on both executors are JAX's."""
     wanted = jax.tree.leaves(f(*args))
     for executor in EXECUTORS:
-        with st.config.override(shardtrace_executor=executor):
+        with st.config.override(shardtrace_engine=executor):
             step = interop.from_jax(f, *args, **options)
             for a, b in zip(jax.tree.leaves(step(*args)), wanted, strict=True):
                 np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-5, atol=2e-5)

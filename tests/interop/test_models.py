@@ -25,7 +25,7 @@ def test_an_imported_step_is_that_of_jax(name: str) -> None:
     mesh = st.make_mesh((8,), ("d",))
     specs = jax.tree.map(lambda x: P("d") if jnp.ndim(x) and len(x) % 8 == 0 else P(), args)
     for executor in EXECUTORS:
-        with st.config.override(shardtrace_executor=executor):
+        with st.config.override(shardtrace_engine=executor):
             imported = interop.from_jax(step, *args, mesh=mesh, in_shardings=specs)
             found = jax.tree.leaves(imported(*args))
         for a, b in zip(found, wanted, strict=True):

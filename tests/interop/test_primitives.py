@@ -30,7 +30,7 @@ def test_an_imported_function_gives_the_values_of_jax(name: str) -> None:
     f, args = CALLS[name]
     wanted = jax.tree.leaves(jax.jit(f)(*args))
     for executor in EXECUTORS:
-        with st.config.override(shardtrace_executor=executor):
+        with st.config.override(shardtrace_engine=executor):
             found = jax.tree.leaves(interop.from_jax(f, *args)(*args))
         for a, b in zip(found, wanted, strict=True):
             agree(np.asarray(a), np.asarray(b))

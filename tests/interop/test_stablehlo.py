@@ -60,7 +60,7 @@ def test_a_training_step_has_its_lines_and_values(model: Any) -> None:
     read = interop.from_stablehlo(step.lower(*args).as_text(debug_info=True))
     leaves = [np.asarray(x) for x in jax.tree.leaves(args)]
     for executor in EXECUTORS:
-        with st.config.override(shardtrace_executor=executor):
+        with st.config.override(shardtrace_engine=executor):
             for a, b in zip(read(*leaves), wanted, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5)
     known = [e for e in equations(read.trace().jaxpr) if e.location.file]
@@ -243,7 +243,7 @@ def test_collectives_of_a_region_are_over_mesh_axes(name: str) -> None:
     read = interop.from_stablehlo(region(body.replace("GROUPS", rows),
                                          "x".join(map(str, wanted.shape))))
     for executor in EXECUTORS:
-        with st.config.override(shardtrace_executor=executor):
+        with st.config.override(shardtrace_engine=executor):
             np.testing.assert_array_equal(read(X)[0], wanted)
 
 
@@ -282,7 +282,7 @@ def test_tilings_of_gspmd_are_specs_on_a_mesh_that_has_them_all(mesh: str | None
                    if e.op.name == "sharding_constraint"]
     assert constraints == [P((y, x), None), P(P.UNCONSTRAINED, x), P(None, y)]
     for executor in EXECUTORS:
-        with st.config.override(shardtrace_executor=executor):
+        with st.config.override(shardtrace_engine=executor):
             (found,) = read(INPUTS, WEIGHTS)
         assert found.sharding.spec == P(None, y)
         np.testing.assert_allclose(found, np.tanh(INPUTS @ WEIGHTS), rtol=1e-5, atol=1e-6)
@@ -306,7 +306,7 @@ def test_parts_of_an_axis_are_axes() -> None:
     assert [(c.kind, c.mesh_axes) for c in compiled.collectives()] == [
         ("reduce-scatter", ("x_1",))]
     for executor in EXECUTORS:
-        with st.config.override(shardtrace_executor=executor):
+        with st.config.override(shardtrace_engine=executor):
             (found,) = read(INPUTS, WEIGHTS)
         assert found.sharding.shard_shape((16, 32)) == (2, 32)
         np.testing.assert_allclose(found, INPUTS @ WEIGHTS, rtol=1e-5, atol=1e-5)

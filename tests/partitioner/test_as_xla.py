@@ -208,7 +208,7 @@ def test_an_axis_and_a_part_of_it_are_not_used_together() -> None:
     mesh = mesh_of(GRID)
     x, w = np.random.default_rng(0).normal(size=(2, 64, 64)).astype("f4")
     rows, tiles = NamedSharding(mesh, P("x")), NamedSharding(mesh, P("y", "x"))
-    with st.config.override(shardtrace_executor="per_device"):
+    with st.config.override(shardtrace_engine="per_device"):
         found = st.jit(f, out_shardings=tiles, compiler_options=XLA)(
             st.device_put(x, rows), st.device_put(w, rows))
     assert_alike(found, f(x, w), rtol=1e-4, atol=1e-4)
@@ -224,7 +224,7 @@ def test_an_axis_of_shard_map_is_not_idle(executor: str) -> None:
         return lax.with_sharding_constraint(a @ b, P("x"))
     f = st.jit(st.shard_map(product, mesh=mesh, in_specs=(P("y"), P(None, "y")), out_specs=P("y"),
                             axis_names={"y"}), compiler_options=XLA)
-    with st.set_mesh(mesh), st.config.override(shardtrace_executor=executor):
+    with st.set_mesh(mesh), st.config.override(shardtrace_engine=executor):
         found = f(a, b)
         (record,) = f.lower(a, b).compile().collectives()
     wanted = [a[64 * i:64 * (i + 1)] @ b[:, 64 * i:64 * (i + 1)] for i in range(4)]
@@ -236,7 +236,7 @@ def test_an_axis_of_shard_map_is_not_idle(executor: str) -> None:
 def test_single_rows_are_joined_to_split_ones(objective: str) -> None:
     x = np.arange(4, dtype=np.float32)
     split = st.device_put(x, NamedSharding(mesh_of({"x": 2, "y": 2}), P("x")))
-    with st.config.override(shardtrace_objective=objective, shardtrace_executor="per_device"):
+    with st.config.override(shardtrace_objective=objective, shardtrace_engine="per_device"):
         found = st.jit(lambda v: jnp.r_[v, 1, 2])(split)
     np.testing.assert_array_equal(found, [0, 1, 2, 3, 1, 2])
 
@@ -361,7 +361,7 @@ SOME = SMALL[::8] + [c for c in SMALL if c.name in (
 @pytest.mark.parametrize("case", SOME, ids=lambda c: c.name)
 def test_values_are_right_on_devices_that_compute_alone(case: Any) -> None:
     xs = program_values.arguments(case)
-    with st.config.override(shardtrace_objective="xla", shardtrace_executor="per_device"):
+    with st.config.override(shardtrace_objective="xla", shardtrace_engine="per_device"):
         compiled = collectives.compile_case(case, "shardtrace")
         _, mesh, _, f, args = collectives._built(case, "shardtrace")
         found = compiled(*[st.device_put(x, a.sharding) for x, a in zip(xs, args, strict=True)])
@@ -390,7 +390,7 @@ def test_rows_before_and_behind_come_by_a_permutation_each(start: int, stop: int
     x = np.random.default_rng(0).normal(size=(32, 4)).astype("f4")
     mesh = mesh_of({"y": 4})
     for executor in ("simulated", "per_device"):
-        with st.config.override(shardtrace_executor=executor):
+        with st.config.override(shardtrace_engine=executor):
             step = st.jit(f, compiler_options=XLA, out_shardings=NamedSharding(mesh, P("y")))
             assert_alike(step(st.device_put(x, NamedSharding(mesh, P("y")))), f(x))
     assert plan(f, {"y": 4}, ((32, 4), P("y")), out=P("y")) == ["collective-permute y"] * found
@@ -409,7 +409,7 @@ def test_each_part_of_a_split_dimension_is_dealt_by_permutations(parts: int) -> 
     x = np.random.default_rng(0).normal(size=(4, 64)).astype("f4")
     arrived = st.device_put(x, NamedSharding(mesh_of(GRID), P("x", "y")))
     for executor in ("simulated", "per_device"):
-        with st.config.override(shardtrace_executor=executor):
+        with st.config.override(shardtrace_engine=executor):
             assert_alike(st.jit(f, compiler_options=XLA)(arrived), f(x), rtol=1e-5, atol=1e-6)
     if parts == 4:
         assert plan(f, GRID, ((4, 64), P("x", "y")),
@@ -428,7 +428,7 @@ def test_sums_are_joined_whatever_else_their_terms_vary_over() -> None:
     args = [st.device_put(a, NamedSharding(mesh, p)) for a, p in ((x, P(None, "x")),
                                                                  (w, P(None, "y")))]
     for executor in ("simulated", "per_device"):
-        with st.config.override(shardtrace_executor=executor):
+        with st.config.override(shardtrace_engine=executor):
             step = st.jit(f, compiler_options=XLA)
             assert_alike(step(*args), st.jit(f)(x, w), rtol=1e-5, atol=1e-6)
     found = [f"{r.kind} {','.join(r.mesh_axes)}"
@@ -469,5 +469,5 @@ def test_callbacks_are_given_whole_operands(ordered: bool | None, objective: str
 
     x = np.arange(64, dtype=np.float32).reshape(16, 4)
     split = st.device_put(x, NamedSharding(mesh_of(GRID), P("x", "y")))
-    with st.config.override(shardtrace_objective=objective, shardtrace_executor=executor):
+    with st.config.override(shardtrace_objective=objective, shardtrace_engine=executor):
         np.testing.assert_array_equal(st.jit(f)(split), x.sum() + x)

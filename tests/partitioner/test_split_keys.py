@@ -41,7 +41,7 @@ def test_split_keys_are_what_whole_ones_are(function, objective, executor) -> No
         found = function(keys)
         return found if found.dtype == np.float32 else random.key_data(found)
 
-    with st.config.override(shardtrace_objective=objective, shardtrace_executor=executor):
+    with st.config.override(shardtrace_objective=objective, shardtrace_engine=executor):
         found = st.jit(numbers)(st.device_put(KEYS, NamedSharding(MESH, P("x"))))
     with st.disable_jit():
         wanted = numbers(KEYS)

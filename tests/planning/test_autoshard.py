@@ -119,7 +119,7 @@ def test_values_are_those_of_the_function(name):
     wanted = case.fun(*values)
     found = st.autoshard(case.fun, *case.args, mesh=mesh)
     for executor in EXECUTORS:
-        with st.config.override(shardtrace_executor=executor):
+        with st.config.override(shardtrace_engine=executor):
             placed = st.tree.map(st.device_put, tuple(values), found.in_shardings[0])
             for f in (found.jit(), st.jit(case.fun, in_shardings=found.in_shardings[0],
                                           out_shardings=found.out_shardings)):

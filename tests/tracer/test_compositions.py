@@ -37,7 +37,7 @@ def check(word: str, mesh_name: str, executor: str) -> None:
     x = st.device_put(compositions.argument(), NamedSharding(mesh, P("x")))
     expected = GOLDEN[mesh_name][word]
     try:
-        with st.set_mesh(mesh), st.config.override(shardtrace_executor=executor):
+        with st.set_mesh(mesh), st.config.override(shardtrace_engine=executor):
             result = st.jit(TOWER.build(word))(x)
     except (ShardingTypeError, TypeError):
         assert expected is None, "JAX accepts this program"

@@ -43,7 +43,7 @@ def test_what_lowering_makes_for_a_value_on_the_host_goes_there(name: str, execu
     def f(v: Any) -> Any:
         return st.device_put(op(st.device_put(v, Space.Host)), Space.Device)
 
-    with st.set_mesh(mesh), st.config.override(shardtrace_executor=executor):
+    with st.set_mesh(mesh), st.config.override(shardtrace_engine=executor):
         v = st.device_put(X, NamedSharding(mesh, P("x")))
         np.testing.assert_array_equal(st.jit(f)(v), want)
 

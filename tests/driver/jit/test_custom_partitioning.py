@@ -37,7 +37,7 @@ def same(f, args, specs, out=None):
     placed = [st.device_put(a, NamedSharding(mesh, s)) for a, s in zip(args, specs, strict=True)]
     options = {} if out is None else {"out_shardings": NamedSharding(mesh, out)}
     for executor in ("simulated", "per_device"):
-        with config.override(shardtrace_executor=executor):
+        with config.override(shardtrace_engine=executor):
             for got, one in zip(st.tree.leaves(st.jit(f, **options)(*placed)), want, strict=True):
                 np.testing.assert_allclose(np.asarray(got), np.asarray(one), rtol=1e-5)
     compiled = st.jit(f, **options).lower(*placed).compile()

@@ -188,7 +188,7 @@ def test_both_executors_agree(explicit):
     f = st.jit(lambda x: jnp.tanh(x * 2).sum(0))
     x = put(explicit, P("X", None))
     first = np.asarray(f(x))
-    with st.config.override(shardtrace_executor="per_device"):
+    with st.config.override(shardtrace_engine="per_device"):
         np.testing.assert_allclose(np.asarray(f(x)), first, rtol=1e-6)
 
 

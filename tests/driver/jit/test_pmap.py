@@ -76,7 +76,7 @@ def described(out, tree):
 @pytest.mark.parametrize("executor", ["simulated", "per_device"])
 def test_results_and_their_shardings_are_jaxs(name, executor) -> None:
     make, options, args = CASES[name]
-    with config.override(shardtrace_executor=executor):
+    with config.override(shardtrace_engine=executor):
         out = st.pmap(make(lax), **options)(*args)
     axis = options.get("axis_name", "_internal_pmap_axis_name")
     for leaf in st.tree.leaves(out):

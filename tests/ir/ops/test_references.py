@@ -96,7 +96,7 @@ ORDINARY = {"lu_pivots_to_permutation": (0,), "ragged_dot_general": (0, 1, 2),
 def outcome(name: str, operands: list[np.ndarray], params: dict[str, Any], executor: str
             ) -> list[np.ndarray]:
     op = OPS[name]
-    with st.config.override(shardtrace_executor=executor, jax_enable_x64=True):
+    with st.config.override(shardtrace_engine=executor, jax_enable_x64=True):
         out = st.jit(lambda *xs: op.bind(*xs, **params))(*operands)
     return [np.asarray(x) for x in (out if op.multiple_results else [out])]
 

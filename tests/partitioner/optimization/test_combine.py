@@ -31,7 +31,7 @@ def exchanges(f, *args):
 
 @pytest.fixture(autouse=True)
 def device_by_device():
-    with config.override(shardtrace_executor="per_device", shardtrace_objective="time"):
+    with config.override(shardtrace_engine="per_device", shardtrace_objective="time"):
         yield
 
 

@@ -37,7 +37,7 @@ def test_values_and_ops(name, kind):
         args = [placed(mesh, rng, *one) for one in given]
         compiled = st.jit(f).lower(*args).compile()
         assert "= dot_general[" not in compiled.as_text() and "= mul " in compiled.as_text()
-        with config.override(shardtrace_executor="per_device"):
+        with config.override(shardtrace_engine="per_device"):
             found = compiled(*args)
         with config.override(shardtrace_skip="multiply"):
             other = st.jit(lambda *xs: f(*xs)).lower(*args).compile()

@@ -29,7 +29,7 @@ def both(a, b):
 def test_a_sum_joins_one_over_some_of_its_axes_once_it_is_summed_over_the_rest():
     args = placed(A, "x", "y"), placed(B, "x")
     assert axes_of(both, *args) == [("y",), ("x",)]
-    with config.override(shardtrace_executor="per_device", shardtrace_objective="time"):
+    with config.override(shardtrace_engine="per_device", shardtrace_objective="time"):
         total, columns = st.jit(both)(*args)
     np.testing.assert_allclose(np.asarray(total), A.sum(), rtol=1e-5)
     np.testing.assert_allclose(np.asarray(columns), B.sum(0), rtol=1e-5)

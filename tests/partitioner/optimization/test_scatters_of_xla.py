@@ -35,7 +35,7 @@ def test_a_sum_is_scattered_if_its_members_keep_all_of_it(
     rng = np.random.default_rng(0)
     values = [rng.integers(-4, 4, shape).astype("f4") for shape, _ in args]
     step = st.jit(f, out_shardings=NamedSharding(mesh, out), compiler_options={"objective": "xla"})
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         split = [st.device_put(v, NamedSharding(mesh, spec))
                  for v, (_, spec) in zip(values, args, strict=True)]
         np.testing.assert_array_equal(step(*split), st.jit(f)(*values))

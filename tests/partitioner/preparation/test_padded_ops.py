@@ -67,7 +67,7 @@ def check(op, sample, operands):
                 return op.bind(*[lax.with_sharding_constraint(x, where)
                                  if x.shape == shape else x for x in xs], **sample.params)
             whole = [st.device_put(x, NamedSharding(mesh, P())) for x in operands]
-            with config.override(shardtrace_executor="per_device"):
+            with config.override(shardtrace_engine="per_device"):
                 got = st.tree.leaves(st.jit(f)(*whole))
             for a, b in itertools.zip_longest(got, want):
                 a, b = numbers(a), numbers(b)

@@ -120,7 +120,7 @@ def test_devices_alone_compute_what_one_device_does(f):
             (P(("x", "y")), "time", False), (P("y"), "bytes", True), (P("x", "y"), "xla", False),
             (P("x"), "memory", True), (P(), "bytes", False)):
         x = st.device_put(X, NamedSharding(MESH, spec))
-        with (config.override(shardtrace_executor="per_device", shardtrace_objective=objective),
+        with (config.override(shardtrace_engine="per_device", shardtrace_objective=objective),
               st.set_mesh(MESH) if context else contextlib.nullcontext()):
             got = st.tree.leaves(st.jit(f)(x, W))
         for a, b in zip(got, want, strict=True):
@@ -140,7 +140,7 @@ def test_auto_axes_beside_explicit_ones():
         w = st.device_put(W, NamedSharding(mesh, P(None, "x")))
         compiled = st.jit(f).lower(x, w).compile()
         assert {c.kind for c in compiled.collectives()} == {"collective-permute", "all-reduce"}
-        with config.override(shardtrace_executor="per_device"):
+        with config.override(shardtrace_engine="per_device"):
             np.testing.assert_allclose(np.asarray(st.jit(f)(x, w)), np.asarray(want), rtol=2e-4,
                                        atol=2e-4)
 
@@ -171,7 +171,7 @@ def test_what_fills_few_rows_fills_more_of_them(f, n):
 
     x = st.device_put(X[:n + 1], NamedSharding(MESH, P()))
     want = st.jit(lambda v: met(v, lambda axis, part: part))(x)
-    with config.override(shardtrace_executor="per_device"):
+    with config.override(shardtrace_engine="per_device"):
         got = st.jit(lambda v: met(v, lambda axis, part: lax.with_sharding_constraint(
             part, NamedSharding(MESH, P(axis)))))(x)
     np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=2e-5, atol=2e-5)
@@ -184,7 +184,7 @@ def test_columns_that_are_added_stand_in_padded_rows_too(value, reduced):
         v = lax.with_sharding_constraint(v, NamedSharding(MESH, P("y")))
         return reduced(jnp.pad(v, ((0, 0), (1, 2)), constant_values=value), axis=0)
 
-    with config.override(shardtrace_executor="per_device"):
+    with config.override(shardtrace_engine="per_device"):
         got = st.jit(f)(st.device_put(X[:13], NamedSharding(MESH, P())))
     want = reduced(np.pad(X[:13], ((0, 0), (1, 2)), constant_values=value), axis=0)
     np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=2e-5, atol=2e-5)
@@ -199,5 +199,5 @@ def test_a_branch_that_only_returns_what_it_is_given_pads_it():
     for taken, wanted in enumerate((other, x, columns + 2)):
         args = [st.device_put(a, NamedSharding(MESH, P(None, *axes)))
                 for a, *axes in ((x,), (other,), (columns + taken, "y"))]
-        with config.override(shardtrace_executor="per_device"):
+        with config.override(shardtrace_engine="per_device"):
             np.testing.assert_array_equal(st.jit(f)(*args), wanted)

@@ -42,6 +42,6 @@ def test_rows_are_read_where_they_are(name, spec):
     moved = [c.received_bytes for c in st.explain(f, suggest_seconds=0)(*args).collectives]
     assert bool(moved) == (name == "rows in another order")
     for executor in ("simulated", "per_device"):
-        with st.config.override(shardtrace_executor=executor):
+        with st.config.override(shardtrace_engine=executor):
             np.testing.assert_allclose(np.asarray(st.jit(f)(*args)), reference(x, LABELS),
                                        rtol=1e-6)

@@ -63,7 +63,7 @@ def test_results_are_those_of_one_device(name):
     for spec in (P(("x", "y")), P("y"), P("x", "y"), P()):
         x = st.device_put(value, NamedSharding(grid(), spec))
         for executor in ("simulated", "per_device"):
-            with config.override(shardtrace_executor=executor):
+            with config.override(shardtrace_engine=executor):
                 for got, one in zip(st.tree.leaves(st.jit(f)(x)), want, strict=True):
                     np.testing.assert_allclose(np.asarray(got), np.asarray(one), rtol=2e-4,
                                                atol=1e-4)
@@ -129,6 +129,6 @@ def test_rows_behind_padded_ones_go_where_they_are_read(reader, executor):
 
     value = np.arange(64 * 4, dtype=np.float32).reshape(64, 4)
     x = st.device_put(value, NamedSharding(mesh, P("x")))
-    with config.override(shardtrace_executor=executor):
+    with config.override(shardtrace_engine=executor):
         found = st.jit(lambda x: doubled(jnp.pad(x[1:], ((0, 1), (0, 0)))))(x)
     np.testing.assert_array_equal(found, 2 * np.pad(value[1:], ((0, 1), (0, 0))))

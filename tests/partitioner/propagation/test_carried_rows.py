@@ -72,7 +72,7 @@ def test_a_recurrence_exchanges_nothing_in_its_steps_where_that_takes_less_time(
               for x, spec in ((xs, (None, None, "y")), (w, ("y", "x")))]
     with config.override(shardtrace_objective="time"):
         for executor in ("simulated", "per_device"):
-            with config.override(shardtrace_executor=executor):
+            with config.override(shardtrace_engine=executor):
                 result = st.jit(recurrence)(*placed)
                 h, want = np.zeros((16, 256), np.float32), []
                 for x in xs:

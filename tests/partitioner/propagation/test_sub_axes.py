@@ -29,7 +29,7 @@ def both(f, shape, spec, out=None, sizes=None):
     x = st.device_put(value, NamedSharding(grid, spec))
     options = {} if out is None else {"out_shardings": NamedSharding(grid, out)}
     for executor in ("simulated", "per_device"):
-        with config.override(shardtrace_executor=executor):
+        with config.override(shardtrace_engine=executor):
             got = st.jit(f, **options)(x)
         np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-5, atol=1e-4)
     compiled = st.jit(f, **options).lower(x).compile()
@@ -91,7 +91,7 @@ def test_arrays_over_parts_of_an_axis_go_with_arrays_over_the_axis():
     for f in (lambda a, b: a + b, lambda a, b: (a * 2).reshape(64, 16) @ b.reshape(64, 16).T,
               lambda a, b: a.sum(0) + b.max(1).sum(0)):
         for executor in ("simulated", "per_device"):
-            with config.override(shardtrace_executor=executor):
+            with config.override(shardtrace_engine=executor):
                 for a, b in ((parts, whole), (whole, parts)):
                     np.testing.assert_allclose(np.asarray(st.jit(f)(a, b)), f(value, value),
                                                rtol=1e-5)

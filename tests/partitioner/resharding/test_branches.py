@@ -78,7 +78,7 @@ def test_results_and_gradients_are_those_of_one_device(f, args, chosen):
     for g in (f, st.grad(loss, argnums=tuple(range(1, len(args))))):
         want = g(*values)
         for executor in ("simulated", "per_device"):
-            with config.override(shardtrace_executor=executor):
+            with config.override(shardtrace_engine=executor):
                 got = st.jit(g)(*placed)
             for a, b in zip(st.tree.leaves(got), st.tree.leaves(want), strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

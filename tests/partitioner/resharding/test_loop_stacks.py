@@ -92,7 +92,7 @@ def test_gradients_are_those_of_one_device(loss, objective, mesh) -> None:
         placed = st.tree.map(lambda v, s: st.device_put(v, s.sharding), values, shapes)
         want = st.grad(loss)(*values)
         for executor in ("simulated", "per_device"):
-            with config.override(shardtrace_executor=executor, shardtrace_objective=objective):
+            with config.override(shardtrace_engine=executor, shardtrace_objective=objective):
                 got = st.jit(st.grad(loss))(*placed)
             for a, b in zip(st.tree.leaves(got), st.tree.leaves(want), strict=True):
                 assert a.dtype == np.float64

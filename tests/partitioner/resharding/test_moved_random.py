@@ -87,7 +87,7 @@ def test_moved_sums_keep_values_and_never_add_traffic(seed):
     shardings = tuple(NamedSharding(mesh, s) for s in outs)
     with st.set_mesh(mesh):
         for executor in ("simulated", "per_device"):
-            with config.override(shardtrace_executor=executor):
+            with config.override(shardtrace_engine=executor):
                 got = st.jit(f, out_shardings=shardings)(*placed)
             for a, b in zip(got, want, strict=True):
                 scale = max(1.0, float(np.abs(b).max()))

@@ -43,7 +43,7 @@ def both(f, args, out=P(), *, dtype=np.float32, special=(), executors=("simulate
     with st.set_mesh(grid):
         compiled = st.jit(f, out_shardings=outs).lower(*placed).compile()
         for executor in executors:
-            with config.override(shardtrace_executor=executor):
+            with config.override(shardtrace_engine=executor):
                 got = st.jit(f, out_shardings=outs)(*placed)
             for a, b in zip(st.tree.leaves(got), st.tree.leaves(want), strict=True):
                 a, b = np.asarray(a), np.asarray(b)

@@ -402,6 +402,6 @@ def test_what_is_reduced_before_an_exchange_is_the_same(
     found = st.explain(f)(placed)
     best = max(found.collectives, key=lambda c: c.total_time).suggestions[0]
     assert words in best.text and best.received_bytes < found.received_bytes / 2
-    with config.override(shardtrace_executor="per_device"):
+    with config.override(shardtrace_engine="per_device"):
         changed = np.asarray(best.apply()(placed))
     np.testing.assert_allclose(changed, reference(values), rtol=1e-4, atol=1e-4)

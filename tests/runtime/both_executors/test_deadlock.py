@@ -23,7 +23,7 @@ def run(request):
 
     def go(body):
         f = st.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False)
-        with st.config.override(shardtrace_executor=request.param):
+        with st.config.override(shardtrace_engine=request.param):
             return st.jit(f)(x)
     return go
 

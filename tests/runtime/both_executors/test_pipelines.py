@@ -174,7 +174,7 @@ def mapped(body, mesh=MESH, specs=(P("s"), P()), out=P()):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_results_are_those_of_the_stages(name, executor):
     body, want = PROGRAMS[name]
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         f = st.jit(mapped(body))
         np.testing.assert_allclose(f(WS, XS), want(WS, XS), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(f(WS, 2 * XS), want(WS, 2 * XS), rtol=1e-5, atol=1e-6)
@@ -217,7 +217,7 @@ def test_rows_written_at_another_place_than_they_are_read():
 @pytest.mark.parametrize("body", [written, part_written, set_at, masked, stacked, steps])
 def test_batches_are_split_over_another_axis(body, executor):
     f = st.jit(mapped(body, MESH_2D, (P("s"), P(None, "d")), P(None, "d")))
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         np.testing.assert_allclose(f(WS, XS), plain(WS, XS), rtol=1e-5, atol=1e-6)
 
 
@@ -234,7 +234,7 @@ def test_stages_are_split_over_another_axis(executor):
     want = XS
     for a, b in zip(up, down, strict=True):
         want = np.tanh(want @ a) @ b
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         np.testing.assert_allclose(f(up, down, XS), want, rtol=1e-4, atol=1e-5)
 
 
@@ -268,7 +268,7 @@ def test_all_iterations_are_of_use_where_all_are_seen(executor):
         (_, total), ys = lax.scan(tick, (varying(jnp.zeros_like(xs[0])),
                                          varying(jnp.zeros(6, jnp.float32))), xs)
         return ys[None], total[None]
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         ys, total = st.jit(mapped(body, out=(P("s"), P("s"))))(WS, XS)
     want = np.zeros((N, 5, 4, 6), np.float32)
     for d in range(N):
@@ -294,7 +294,7 @@ def test_what_goes_round_is_computed_in_turns(executor):
         for t in range(6):
             y = np.roll(np.tanh(y @ WS), 1, 0) + late * t
         want.append(y)
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         np.testing.assert_allclose(np.asarray(f(WS, xs)).reshape(xs.shape), sum(want), rtol=1e-4,
                                    atol=1e-5)
 
@@ -354,6 +354,6 @@ SHIFTED = {
 @pytest.mark.parametrize("name", SHIFTED)
 def test_shifts_of_rows_are_pipelines(name, executor, mesh, batch):
     shardings = [st.NamedSharding(mesh, s) for s in (P("s"), P(None, batch))]
-    with st.config.override(shardtrace_executor=executor), st.set_mesh(mesh):
+    with st.config.override(shardtrace_engine=executor), st.set_mesh(mesh):
         got = st.jit(SHIFTED[name], in_shardings=shardings)(WS, XS)
     np.testing.assert_allclose(got, plain(WS, XS), rtol=1e-5, atol=1e-6)

@@ -263,7 +263,7 @@ def case(seed):
 def check(seed):
     f, given = case(seed)
     before = [[np.array(x) for x in values] for values in given]
-    with st.config.override(shardtrace_executor="per_device"):
+    with st.config.override(shardtrace_engine="per_device"):
         jitted = st.jit(f)
         want = [[np.array(y) for y in jitted(*values)] for values in given]
     jitted = st.jit(f)

@@ -92,7 +92,7 @@ def test_both_executors_agree(data):
     placed = [st.device_put(x, NamedSharding(mesh, s)) for x, s in ((ws, P("s")), (xs, P()))]
     want = None
     for executor, times in (("per_device", 1), ("simulated", 3)):
-        with config.override(shardtrace_executor=executor):
+        with config.override(shardtrace_engine=executor):
             run = st.jit(g)
             for _ in range(times):
                 got = [np.asarray(x) for x in st.tree.leaves(run(*placed))]

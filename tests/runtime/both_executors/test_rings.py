@@ -37,7 +37,7 @@ def both(f: Any, args: Any, specs: Any = P("x"), out: Any = P("x"), grid: bool =
     """What f gives for each device, in the simulated executor; the other one gives the same."""
     found = []
     for executor in EXECUTORS:
-        with st.config.override(shardtrace_executor=executor):
+        with st.config.override(shardtrace_engine=executor):
             jitted = st.jit(mapped(f, specs, out, grid))
             jitted(*args)
             found.append([np.asarray(x) for x in st.tree.leaves(jitted(*args))])
@@ -251,7 +251,7 @@ def test_a_callback_sees_the_running_value():
     x = np.arange(64, dtype=np.float32).reshape(16, 4)
     for executor in EXECUTORS:
         into = seen.setdefault(executor, [])
-        with st.config.override(shardtrace_executor=executor):
+        with st.config.override(shardtrace_engine=executor):
             close(st.jit(mapped(functools.partial(f, into=into), P("x"), P("x")))(x), totals(x))
             st.effects_barrier()
     each = [b.sum() for b in np.split(x, N)]

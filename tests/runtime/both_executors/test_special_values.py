@@ -20,7 +20,7 @@ CASTS = ["bool", "int8", "int16", "int32", "uint8", "uint32"]
                          ids=["alone", "chain", "mask"])
 def test_casts_of_special_values_do_not_depend_on_fusion(f, dtype, monkeypatch):
     kind = np.dtype(dtype).type
-    with st.config.override(shardtrace_executor="per_device"):
+    with st.config.override(shardtrace_engine="per_device"):
         want = np.asarray(st.jit(lambda x: f(x, kind))(SPECIAL))
     if dtype == "int32" and want.dtype == np.int32:
         top, bottom = np.iinfo(np.int32).max, np.iinfo(np.int32).min
@@ -44,7 +44,7 @@ def test_casts_of_special_values_do_not_depend_on_fusion(f, dtype, monkeypatch):
 def test_one_row_beside_none(f, executor):
     mesh = st.make_mesh((2,), ("x",))
     x = np.zeros((0, 4), np.float32)
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         g = st.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
         assert st.jit(f)(x).shape == st.jit(g)(x).shape == x.shape
 
@@ -54,7 +54,7 @@ def test_one_row_beside_none(f, executor):
     lambda x: x.sum().at[()].set(x[0]), lambda x: x.sum().at[...].add(x[0])])
 def test_a_scalar_is_written_over(f):
     jitted, x = st.jit(f), np.arange(3, dtype=np.int32)
-    with st.config.override(shardtrace_executor="per_device"):
+    with st.config.override(shardtrace_engine="per_device"):
         want = np.asarray(st.jit(f)(x))
     for _ in range(plan.FEW + 3):
         np.testing.assert_array_equal(jitted(x), want)

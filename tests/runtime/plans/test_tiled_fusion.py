@@ -92,12 +92,12 @@ def assert_same(f, *args):
 
 @contextlib.contextmanager
 def executor(name):
-    before = config.shardtrace_executor
-    st.config.update("shardtrace_executor", name)
+    before = config.shardtrace_engine
+    st.config.update("shardtrace_engine", name)
     try:
         yield
     finally:
-        st.config.update("shardtrace_executor", before)
+        st.config.update("shardtrace_engine", before)
 
 
 def data(*shape, dtype=np.float32, seed=0):

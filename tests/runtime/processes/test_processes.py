@@ -257,7 +257,7 @@ def test_executors_agree_on_several_processes():
         return [float(v) for v in (jnp.sin(x).sum(), st.jit(lambda a: (a @ a, a.max()))(x)[0])]
 
     expected = run_processes(program, 4)
-    with config.override(shardtrace_executor="per_device"):
+    with config.override(shardtrace_engine="per_device"):
         np.testing.assert_allclose(run_processes(program, 4), expected, rtol=1e-6)
 
 

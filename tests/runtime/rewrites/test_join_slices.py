@@ -36,12 +36,12 @@ def run(f, *args):
         patch.setattr(join_slices, "join_slices", lambda p: flats.append(join(p)) or flats[-1])
         forget_plans()
         got = np.asarray(st.jit(lambda *xs: f(*xs))(*args))
-    before = config.shardtrace_executor
-    config.update("shardtrace_executor", "per_device")
+    before = config.shardtrace_engine
+    config.update("shardtrace_engine", "per_device")
     try:
         other = np.asarray(st.jit(lambda *xs: f(*xs))(*args))
     finally:
-        config.update("shardtrace_executor", before)
+        config.update("shardtrace_engine", before)
     np.testing.assert_allclose(got, other, rtol=1e-5, atol=1e-6)
     return got, [e.op.name for flat in flats for e in flat.eqns]
 

@@ -40,7 +40,7 @@ def test_of_another_shape(body, plain, spec, combined):
     run = st.shard_map(body, mesh=MESH, in_specs=spec, out_specs=P(), check_vma=False)
     assert np.asarray(st.jit(run)(X)).item() == plain(X)
     assert not any(combined)
-    with st.config.override(shardtrace_executor="per_device"):
+    with st.config.override(shardtrace_engine="per_device"):
         assert np.asarray(st.jit(run)(X)).item() == plain(X)
 
 
@@ -51,7 +51,7 @@ def test_that_something_else_reads(executor):
         return lax.pmax(own, "y"), own, lax.psum(own * 2, "y")
     run = st.shard_map(body, mesh=MESH, in_specs=P("x", "y"),
                        out_specs=(P("x"), P("x", "y"), P("x")))
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         most, own, total = st.jit(run)(X)
     want = X.reshape(8, 4, 4).max(-1)
     np.testing.assert_array_equal(own, want)
@@ -65,7 +65,7 @@ def test_softmax_over_devices(executor):
         e = jnp.exp(x - lax.pmax(x.max(-1, keepdims=True), "y"))
         return e / lax.psum(e.sum(-1, keepdims=True), "y")
     run = st.shard_map(body, mesh=MESH, in_specs=P("x", "y"), out_specs=P("x", "y"))
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         got = st.jit(run)(X)
     e = np.exp(X - X.max(-1, keepdims=True))
     np.testing.assert_allclose(got, e / e.sum(-1, keepdims=True), rtol=1e-5)

@@ -51,7 +51,7 @@ def test_rows_and_their_gradient(way, specs, executor):
     axes = ("x", "y") if specs[1] == P(("x", "y")) else "y"
     out = P(*specs[0], *(None,) * (2 - len(specs[0])), *specs[1][1:])
     rows = st.shard_map(where_owned(WAYS[way], axes), mesh=MESH, in_specs=specs, out_specs=out)
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         np.testing.assert_array_equal(st.jit(rows)(IDS, TABLE), plain_rows(IDS, TABLE))
         got = st.jit(st.grad(lambda t: (rows(IDS, t) ** 2).sum()))(TABLE)
     np.testing.assert_allclose(got, plain_gradient(IDS, TABLE), rtol=1e-5)
@@ -65,7 +65,7 @@ def test_what_several_devices_find_is_summed(executor):
     f = st.jit(st.shard_map(body, mesh=MESH, in_specs=(P(), P("y")), out_specs=P()))
     ids = np.arange(8, dtype=np.int32)
     want = sum(np.where((ids + d > 5)[:, None], TABLE[8 * d:8 * d + 8], 0) for d in range(4))
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         np.testing.assert_allclose(f(ids, TABLE), want, rtol=1e-6)
 
 
@@ -78,7 +78,7 @@ def test_what_one_device_sends_to_all(spec, executor):
         return lax.psum(jnp.where(lax.axis_index("y") == t, x, 0), "y")
     f = st.jit(st.shard_map(lambda x, t: (body(x, t[0]), body(x, t[1])), mesh=MESH,
                             in_specs=(spec, P()), out_specs=P("x"), check_vma=False))
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         one, none = f(x, np.array([2, 9], np.int32))
     blocks = {P("y"): lambda a: x[4:6], P(None, "y"): lambda a: x[:, 8:12],
               P("x", "y"): lambda a: x[4 * a:4 * a + 4, 8:12],

@@ -25,7 +25,7 @@ SPECS = [P("x", "y"), P(None, "y"), P(None, ("x", "y")), P(None, ("y", "x")), P(
 def test_positions_of_extremes_are_those_of_numpy(spec, axis, dtype, executor):
     x = np.asarray(jnp.asarray(DATA if dtype in ("float32", "bfloat16") else np.nan_to_num(DATA),
                                dtype))
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         placed = st.device_put(x, st.NamedSharding(MESH, spec))
         for _ in range(4):
             np.testing.assert_array_equal(st.jit(lambda x: jnp.argmax(x, axis))(placed),
@@ -55,7 +55,7 @@ def test_a_search_by_hand(wrong, executor):
                      check_vma=False)
     got = []
     for name in (executor, "per_device"):
-        with st.config.override(shardtrace_executor=name):
+        with st.config.override(shardtrace_engine=name):
             try:
                 got.append(st.tree.leaves(st.jit(f)(x)))
             except Exception as error:      # what does not fit, fits for neither
@@ -81,7 +81,7 @@ COUNTS = {
 def test_counting_along_a_split_dimension(spec, name, executor):
     f, x = COUNTS[name], np.nan_to_num(DATA)
     want = st.jit(f)(x)
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         got = st.jit(f)(st.device_put(x, st.NamedSharding(MESH, spec)))
     np.testing.assert_allclose(got, want, rtol=1e-5)
 

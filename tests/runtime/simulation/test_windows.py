@@ -34,7 +34,7 @@ def placed(spec, x=DATA):
 def test_updates_at_starts_that_are_values(spec, part, executor):
     def f(x, part, i):
         return lax.dynamic_update_slice(x, part, (0, i))
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         jitted = st.jit(f)
         for start in (0, 5, 100, 127, 128, 200, 480, 511, 10**6, -3):
             got = jitted(placed(spec), part, np.int32(start))
@@ -52,7 +52,7 @@ def test_rows_at_known_places(spec, executor):
         out = np.array(x)
         out[:, rows] = value
         return out
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         x = placed(spec)
         np.testing.assert_array_equal(st.jit(lambda x: x.at[:, 130].set(7))(x),
                                       changed(DATA, 130, 7))
@@ -107,7 +107,7 @@ UPDATES = {
 @pytest.mark.parametrize("spec", SPECS, ids=str)
 def test_scatters_into_split_dimensions(spec, name, executor):
     f, where, how = UPDATES[name]
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         jitted = st.jit(f)
         for i in (0, 130, 511, 512, -1, -512, -600):
             want = DATA.copy()
@@ -136,7 +136,7 @@ def test_halos_hold_the_rows_of_the_neighbours(spec, ring, executor):
         whole = jnp.concatenate([before, x, behind], 1)
         return whole, whole[:, :-5] - x, jnp.concatenate([x[:, 2:], behind], 1), before
 
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         f = st.jit(st.shard_map(body, mesh=MESH, in_specs=spec, out_specs=spec))
         whole, minus, moved, before = map(np.asarray, f(placed(spec)))
     block = DATA.shape[1] // n

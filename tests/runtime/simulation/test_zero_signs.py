@@ -22,7 +22,7 @@ def test_executors_agree_on_ties_nan_and_zeros(op, axes):
         x = rng.choice(VALUES, (8, 6))
         found = []
         for executor in ("simulated", "per_device"):
-            with config.override(shardtrace_executor=executor):
+            with config.override(shardtrace_engine=executor):
                 found.append(np.asarray(st.jit(f)(x)))
         one, other = found
         same = one.view(np.uint32) == other.view(np.uint32)

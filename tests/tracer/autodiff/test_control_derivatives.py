@@ -164,7 +164,7 @@ def deep(a, w):
 def test_gradients_of_sharded_loops(kind, specs, executor):
     want = st.jit(st.grad(deep, (0, 1)))(B, V)
     mesh = st.make_mesh((2, 4), ("x", "y"), axis_types=(kind,) * 2)
-    with st.set_mesh(mesh), st.config.override(shardtrace_executor=executor):
+    with st.set_mesh(mesh), st.config.override(shardtrace_engine=executor):
         args = [st.device_put(v, NamedSharding(mesh, s))
                 for v, s in zip((B, V), specs, strict=True)]
         got = st.jit(st.grad(deep, (0, 1)))(*args)
@@ -196,7 +196,7 @@ def steps_with_one_sum(a, w):
 def test_gradients_of_what_a_loop_closes_over(f, kind, executor):
     want = st.jit(st.grad(steps, (0, 1)))(B, V[0])
     mesh = st.make_mesh((2, 4), ("x", "y"), axis_types=(kind,) * 2)
-    with st.set_mesh(mesh), st.config.override(shardtrace_executor=executor):
+    with st.set_mesh(mesh), st.config.override(shardtrace_engine=executor):
         got = st.jit(st.grad(f, (0, 1)))(st.device_put(B, P("x")), st.device_put(V[0], P()))
         for g, w in zip(got, want, strict=True):
             np.testing.assert_allclose(np.asarray(g), np.asarray(w), rtol=2e-4, atol=2e-4)
@@ -211,7 +211,7 @@ def test_gradients_where_devices_choose_differently(executor):
         return st.shard_map(lambda b: lax.cond(b.sum() > 0, jnp.sin, lambda b: b ** 3, b),
                             mesh=mesh, in_specs=P("x"), out_specs=P("x"))(a).sum()
 
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         got = st.jit(st.grad(f))(halves)
     np.testing.assert_allclose(got, np.stack([np.cos(halves[0]), 3 * halves[1] ** 2]), rtol=1e-4)
 

@@ -36,7 +36,7 @@ def assert_as_recorded(name: str, found: list[Any]) -> None:
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("name", OURS)
 def test_errors_are_those_of_jax(name: str, executor: str) -> None:
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         assert_as_recorded(name, OURS[name]())
 
 
@@ -112,7 +112,7 @@ def test_what_is_found_in_a_region_and_behind_it(executor: str) -> None:
         checkify.check(x[0] < 9, "first is {}", x[0])
         return region(x) / x[1]
 
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         checked = st.jit(checkify.checkify(f, errors=checkify.all_checks))
         x = jnp.ones(8)
         found = [checked(x.at[i].set(v))[0].get() for i, v in (

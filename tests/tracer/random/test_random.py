@@ -249,7 +249,7 @@ def test_the_checking_executor_draws_the_same(mesh: Any) -> None:
     g = st.jit(lambda k: random.gamma(k, 2.5, (8,), out_sharding=P("Y")))
     key = random.key(9)
     expected = np.asarray(f(key)), np.asarray(g(key))
-    with config.override(shardtrace_executor="per_device"):
+    with config.override(shardtrace_engine="per_device"):
         f.clear_cache()
         g.clear_cache()
         np.testing.assert_array_equal(f(key), expected[0])

@@ -194,7 +194,7 @@ def test_stages_take_references():
 def test_what_a_reference_holds_keeps_its_sharding(executor):
     mesh = st.make_mesh((4,), ("x",))
     x = st.device_put(jnp.arange(8.0), NamedSharding(mesh, P("x")))
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         ref = st.new_ref(x)
         f = st.jit(lambda r: r.__setitem__(..., r[...] * 2 + 1))
         f(ref)

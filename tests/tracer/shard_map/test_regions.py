@@ -304,7 +304,7 @@ def test_tiled_exchanges_keep_the_other_axes_of_each_dimension(executor, b):
                  (lambda t: lax.all_to_all(t, "b", 0, 1, tiled=True), (8, 64))]
     for f, shape in exchanges:
         want = st.shard_map(f, mesh=plain, in_specs=P("b"), out_specs=P("b"))(x)
-        with st.set_mesh(mesh), st.config.override(shardtrace_executor=executor):
+        with st.set_mesh(mesh), st.config.override(shardtrace_engine=executor):
             split = st.device_put(x, NamedSharding(mesh, P("a")))
             g = st.shard_map(f, in_specs=P("b"), out_specs=P("b"), axis_names={"b"})
             for y in (g(split), st.jit(g)(split)):

@@ -88,7 +88,7 @@ def test_bodies_give_the_same_values_on_both_executors(line, wrap, executor):
 
     def run(f, out_specs=P("x"), in_specs=P("x")):
         g = wrap(st.shard_map(f, mesh=line, in_specs=in_specs, out_specs=out_specs))
-        with st.config.override(shardtrace_executor=executor):
+        with st.config.override(shardtrace_engine=executor):
             return np.asarray(g(x)).tolist()
 
     assert run(lambda v: v * 2) == [0, 2, 4, 6, 8, 10, 12, 14]

@@ -22,7 +22,7 @@ def test_what_has_no_sharding_gets_that_of_the_other(executor):
     def f(x):
         return shard_alike(x, jnp.arange(16.0).reshape(8, 2) + 1)
 
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         a, b = st.jit(f)(x)
         c, d = st.jit(lambda x: f(x)[::-1])(x)
         eager = f(x)[1]

@@ -69,11 +69,11 @@ def test_a_stencil_that_sets_and_adds_inside_of_a_split_array(spec, executor):
         inner = expected[:-2, 1:-1] + expected[2:, 1:-1] + expected[1:-1, :-2] + expected[1:-1, 2:]
         expected[1:-1, 1:-1] = np.float32(0.25) * inner
         expected[2:-2, 1:-3] += 1
-    st.config.update("shardtrace_executor", executor)
+    st.config.update("shardtrace_engine", executor)
     try:
         with st.set_mesh(mesh):
             split = st.device_put(x, NamedSharding(mesh, spec))
             got = np.asarray(st.jit(lambda x: lax.fori_loop(0, 3, step, x))(split))
     finally:
-        st.config.update("shardtrace_executor", "simulated")
+        st.config.update("shardtrace_engine", "simulated")
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)

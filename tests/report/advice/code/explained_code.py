@@ -29,7 +29,7 @@ def explained_code(tmp_path: Path, source: str, words: str
 def changed_result(suggestion: Any, args: Any, given: list[np.ndarray]) -> np.ndarray:
     """What the function with the change made gives for these values of its arguments."""
     placed = [st.device_put(v, a.sharding) for v, a in zip(given, args, strict=True)]
-    with st.config.override(shardtrace_executor="per_device"):
+    with st.config.override(shardtrace_engine="per_device"):
         return np.asarray(suggestion.apply()(*placed))
 
 

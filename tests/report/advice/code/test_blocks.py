@@ -67,7 +67,7 @@ args = (struct((8192, 64), "d"), struct((64, 8)))
         # few bits, so that float32 has sums of products exactly, in any order of additions
         given = [np.round(4 * v) / np.float32(256) for v in values_of(module.args)]
         placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
-        with st.config.override(shardtrace_executor="per_device"):
+        with st.config.override(shardtrace_engine="per_device"):
             changed = np.asarray(best.apply()(*placed))
     wanted = reference(*given)
     np.testing.assert_allclose(changed, np.concatenate([wanted] * 8) if checked else wanted,
@@ -122,7 +122,7 @@ args = (struct((256, 4096), None, "d"), struct((4096, 128)))
         assert PRODUCTS in best.text and best.flops < found.flops / 4
         given = [v / 64 for v in values_of(module.args)]
         placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
-        with st.config.override(shardtrace_executor="per_device"):
+        with st.config.override(shardtrace_engine="per_device"):
             changed = np.asarray(best.apply()(*placed))
     wanted = given[0] @ given[1]
     np.testing.assert_allclose(changed, np.concatenate([wanted] * 8) if checked else wanted,
@@ -179,7 +179,7 @@ args = (struct((8192, 64), "d"), struct((64, 16)))
         assert PRODUCTS in best.text and best.received_bytes < found.received_bytes / 10
         given = [v / 64 for v in values_of(module.args)]
         placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
-        with st.config.override(shardtrace_executor="per_device"):
+        with st.config.override(shardtrace_engine="per_device"):
             changed = np.asarray(best.apply()(*placed))
     np.testing.assert_allclose(changed, np.tanh(given[0] @ given[1]).T @ given[0], rtol=2e-3,
                                atol=2e-3)
@@ -205,7 +205,7 @@ args = (struct((8192, 64), "d"), struct((64, 8)))
         tried = [s for c in found.collectives for s in c.suggestions]
         assert tried
         for suggestion in tried:
-            with st.config.override(shardtrace_executor="per_device"):
+            with st.config.override(shardtrace_engine="per_device"):
                 changed = np.asarray(suggestion.apply()(*placed))
             np.testing.assert_allclose(changed, wanted, rtol=2e-3, atol=2e-3)
 

@@ -228,14 +228,14 @@ def test_a_change_of_code_computes_the_same_and_can_be_typed_in(name, tmp_path) 
         assert f"+ {new}" in found.text(width=200)
         given = values_of(module.args)
         placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
-        with st.config.override(shardtrace_executor="per_device"):
+        with st.config.override(shardtrace_engine="per_device"):
             changed = np.asarray(best.apply()(*placed))
         np.testing.assert_allclose(changed, reference(*given), rtol=1e-5, atol=1e-5)
     assert source.count(old) == 1
     with user_module(user_file(tmp_path, source.replace(old, new))) as module:
         typed = st.explain(module.f)(*module.args)
         assert typed.received_bytes == best.received_bytes
-        with st.config.override(shardtrace_executor="per_device"):
+        with st.config.override(shardtrace_engine="per_device"):
             changed = np.asarray(st.jit(module.f)(*placed))
         np.testing.assert_allclose(changed, reference(*given), rtol=1e-5, atol=1e-5)
 
@@ -270,7 +270,7 @@ args = (struct((16, 512, 256), None, "d"), struct((256, 512)))
         assert best.received_bytes < found.received_bytes / 8 and best.time < found.time / 4
         given = [v / 16 for v in values_of(module.args)]
         placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
-        with st.config.override(shardtrace_executor="per_device"):
+        with st.config.override(shardtrace_engine="per_device"):
             changed = [np.asarray(r) for r in best.apply()(*placed)]
     hidden = np.tanh(given[0] @ given[1])
     for one, other in zip(changed, [1 + hidden.sum((0, 1)), np.full(3, 0.5 ** 16),
@@ -311,7 +311,7 @@ def test_what_is_made_of_a_gather_before_it_is_reduced_is_made_of_the_block(name
         assert best is not None and best.received_bytes < 0.6 * found.received_bytes
         given = values_of(module.args)
         placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
-        with st.config.override(shardtrace_executor="per_device"):
+        with st.config.override(shardtrace_engine="per_device"):
             changed = np.asarray(best.apply()(*placed))
     wanted = given[0].astype(np.float16).reshape(-1) if reference is None else reference(*given)
     np.testing.assert_allclose(changed, wanted, rtol=1e-3, atol=1e-3)
@@ -327,7 +327,7 @@ def test_a_reshape_that_cuts_or_merges_blocks_otherwise_is_looked_at(code, tmp_p
         placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
         wanted = np.asarray(st.jit(module.f)(*placed))
         for s in found.collectives[0].suggestions:
-            with st.config.override(shardtrace_executor="per_device"):
+            with st.config.override(shardtrace_engine="per_device"):
                 np.testing.assert_allclose(np.asarray(s.apply()(*placed)), wanted, rtol=1e-3,
                                            atol=1e-3)
 
@@ -359,7 +359,7 @@ def test_what_is_chosen_of_a_gather_is_chosen_of_each_block_first(name, checked,
         rng = np.random.default_rng(0)          # with ties
         given = rng.integers(0, 5000, (65536, 64)).astype(np.float32)
         placed = st.device_put(given, module.args[0].sharding)
-        with st.config.override(shardtrace_executor="per_device"):
+        with st.config.override(shardtrace_engine="per_device"):
             changed = np.asarray(best.apply()(placed))
     wanted = reference(given)
     np.testing.assert_array_equal(changed, np.concatenate([wanted] * 8) if checked else wanted)
@@ -396,7 +396,7 @@ args = struct((4096, 256), ("data", "model")), struct((8192,), "data", dtype=np.
         tokens = (tokens - 100) * 6                 # some name no row
         placed = [st.device_put(v, a.sharding) for v, a in zip((table, tokens), module.args,
                                                                strict=True)]
-        with st.config.override(shardtrace_executor="per_device"):
+        with st.config.override(shardtrace_engine="per_device"):
             changed = np.asarray(best.apply()(*placed))
     wanted = np.where(((tokens >= 0) & (tokens < 4096))[:, None], table[tokens % 4096], 0)
     if name == "of two dimensions":

@@ -107,7 +107,7 @@ args = (struct((16384, 256), "d"),)
         assert (after.time, after.received_bytes) == (best.time, best.received_bytes)
         given = values_of(module.args)
         placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
-        with st.config.override(shardtrace_executor="per_device"):
+        with st.config.override(shardtrace_engine="per_device"):
             changed = np.asarray(best.apply()(*placed))
     wanted = reference(*given)
     if out != "P()" and len(changed) > len(wanted):
@@ -138,7 +138,7 @@ args = (struct((512, 8192), None, "d"),)
         assert best.received_bytes < found.received_bytes / 100
         (given,) = values_of(module.args)
         placed = st.device_put(given, module.args[0].sharding)
-        with st.config.override(shardtrace_executor="per_device"):
+        with st.config.override(shardtrace_engine="per_device"):
             changed = np.asarray(best.apply()(placed))
     wanted = np.exp(given - given.max(1, keepdims=True))
     np.testing.assert_allclose(changed, wanted / wanted.sum(1, keepdims=True), rtol=1e-4)
@@ -282,7 +282,7 @@ args = struct((32, 256, 256), None, None, "d"), struct((256, 256), "d")
             assert sum(c.count for c in found.collectives) > sum(c.count for c in after.collectives)
         given = [v / 32 for v in values_of(module.args)]
         placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
-        with st.config.override(shardtrace_executor="per_device"):
+        with st.config.override(shardtrace_engine="per_device"):
             changed = np.asarray(changed_function(*placed))
     xs, w = given
     state, wanted = np.zeros((256, 256), np.float32), np.zeros((32, 256), np.float32)

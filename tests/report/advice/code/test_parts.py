@@ -79,7 +79,7 @@ def test_rows_of_parts_are_put_side_by_side(name, tmp_path):
         assert (after.received_bytes, after.time) == (best.received_bytes, best.time)
         given = [v / 16 for v in values_of(module.args)]
         placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
-        with st.config.override(shardtrace_executor="per_device"):
+        with st.config.override(shardtrace_engine="per_device"):
             changed = np.asarray(best.apply()(*placed))
         wanted = reference(*given) if reference else np.asarray(st.jit(module.f)(*placed))
     np.testing.assert_allclose(changed, wanted, rtol=2e-3, atol=2e-3)
@@ -162,6 +162,6 @@ def test_parts_are_worked_on_one_by_one(name, tmp_path):
         assert best is not None and best.time < found.time * 0.9
         given = [v / 16 for v in values_of(module.args)]
         placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
-        with st.config.override(shardtrace_executor="per_device"):
+        with st.config.override(shardtrace_engine="per_device"):
             changed = np.asarray(best.apply()(*placed))
     np.testing.assert_allclose(changed, reference(*given), rtol=2e-3, atol=2e-3)
