@@ -38,7 +38,7 @@ BETWEEN = 0.4e-6         # seconds between two kernels of a program, as measured
 class Exchanges:
     """Stands for `jax.lax` in the program of one device: an exchange gives an array of its shape.
 
-    Barriers keep it apart from what is computed before and behind, and its kernels are named.
+    Barriers keep it apart from what is computed before and after, and its kernels are named.
     """
 
     def __init__(self, jax: Any, sizes: dict[str, int]) -> None:

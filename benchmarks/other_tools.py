@@ -1,4 +1,4 @@
-"""What four tools tell of one block, that of the tutorial's fourth page, and how soon.
+"""What four tools report of one block, that of the tutorial's fourth page, and how soon.
 
     python benchmarks/other_tools.py --jax PYTHON_WITH_JAX --torch PYTHON_WITH_TORCH
 

@@ -32,7 +32,7 @@ SUBJECTS = ("programs", "devices", "equations", "mesh", "axes", "start", "situat
 
 
 def measure(options: argparse.Namespace) -> Report:
-    """Everything that was asked for, told on stderr as it is found."""
+    """Everything that was asked for, printed on stderr as it is found."""
     pythons = {"shardtrace": sys.executable, "numpy": sys.executable}
     if options.jax:
         pythons["jax"] = options.jax

@@ -53,7 +53,7 @@ class Isolated:
 
     def messages(self, argument: Any, seconds: float | None = None, until: Any = None
              ) -> Generator[Any, None, None]:
-        """What the function tells about an argument, message by message as they arrive; messages
+        """What the function reports about an argument, message by message as they arrive; messages
         are pickled.
 
         seconds: the longest wait for a message. until: a file; the iteration ends when it becomes

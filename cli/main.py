@@ -7,7 +7,7 @@
     shardtrace check train.py --budget budget.toml for continuous integration
 
 A target is FILE.py:FUNCTION, FILE.py (whatever it calls), a program in text form (a dump of
-SHARDTRACE_DUMP, edited or not, at any stage), or `-`. docs/cli.md tells every command.
+SHARDTRACE_DUMP, edited or not, at any stage), or `-`. docs/cli.md describes every command.
 """
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return USAGE
     try:
         options = parser.parse_args(words)
-    except SystemExit as end:             # argparse has said what is wrong, or printed its help
+    except SystemExit as end:             # argparse has printed what is wrong, or printed its help
         return end.code if isinstance(end.code, int) else USAGE
     try:
         with progress_bars.bars(enabled=not options.no_progress), _judged_by(options):
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except OSError as problem:
         return _tell(options, str(problem), USAGE)
-    except Exception as problem:          # --traceback tells where
+    except Exception as problem:          # --traceback shows where
         return _tell(options, f"{type(problem).__name__}: {problem}", FAILED)
 
 

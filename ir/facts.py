@@ -107,7 +107,7 @@ class DeviceCost:
     in_parts: (operands, params) -> whether it makes parts of the size of its result, which what
       reads it puts together; False.
     orders: (position, type, params) -> the orders, from the major dimension to the minor one, in
-      which it reads the operand at this position, or behind those of all operands in which it
+      which it reads the operand at this position, or after those of all operands in which it
       writes its result; what lies otherwise is copied to the first one. By default any will do.
     is_packed: its operand is packed into blocks for the devices of a group, and its result is
       put together from those that they send.

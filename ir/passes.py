@@ -101,11 +101,11 @@ def run_passes(passes: Iterable[Pass], program: P, *context: Any,
     return program
 
 
-# -- what passes tell each other, in the memo of a program, by key ---------------------------------
+# -- what passes pass on, in the memo of a program, by key ---------------------------------
 
 class Requests(NamedTuple):
     """In the memo of a TRACED program: how its arguments are laid out and its results shall be, as
-    types on the mesh with all axes Explicit; None for those of which nothing is said.
+    types on the mesh with all axes Explicit; None for those that are open.
     """
     arguments: tuple[ArrayType | None, ...]
     results: tuple[ArrayType | None, ...]

@@ -70,7 +70,7 @@ def verify(program: Program, before: Program | None = None) -> None:
             check_heading(program)
         named = SOUND_NAMES in memo or before is not None and _has_names_of(before, program)
         bound = None if named else dict.fromkeys((*program.invars, *program.constvars))
-        for index, eqn in enumerate(program.eqns):          # noqa: B007 (told of a violation)
+        for index, eqn in enumerate(program.eqns):          # noqa: B007 (shown with a violation)
             try:
                 known = not eqn.op.subprograms and (
                     eqn.known_types or eqn.types) in eqn.instance.tables[place]

@@ -129,7 +129,7 @@ def _parted(name: str) -> tuple[str, str]:
 
 
 def constraint_text(c: Constrain) -> str:
-    """`h` to P('data') behind train.py:12: h = x @ w"""
+    """`h` to P('data') after train.py:12: h = x @ w"""
     where = c.location
     line = where.source_line().strip()
     at = f"{where}: {line}" if line else str(where)

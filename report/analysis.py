@@ -24,7 +24,7 @@ from .reasons.explain_collective import Reasons
 from .root_causes import RootCause, root_causes
 
 _TRIED = 3          # root causes of which it is looked for what avoids them before they are ordered
-_NEARLY = 0.85      # of the most that is saved: as good, and of a dearer cause
+_NEARLY = 0.85      # of the most that is saved: as good, and of a costlier cause
 
 
 class Analysis:
@@ -79,7 +79,7 @@ class Analysis:
     @functools.cached_property
     def root_causes(self) -> list[RootCause]:
         """What is behind the collectives: annotations; first what saves most if it is changed, as
-        the suggestions for the first few say, then that with the dearest collectives.
+        the suggestions for the first few say, then that with the costliest collectives.
         """
         best = [(c.suggestions[0], c) for cause in self.causes_by_cost[:_TRIED]
                 for c in [cause.groups[0][0]] if c.suggestions and not self.search.whole.much(
@@ -89,7 +89,7 @@ class Analysis:
                                      not found[0].lessens))      # what saves it only elsewhere
         for s, c in best:
             causes = self._causes_of(s, c)
-            c = causes[0].groups[0][0]           # what is told first has to be what avoids it
+            c = causes[0].groups[0][0]           # what is shown first has to be what avoids it
             if c.suggestions and self._causes_of(c.suggestions[0], c)[0].text == causes[0].text:
                 return causes
         return self._causes_of(*best[0]) if best else self.causes_by_cost

@@ -78,7 +78,7 @@ class Explanation(Analysis):
     def view(self, suggestions: int = 3) -> dict[str, Any]:
         """What there is to see, as plain data: values and collectives at the user's lines, the
         programs of all stages, times, memory (report/views/data.py). suggestions: for how many of
-        the dearest collectives what avoids them is looked for.
+        the costliest collectives what avoids them is looked for.
         """
         return _data.view_data(self, suggestions)
 
@@ -105,7 +105,7 @@ class Explanation(Analysis):
 
     def text(self, suggestions: int = 3, width: int = 100, each: bool = False) -> str:
         """All of it as text, with advice for the `suggestions` most expensive collectives. Of many,
-        those with a common cause are told together; each: tell all of them in full.
+        those with a common cause are shown together; each: show all of them in full.
         """
         return render.text(self, suggestions, width, each)
 

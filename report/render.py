@@ -71,7 +71,7 @@ def header(e: Analysis) -> list[str]:
 
 
 def summary(e: Analysis, count: int | None = None) -> str:
-    """Totals, then a line for each collective, the dearest first."""
+    """Totals, then a line for each collective, the costliest first."""
     lines = header(e)
     for group in grouped(e.collectives)[:count]:
         total = sum(c.total_time for c in group)
@@ -82,7 +82,7 @@ def summary(e: Analysis, count: int | None = None) -> str:
 
 def text(e: Analysis, advised: int = 3, width: int = WIDTH, each: bool = False) -> str:
     """The explanation for a terminal without colours. advised: how many get suggestions; each:
-    whether all are told in full, also those that have a cause in common.
+    whether all are shown in full, also those that have a cause in common.
     """
     return "\n".join(blocks(e, advised, width, each))
 
@@ -109,9 +109,9 @@ def _blocks(e: Analysis, advised: int, each: bool) -> Iterator[str]:
 
 
 def _by_cause(e: Analysis, advised: int) -> Iterator[str]:
-    """A paragraph for each root cause: its dearest collective in full, and a line of others.
+    """A paragraph for each root cause: its costliest collective in full, and a line of others.
 
-    Where fewer than `advised` are told in full more are, first those that only change a layout.
+    Where fewer than `advised` are shown in full more are, first those that only change a layout.
     """
     short = 0
     root_causes = e.root_causes if advised else e.causes_by_cost
@@ -146,8 +146,8 @@ def _by_cause(e: Analysis, advised: int) -> Iterator[str]:
 
 
 class _Told:
-    """What a text has told already, which it does not say again. less: has it left out reasons?
-    cause: of which it tells now.
+    """What a text has stated already, which it does not repeat. less: has it left out reasons?
+    cause: which it describes now.
     """
 
     def __init__(self) -> None:
@@ -156,15 +156,15 @@ class _Told:
         self.cause: RootCause | None = None
 
     def asked(self, c: ExplainedCollective) -> bool:
-        """Is the cause that is told of what asked for this collective?"""
+        """Is the cause that is described what asked for this collective?"""
         return (self.cause is not None and c.asked_by is not None
                 and c.asked_by.location.file == c.source.file
                 and self.cause.annotation.is_of(c.asked_by))
 
     def nearest(self, sentences: Sequence[str], count: int,
                 about: Sequence[Path | Hold | None] = ()) -> Sequence[str]:
-        """A few of the sentences (one more is told, too): the first, and those on the cause before
-        others. about: what each of them tells, as far as that is known.
+        """A few of the sentences (one more is shown, too): the first, and those on the cause before
+        others. about: what each of them is about, as far as that is known.
         """
         count += len(sentences) == count + 1
         self.less = self.less or len(sentences) > count
@@ -174,7 +174,7 @@ class _Told:
         return [sentences[n] for n in (0, *order)[:min(count, len(sentences))]]
 
     def again(self, s: Suggestion) -> bool:
-        """Was this suggestion told? It is from now on."""
+        """Was this suggestion shown? It counts as shown from now on."""
         seen = s.text in self.suggestions
         self.suggestions.add(s.text)
         return seen
@@ -183,7 +183,7 @@ class _Told:
 def _entry(e: Analysis, group: Sequence[ExplainedCollective], start: Sequence[str], advised: bool,
            told: _Told | None = None) -> Iterator[str]:
     """Equal collectives: what, where, why, and what avoids them. start: what is before it; told:
-    what need not be told again (None: all is told).
+    what need not be repeated (None: all is shown).
     """
     c = group[0]
     lines = [*start[:-1], f"{start[-1]}{heading(c)}{places(group)}"]
@@ -212,7 +212,7 @@ def _entry(e: Analysis, group: Sequence[ExplainedCollective], start: Sequence[st
 
 
 def advised_of(e: Analysis, count: int) -> list[ExplainedCollective]:
-    """The dearest of the collectives, one of each kind and line."""
+    """The costliest of the collectives, one of each kind and line."""
     firsts: dict[tuple, ExplainedCollective] = {}
     for group in grouped(e.collectives):
         firsts.setdefault((group[0].kind, group[0].place), group[0])
@@ -221,7 +221,7 @@ def advised_of(e: Analysis, count: int) -> list[ExplainedCollective]:
 
 def advice(e: Analysis, c: ExplainedCollective, count: int = 3, told: _Told | None = None
            ) -> list[str]:
-    """What avoids a collective, and what that saves; the latter not of what was told."""
+    """What avoids a collective, and what that saves; the latter not for what was shown before."""
     search = c.search
     found = [s for s in _worth_telling(e, search.suggestions)[:count]
              if told is None or s.lessens or s.text not in told.suggestions]
@@ -245,7 +245,7 @@ def advice(e: Analysis, c: ExplainedCollective, count: int = 3, told: _Told | No
 
 
 def _proposal(e: Analysis, word: str, s: Suggestion, told: _Told | None) -> Iterator[str]:
-    """A suggestion, the code that it changes, and its effect; only its words if it was told."""
+    """A suggestion, the code that it changes, and its effect; only its words if shown before."""
     if told is not None and told.again(s):
         yield f"{word}: {s.text} (as above)"
         return

@@ -54,7 +54,7 @@ class Annotation:
 @dataclass(frozen=True)
 class RootCause:
     """An annotation, and the collectives, or parts of them, that are there because of it: the
-    dearest group of equal ones first, of those that are about its own value, and those that no op
+    costliest group of equal ones first, of those that are about its own value, and those that no op
     does without last. text: what it is, "`ws[*]['o']` as P(None, 'model')"; "" where none is known.
     """
     text: str
@@ -95,11 +95,11 @@ class RootCause:
 def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partitioned,
                 freedoms: Freedoms | None = None, changes: Sequence[Change] = (),
                 about: ExplainedCollective | None = None) -> list[RootCause]:
-    """The root causes, that with the dearest collectives first; an argument that is laid out unlike
-    others rather than these. changes: what of the program is known to save most if it is changed,
-    which is a root cause before all others; about: the collective that they are for. A line of
-    code, or a constraint, that is changed is one of this, if no line asked for it. An exchange that
-    the user wrote is there because of its line, not of what comes to it in parts.
+    """The root causes, that with the costliest collectives first; an argument that is laid out
+    unlike others rather than these. changes: what of the program is known to save most if it is
+    changed, a root cause before all others; about: the collective that they are for. A
+    line of code, or a constraint, that is changed is one of this, if no line asked for it. An
+    exchange that the user wrote is there because of its line, not of what reaches it in parts.
     """
     rows = _Rows(partitioned, freedoms, [c.cause.asked_by for c in collectives])
     roots: dict[int, dict[str, bool]] = {}
@@ -207,7 +207,7 @@ class _Rows:
             if one.location.line:
                 said.setdefault((one.location.file, one.location.line), {})[one.text] = one
         for place, ones in said.items():
-            if len(ones) > 1:           # several expressions of one line: as what that is told
+            if len(ones) > 1:           # several expressions of one line: as what that is shown
                 line = next(iter(ones.values())).location.source_line().strip()
                 self.at[place] = f"`{line}` at line {place[1]}"
         given = freedoms.given if freedoms is not None else {}
@@ -260,7 +260,7 @@ class _Rows:
         return text
 
     def changed(self, changes: Sequence[Change]) -> set[str]:
-        """The texts of the roots, of those that were met, that changes are of."""
+        """The texts of the roots, of those that were seen, that changes are of."""
         found: set[str] = set()
         for c in changes:
             if isinstance(c, Argument):

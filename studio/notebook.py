@@ -23,7 +23,7 @@ from .seen import Seen
 _html = lazy_import("html")
 _display = lazy_import("IPython.display")
 
-_MOST = 3                # types told of a line
+_MOST = 3                # types shown of a line
 _NAME = "shardtrace"
 
 
@@ -59,7 +59,7 @@ def _cell(ipython: Any, line: str, cell: str) -> None:
     seen = Seen()
     with seen.watching():
         ran = ipython.run_cell(cell)
-    if not ran.success:                      # IPython has told why
+    if not ran.success:                      # IPython has printed why
         return
     explained = seen.explanations(options.hardware)
     if options.page:
@@ -90,7 +90,7 @@ def cell_html(explained: list[Explanation], cell: str) -> str:
         for path, line, text, style in _noted(data):
             notes.setdefault(path, {}).setdefault(line, {}).setdefault(text, style)
     own = next((p for p, text in lines.items() if "\n".join(text).strip() == cell.strip()), "")
-    # cells have no file of their own; of other files the explanations tell
+    # cells have no file of their own; other files are in the explanations
     shown = [p for p in notes if p == own or "ipykernel" in p or p.startswith("<ipython")]
     parts = [_lines(lines[p], notes[p]) for p in sorted(shown, key=lambda p: p != own)]
     for e in explained:

@@ -95,7 +95,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     wanted, file = config.getoption("--comm-report"), config.getoption("--comm-report-file")
-    if not (wanted or file) or hasattr(config, "workerinput"):       # the one who started it tells
+    if not (wanted or file) or hasattr(config, "workerinput"):       # its parent reports
         return
     cache = getattr(config, "cache", None)
     before = cache.get(_CACHED, {}) if cache is not None else {}

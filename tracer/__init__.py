@@ -16,6 +16,6 @@
     checkify      errors as values of a program
     advice        what errors about shardings add to their message
 
-A room imports those above it and never one that imports it, which a test in tests/repository
+A folder imports those above it and never one that imports it, which a test in tests/repository
 enforces; the files next to them are modules of JAX that fit in one file here.
 """

@@ -88,7 +88,7 @@ class custom_partitioning:
 
         sharding_rule: "i k, k j -> i j": the factors of each dimension of each argument and result
           (`...` for any number of them, `(a b)` for a dimension of two, whose sizes are keyword
-          arguments), and behind `|` the kinds of some, as in the rule of any op:
+          arguments), and after `|` the kinds of some, as in the rule of any op:
           "i k -> i | k:max" for partial results that are combined by max, `k:replicate` for what
           nothing may split. Or the same as Shardy writes it, "([i, k],[k, j])->([i, j])
           {i=8, k=4, j=2} reduction={k}". Or a `SdyShardingRule`. Or a function of (mesh, argument

@@ -44,7 +44,7 @@ def diff(options: argparse.Namespace) -> int:
     """What differs; exit status 1 if anything does."""
     if options.xla:
         return _beside_xla(options)
-    with tempfile.TemporaryDirectory() as folder:      # revisions lie there until all is said
+    with tempfile.TemporaryDirectory() as folder:      # revisions lie there until all is printed
         return _compared(options, Path(folder))
 
 

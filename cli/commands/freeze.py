@@ -1,4 +1,4 @@
-"""`freeze` and `thaw`: write the decisions of a partition to a file; tell which no longer hold."""
+"""`freeze` and `thaw`: write the decisions of a partition to a file; list which no longer hold."""
 from __future__ import annotations
 
 import argparse

@@ -19,7 +19,7 @@ Range = list[int]                        # line, column, end line, end column
 
 ERROR, WARNING, NOTE = 1, 2, 3           # severities of the protocol
 _ARGUMENT = re.compile(r"argument `(\w+)")
-_STEPS = 6                               # of the way of an axis that are told
+_STEPS = 6                               # of the path of an axis that are shown
 _TYPES = 3                               # of a name that is several values
 
 

@@ -105,7 +105,7 @@ class Worker:
                 sys.executable, "-m", "shardtrace", "lsp", "--worker",
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL, limit=1 << 28, start_new_session=True,
-                # nobody waits in an editor for the verifier behind each pass
+                # nobody waits in an editor for the verifier after each pass
                 env={"SHARDTRACE_CHECK": "0", **os.environ})
             assert process.stdout is not None
             await process.stdout.readline()  # it is warm

@@ -42,7 +42,7 @@ from ..problems import Problem
 from ..targets import Found, FoundFunction
 from .findings import ERROR, WARNING, Findings
 
-_TELL_EVERY = 0.05       # seconds at most between what is told while a file runs
+_TELL_EVERY = 0.05       # seconds at most between messages while a file runs
 _FILES = 2               # whose programs are learned from
 _MOST_EQUATIONS = 5_000          # of the programs of a file that are
 _LONG = 500              # equations of a program that takes a while to plan
@@ -200,7 +200,7 @@ def look(asked: dict[str, Any], tell: Tell) -> list[Explanation]:
 
 
 def advise(asked: dict[str, Any], tell: Tell) -> list[Explanation]:
-    """All problems of a file, what is wasted among them; and what avoids the dearest collectives,
+    """All problems of a file, what is wasted among them; and what avoids the costliest collectives,
     by line: in words, and as edits where it is written so.
     """
     found = _findings(asked)
@@ -241,7 +241,7 @@ class _ExplainedFile(PythonFile):
             argv=None, specs=[]))
 
     def met(self, function: FoundFunction) -> None:
-        with unwatched(), contextlib.suppress(Exception):      # which is raised behind the run
+        with unwatched(), contextlib.suppress(Exception):      # which is raised after the run
             self._meet(self.explained(function))
 
     def explained(self, function: Found) -> Explanation:

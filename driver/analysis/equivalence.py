@@ -297,7 +297,7 @@ class _Unsharded(Retyped):
 
 
 def _with_makers(eqn: Equation, made: dict[Var, Equation]) -> list[Equation]:
-    """The equation behind those that make its pending operands."""
+    """The first equation after those that make its pending operands."""
     chain: dict[Equation, None] = {}
 
     def add(e: Equation) -> None:

@@ -33,7 +33,8 @@ def explain(fun: Callable[..., Any], hardware: str | Hardware | None = None, *,
     which the mesh axes have the most bandwidth. slices: of how many slices or nodes.
     suggest_seconds: about how long changes that avoid collectives are tried, those for all
     collectives together; it is counted in equations, so the same is found on any machine, and what
-    was left untried is said. trials: how many are tried for each collective, however long it takes.
+    was left untried is reported. trials: how many are tried for each collective, however long that
+    takes.
     Raises what tracing and partitioning raise, and ValueError for a mesh that does not fit.
 
     Sharding

@@ -1,4 +1,4 @@
-"""`freeze_plan` and `thaw_plan`: keep what a partition decided, and tell what no longer fits."""
+"""`freeze_plan` and `thaw_plan`: keep what a partition decided, and report what no longer fits."""
 from __future__ import annotations
 
 import functools
@@ -53,7 +53,7 @@ def thaw_plan(fun: Callable[..., Any], plan: Any) -> Thawed:
     """The jitted function `fun`, of which each partition keeps the decisions of a plan.
 
     plan: a `FrozenPlan`, or the path of a file with one. What the function has no more, or cannot
-    have, is left to the partitioner; its method `difference(*args)` tells that, and what has no
+    have, is left to the partitioner; its method `difference(*args)` reports that, and what has no
     decision yet. The function computes what it did. Raises ValueError for a file that is no plan.
 
     Sharding

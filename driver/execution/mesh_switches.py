@@ -263,7 +263,7 @@ def _check_sizes(program: Program, mesh: AbstractMesh) -> None:
 
 
 def _check_has_mesh(program: Program) -> None:
-    """Raise where a result is split over a mesh that a computation on one device never met."""
+    """Raise where a result is split over a mesh that a computation on one device never used."""
     if STATE.abstract_mesh.axis_names:
         return                              # the mesh is known, its devices are not needed yet
     for aval in (v.aval for v in program.outvars):

@@ -96,7 +96,7 @@ class CallCache:
                 data = list(map(WHOLE, leaves))
             else:
                 data = [f(x) for f, x in zip(to_data, leaves, strict=True)]
-        except Exception:       # of arguments without a key, or that cannot be compared: told there
+        except Exception:       # of arguments without a key, or that cannot be compared
             return MISS
         if gone and len({*map(id, leaves)}) < len(leaves):
             return MISS                     # one that is donated may be read as another argument

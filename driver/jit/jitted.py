@@ -76,7 +76,7 @@ Found = tuple[Program, Any, list[Any]]
 class Jitted:
     """A jitted function, made by `jit`; called, it runs.
 
-    `.trace`, `.lower` and `.eval_shape` are its stages; `isinstance(f, stages.Wrapped)` tells it.
+    `.trace`, `.lower` and `.eval_shape` are its stages; `isinstance(f, stages.Wrapped)` is True.
     """
 
     def __init__(self, f: Callable[..., Any], boundary: Boundary, inline: bool, keep_unused: bool,
@@ -257,7 +257,7 @@ class Jitted:
             if not any(isinstance(x, Tracer) for x in found[2]):
                 traces[key] = found
             return found
-        # The hash is enough: who waits for the trace of another key looks for his own afterwards.
+        # The hash is enough: who waits for the trace of another key looks for its own afterwards.
         claim, mark = (_thread.get_ident(), sys._getframe(), []), (id(traces), hash(key))
         is_mine = CLAIMS.setdefault(mark, claim) is claim
         if is_mine:

@@ -224,7 +224,7 @@ def checked_options(compiler_options: Mapping[str, Any] | None) -> Mapping[str, 
 def planning_options(compiler_options: Mapping[str, Any] | None) -> Options:
     """The options of the partitioner. Raises ValueError for an unknown objective or device.
 
-    Names that nobody knows are met when a function is compiled (`checked_options`).
+    Unknown names are found when a function is compiled (`checked_options`).
     """
     if not compiler_options:
         return DEFAULT_OPTIONS

@@ -44,7 +44,7 @@ PATIENCE = 0.05          # seconds after which those who wait look again
 Claim = tuple[int, FrameType, list[Any]]
 """A thread that works on something, the frame in which it does, the locks of those who wait."""
 CLAIMS: dict[Any, Claim] = {}
-"""What is being worked on: who wants to do so writes `CLAIMS.setdefault(mark, his own)`, and where
+"""What is being worked on: who wants to do so writes `CLAIMS.setdefault(mark, its own)`, and where
 that gives another's asks `done_by_another`; whose it is takes it away and wakes who waits."""
 _WAITING: dict[int, Claim] = {}           # by thread: whom it waits for
 

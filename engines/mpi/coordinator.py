@@ -77,7 +77,7 @@ class RankCoordinator(Coordinator):
         key = "ranks", program.mesh, devices
         run = local.memo.get(key)
         if run is None:
-            self.link.agree(call)()                   # so that all come to make communicators
+            self.link.agree(call)()                   # so that all make communicators
             run = local.memo[key] = RankRun(self.link, local, program.mesh,
                                             [d.process_index for d in devices])
             run.connect()

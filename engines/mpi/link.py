@@ -208,7 +208,7 @@ class Link:
         MPI.COMM_WORLD.Abort(1)
 
     def _end(self) -> None:
-        """The rank has come to its end; it answers until all have."""
+        """The rank has ended; it answers until all have."""
         if not self.failed:
             self.status.tell(Standing(State.ENDED))
             self.status.wait_for_ends()

@@ -21,13 +21,13 @@ json = lazy_import("json")
 
 LOOK = 0.05            # seconds between looks at what others say
 TELL = 0.5             # seconds until a rank that waits says so, and until it says so again
-SILENT = 4 * TELL      # after which one that has said nothing computes
-STILL = 2 * LOOK       # for which what is said must hold: messages may be on their way
+SILENT = 4 * TELL      # after which one that has sent nothing computes
+STILL = 2 * LOOK       # for which a status must hold: messages may be on their way
 
 
 class _Heard:
     """A rank's last report. place: compared, of those that wait. peers: whom it waits for. since:
-    when it first said so. failed: that it raised in a program, and where, whatever came then."""
+    its first such report. failed: that it raised in a program, and where, whatever came then."""
 
     __slots__ = ("failed", "last", "peers", "place", "since", "standing", "token")
 

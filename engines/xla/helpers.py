@@ -111,7 +111,7 @@ def exchange_runs(x: Array, axes: tuple, dim: int, rounds: tuple, runs: tuple) -
 
 def move_axes(x: Array, axes: tuple, sizes: tuple, entering: tuple, leaving: tuple) -> Array:
     """A new tile, where the axes that cut some dimensions cut others from now on, by one
-    all-to-all. entering: for each dimension the axes that cut it now, major first, behind those
+    all-to-all. entering: for each dimension the axes that cut it now, major first, after those
     that go on to; leaving: those that did."""
     size = dict(zip(axes, sizes, strict=True))
     shape, front, rest = [], {}, []
@@ -318,7 +318,7 @@ def packed_qr(x: Array) -> tuple:
 
 
 def call_host(function: Any, results: tuple, axes: tuple, places: tuple, *operands: Array) -> tuple:
-    """Results of a function of the host. It is told the device's number along `places`, the axes
+    """Results of a function of the host. It is given the device's number along `places`, the axes
     that it is called for each of, and along the other axes, whose devices share a call."""
     others = tuple(a for a in axes if a not in places)
     numbers = [lax.axis_index(names) if names else jnp.zeros((), jnp.int32)

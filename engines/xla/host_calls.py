@@ -58,7 +58,7 @@ class SharedCall:
 
     def _called(self, blocks: Any) -> list[np.ndarray]:
         """What the function gives. What it raises is kept for the caller of the program, since JAX
-        would tell of it again when the process ends; the program goes on with zeros."""
+        would report it again when the process ends; the program goes on with zeros."""
         if self._problem is None:
             try:
                 return self._call([np.asarray(x, storage_dtype(t.dtype))

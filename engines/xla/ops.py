@@ -84,7 +84,7 @@ def _random(e: Equation, x: Texts) -> str:
 
 
 def _random_block(e: Equation, x: Texts) -> str:
-    """A helper that is told where the block begins: a start for each dimension that is split."""
+    """A helper that is given where the block begins: a start for each dimension that is split."""
     dims = e.params["dims"]
     starts = ", ".join(f"{d}: {start}" for d, start in zip(dims, x[1:], strict=True))
     told = keywords((k, v) for k, v in e.params.items() if k not in ("dims", e.op.sharding_param))

@@ -150,7 +150,7 @@ class RowRound(NamedTuple):
 
 
 class RowPlan(NamedTuple):
-    """How wanted rows come together: what arrives in the rounds is laid behind a device's own
+    """How wanted rows come together: what arrives in the rounds is appended to a device's own
     block; the rows wanted are then at `places` [members, rows] (-1: zeros) of that.
 
     runs: the same as (buffer, starts of the members, length), where all members take as many rows

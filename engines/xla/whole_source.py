@@ -20,7 +20,7 @@ _CONSTRAINTS = {"sharding_constraint": "sharding", "reshard": "dst_sharding"}
 
 class WholeSource(Source):
     """Writes a traced program for a mesh whose axes are all Auto in JAX: what Explicit types say is
-    said by constraints.
+    expressed by constraints.
 
     in_specs, out_specs: of the arguments and results; None says nothing. abstract: on a mesh of no
     devices.

@@ -45,7 +45,7 @@ class Beside:
 
     @property
     def rows(self) -> list[tuple[str, Share, Share]]:
-        """(line, ours, XLA's), the dearest first."""
+        """(line, ours, XLA's), the costliest first."""
         found: dict[tuple[str, int], tuple[Share, Share]] = {}
         for c in self.ours.collectives:
             share = found.setdefault(_line(c.source.file, c.source.line), (Share(), Share()))[0]

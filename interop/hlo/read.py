@@ -247,8 +247,8 @@ def first_group(text: str, devices: int, order_of_mesh: str = "") -> tuple[int, 
 
     `{{0,1},{2,3}}` lists them, and `{}` means all; `[2,4]<=[4,2]T(1,0)` reshapes and transposes
     0, 1, 2, ...; `mesh['x'=2,'y'=4] {'y'}` names axes of a mesh, `'y':(2)2` a part of one: of size
-    2, behind a part of size 2. order_of_mesh: `([4,2]T(1,0)) {'y'}`, where a mesh has its devices
-    in another order, and the axes stand behind that.
+    2, after a part of size 2. order_of_mesh: `([4,2]T(1,0)) {'y'}`, where a mesh has its devices
+    in another order, and the axes follow that.
     """
     if found := _GROUPS.match(text.strip()):
         shape, over = ([int(n) for n in found[k].split(",")] for k in (1, 2))

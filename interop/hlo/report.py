@@ -91,7 +91,7 @@ class XlaReport:
         return self.text()
 
     def text(self, width: int = 100) -> str:
-        """The table, the dearest line first: equal collectives of a line are one row."""
+        """The table, the costliest line first: equal collectives of a line are one row."""
         rows: dict[tuple, list[HloCollective]] = {}
         for c in self.collectives:
             rows.setdefault((c.place.file, c.place.line, c.kind, c.group_size), []).append(c)

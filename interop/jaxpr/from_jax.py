@@ -42,7 +42,7 @@ def from_jax(fun: Any, *args: Any, mesh: Any = None, in_shardings: Any = None,
       moved to it. By default each sharding is on a mesh like its own.
     in_shardings, out_shardings: specs or shardings, tree prefixes of the positional arguments and
       of the result, instead of the arguments' own and of those that jax.jit was given.
-    static_argnums, static_argnames: arguments that are a part of the program, as jax.jit was told.
+    static_argnums, static_argnames: arguments that are a part of the program, as given to jax.jit.
     Raises ImportError where JAX is not installed, and NotImplementedError, with the user's line,
     for a primitive that is not known here; `interop.register` makes it known.
 

@@ -65,7 +65,7 @@ class Late(Jitted):
                            (np.shape(x), np.asarray(x).dtype) if isinstance(x, np.ndarray) else x
                            for x in leaves])
         if key not in self._shapes:
-            lowered = self.imported(*args, **kwargs).lower()        # which the watcher is told
+            lowered = self.imported(*args, **kwargs).lower()        # which the watcher is given
             meshes = [x.sharding.mesh for x in leaves if isinstance(x, jax.Array)
                       and isinstance(x.sharding, jax.sharding.NamedSharding)]
             shapes, out = jax.tree_util.tree_flatten(jax.eval_shape(self._real, *args, **kwargs))

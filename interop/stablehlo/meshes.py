@@ -98,9 +98,9 @@ def _sharding(text: str) -> HloSharding:
 
 def tiled(replay: Replay, text: str, ndim: int, open_dims: Iterable[int] = ()
           ) -> NamedSharding | None:
-    """The sharding that a tiling of GSPMD is; None for one that is said of no mesh.
+    """The sharding that a tiling of GSPMD is; None for one that names no mesh.
 
-    open_dims: of these dimensions nothing is said.
+    open_dims: these dimensions are left open.
     """
     mesh = replay.meshes.get(GSPMD)
     said = _sharding(text)

@@ -31,7 +31,7 @@ _KNOWN: dict[str, Callable[..., Any]] = {
 
 
 def _source(value: Any) -> Any:
-    """The value behind constraints that restate it with a sharding."""
+    """The value under constraints that restate it with a sharding."""
     while not _is_argument(value) and value.owner.name == "sdy.sharding_constraint":
         value = value.owner.operands[0]
     return value

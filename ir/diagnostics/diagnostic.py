@@ -225,7 +225,7 @@ def error(cls: type[Exception], message: str, *, code: str = "", location: Locat
 
 def placed(exception: BaseException, location: Location | None) -> None:
     """Say of an error of the package's where the user's expression is of which it is one, if a rule
-    ran apart from it; the first time that this is said counts. None: its own place is right.
+    ran apart from it; the first location given counts. None: its own place is right.
     """
     trace = exception.__traceback__
     while trace is not None and trace.tb_next is not None:

@@ -223,7 +223,7 @@ class ProgramSyntaxError(ShardtraceError, ValueError):
 class VerificationError(ShardtraceError, ValueError):
     """A program that breaks a rule of its level, found by the verifier.
 
-    Fails: the verifier runs behind every pass, and on the files that commands are given.
+    Fails: the verifier runs after every pass, and on the files that commands are given.
 
     >>> from shardtrace.ir.verify import verify
     >>> text = \"\"\"program @f(x: f32[4]) -> f32[5] {

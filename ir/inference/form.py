@@ -61,7 +61,7 @@ def _unbound(op: Op, count: int, names: tuple[str, ...]) -> str:
 
 @cached(4096)
 def _hints(op: Op) -> dict[str, list[Any]]:
-    """The types of params, where they are said."""
+    """The types of params, where they are declared."""
     hints: dict[str, list[Any]] = {}
     for function in (op.infer, op.evaluate, op.rule):
         notes = getattr(function, "__annotations__", {})

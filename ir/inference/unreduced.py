@@ -22,7 +22,7 @@ def is_pending(t: ArrayType) -> bool:
 def refuse_pending(what: str, types: Sequence[ArrayType], iterated: bool = False) -> NoReturn:
     """The error of operations that JAX types by looking into a spec, which a set forbids.
 
-    iterated: JAX's text tells apart the two ways to look, by position and in order.
+    iterated: JAX's text distinguishes the two ways to look, by position and in order.
     """
     how, instead = (("*pspec", "*spec.partitions") if iterated else
                     ("pspec[...]", "spec.partitions[...]"))

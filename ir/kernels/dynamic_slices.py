@@ -28,7 +28,7 @@ class Place(NamedTuple):
 class Window(NamedTuple):
     """A part of an array with common starts. clips: whether starts outside are moved inside; else
     nothing is written there. ufunc: what is done with the elements; None if they are replaced.
-    vector: whether the indices are one array, behind the first operand, or scalars at the end.
+    vector: whether the indices are one array, after the first operand, or scalars at the end.
     lead: how many device dimensions there are.
     """
     places: tuple[Place, ...]
@@ -99,7 +99,7 @@ SLAB = 1 << 14              # elements of a part for which a copy of its own cos
 
 
 def _rows(lead: int, shapes: Sequence[Shape], sizes: Sequence[int]) -> _Rows | None:
-    """Where small parts are, if all dimensions behind those that move are whole.
+    """Where small parts are, if all dimensions after those that move are whole.
 
     shapes: of the array that is cut, and of the starts. sizes: of the part.
     """

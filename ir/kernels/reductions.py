@@ -76,7 +76,7 @@ def adder_of(axes: tuple[int, ...], shape: tuple[int, ...], dtype: np.dtype
 MOST = 1 << 12                  # elements along the dimension; of booleans FEW: numpy stops early
 FEW = 16
 WIDE = 1 << 10                  # elements of a row from which it pays to take whole rows
-NARROW = 64                     # of them, those that lie one behind the other at the least
+NARROW = 64                     # of them, those that are contiguous, at least
 
 
 def first_position(x: np.ndarray, axis: int, extreme: np.ufunc) -> np.ndarray | None:

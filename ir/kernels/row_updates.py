@@ -85,7 +85,7 @@ def accumulate_rows(ufunc: np.ufunc) -> Callable[[np.ndarray, np.ndarray, np.nda
 
 def combine_few(combine: Callable[[np.ndarray, np.ndarray, np.ndarray], None], out: np.ndarray,
                 sizes: tuple[int, ...], positions: np.ndarray, values: np.ndarray) -> None:
-    """Change few of the rows of an array whose rows do not lie one behind the other: their copies,
+    """Change few of the rows of an array whose rows are not contiguous: their copies,
     which are put back. sizes: of the dimensions that `positions` count rows in."""
     touched, at = np.unique(positions, return_inverse=True)
     index = np.unravel_index(touched, sizes)

@@ -27,7 +27,7 @@ _UNROLLED = 8                   # sums that numpy begins side by side in a row
 _FAST = frozenset({np.add, np.maximum, np.minimum})
 _CHARS = frozenset("fdbBhHiIlLqQ")
 Stage = Callable[[Any, Any], Any]       # of an array and of None or the memory for the result
-Size = tuple[int, int, int]             # elements before, along and behind what is reduced
+Size = tuple[int, int, int]             # elements before, along and after what is reduced
 
 
 @cached(4096)

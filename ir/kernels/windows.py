@@ -25,7 +25,7 @@ from .device_dimensions import with_lead
 
 RUN = 1 << 9                     # bytes of a run of elements up to which it is written as one
 
-# For each dimension: elements before, behind, and between neighbours.
+# For each dimension: elements before, after, and between neighbours.
 Config = tuple[tuple[int, int, int], ...]
 
 

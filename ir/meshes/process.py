@@ -23,7 +23,7 @@ class ProcessIdentity(Immutable):
     """One process among several.
 
     index: its number. owners: the process that owns the device of each id; empty where all devices
-    that are not said to belong elsewhere belong to process 0.
+    that are not assigned elsewhere belong to process 0.
     """
 
     __slots__ = ("__weakref__", "count", "index", "owners")

@@ -27,7 +27,7 @@ _MOST = 1000            # rewrites of what one equation has become
 
 
 class Shape:
-    """Equations that are looked for, in a program or behind a value (`made_as`).
+    """Equations that are looked for, in a program or as what makes a value (`made_as`).
 
     pattern: see pattern.py. where: a condition. single_use: values that nothing else may read.
     """

@@ -42,7 +42,7 @@ class Config:
     jax_random_seed_offset: added to every seed.
     jax_default_device: where uncommitted arrays are made (None: the first device).
 
-    What JAX is told of how XLA compiles, caches and logs (`jax_compilation_cache_dir`, ...) is
+    JAX's settings of how XLA compiles, caches and logs (`jax_compilation_cache_dir`, ...) is
     taken and kept, and has no effect.
 
     Flags of JAX's change to one array type are still taken, with a DeprecationWarning:

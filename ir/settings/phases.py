@@ -83,7 +83,7 @@ class PhaseProfile:
 
     @property
     def rows(self) -> list[Row]:
-        """Phases in the order in which they first began, parts behind their whole."""
+        """Phases in the order in which they first began, parts after their whole."""
         first = {path: i for i, path in enumerate(self._rows)}
         order = sorted(self._rows, key=lambda path: [
             first[path[:n + 1]] for n in range(len(path))])

@@ -3,7 +3,7 @@
 `HloSharding` is the value; the plain record of its fields is `OpSharding`
 (ir/shardings/op_sharding.py). The text form is `{devices=[4,1,2]<=[8] last_tile_dim_replicate}`:
 four tiles along the first dimension, one along the second, each on two devices. Which devices the
-numbers stand for is said by `GSPMDSharding`; names come in with `hlo_to_spec`
+numbers stand for is given by `GSPMDSharding`; names come in with `hlo_to_spec`
 (ir/shardings/restate.py).
 
 Names, texts and normal forms are those of XLA's `HloSharding` as JAX 0.10.2 shows it.

@@ -20,7 +20,7 @@ Parts = Mapping[AxisName, tuple[AxisName, ...]]      # axis of a mesh -> axes of
 
 class Refinement:
     """The common refinement of meshes of one size. Its axes are called as those of the first mesh;
-    the parts of one that is cut have a number behind (`x_0`, `x_1`).
+    the parts of one that is cut have a number appended (`x_0`, `x_1`).
 
     >>> x, y = AbstractMesh((4,), ("x",)), AbstractMesh((2, 2), ("a", "b"))
     >>> both = common_refinement([x, y])

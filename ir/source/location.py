@@ -55,7 +55,7 @@ def code_number(code: CodeType) -> int:
 
 
 class Callers(tuple[tuple[CodeType, int], ...]):
-    """The frames of the user's around one of his, the nearest first: who called it, and where.
+    """The user's frames around one of the user's, the nearest first: who called it, and where.
     Only the same are equal: to compare code takes long.
     """
 
@@ -255,7 +255,7 @@ LARGEST_SOURCE = 1 << 24         # bytes
 
 
 class ParsedLocation(Location):
-    """A place that a text tells of. Its file is read only where the text's reader would look
+    """A place that a text names. Its file is read only where the text's reader would look
     himself: a regular file of moderate size, under the text's own folder or the current one.
 
     folder: of the text; "" where it is none.

@@ -21,7 +21,7 @@ def wrapped(text: str, width: int) -> str:
     """The text with lines of at most `width`, broken at blanks; a line goes on under its words.
 
     Lines of source with a caret below are cut to the part about the caret. A word that is longer
-    stands out; so does code to be typed in, and commands go on behind a backslash.
+    stands out; so does code to be typed in, and commands go on after a backslash.
 
     >>> print(wrapped("because: dimension 1 is over model", 24))
     because: dimension 1 is

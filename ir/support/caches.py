@@ -56,7 +56,7 @@ CACHES: dict[str, Cache] = {}
 def cached(most: int, holds: str = "") -> Callable[[Callable[..., T]], _lru_cache_wrapper[T]]:
     """A decorator: the results for the `most` arguments used last are kept.
 
-    holds: what these are; the first line of the function's docstring where nothing is said.
+    holds: what these are; the first line of the function's docstring by default.
     """
     def decorate(f: Callable[..., T]) -> _lru_cache_wrapper[T]:
         found = functools.lru_cache(min(most, LIMIT))(f)

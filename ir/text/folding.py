@@ -67,7 +67,7 @@ def _fill(lines: list[str], pieces: Sequence[_Part], deep: str, width: int, endi
           next_ending: str = "") -> None:
     """Add pieces to the last line, or begin new ones.
 
-    ending, next_ending: what a break before the first piece, and one behind the last, leaves.
+    ending, next_ending: what a break before the first piece, and one after the last, leaves.
     """
     outermost = min(p.depth for p in pieces[1:]) if len(pieces) > 1 else 0
     groups: list[list[_Part]] = []
@@ -147,7 +147,7 @@ def fold_constant(head: str, text: str, indent: str, width: int) -> list[str]:
 # -- comments --------------------------------------------------------------------------------------
 
 def fold_comment(text: str, indent: str, width: int) -> list[str]:
-    """A comment as lines of at most `width`; those behind the first say that they go on."""
+    """A comment as lines of at most `width`; those after the first say that they go on."""
     lines = []
     start, mark = 0, "# "
     room = width - len(indent)

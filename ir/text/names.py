@@ -3,7 +3,7 @@
 Parameters take the names of the function's arguments, results that of the variable that the user
 bound the value to (`Var.name`). Names made up by the printer have a `%`, which no Python name has:
 `%a` is a value without a name, `h%1` another value named `h`, such as a second layout of it. The
-part behind the `%` is made up anew for each text and means nothing. No name is used twice, and the
+part after the `%` is made up anew for each text and means nothing. No name is used twice, and the
 same program always has the same names. Code made for execution does not contain them.
 """
 from __future__ import annotations

@@ -57,7 +57,7 @@ def print_program(program: Program, *, locations: bool = True, constant: Writer 
 def save_program(program: Program, path: str | Path, comment: str = "") -> None:
     """Write a program to `path`, and its large constants to an `.npz` of that name beside it.
 
-    comment: what the file begins with, without `#`; behind it stands how to read the rest.
+    comment: what the file begins with, without `#`; after that it says how to read the rest.
     """
     path = Path(path)
     arrays: dict[str, np.ndarray] = {}

@@ -17,7 +17,7 @@ After propagation (see there) the product of this program has conflicting types:
 
 Factors are i (rows of a), k (contracting) and j (columns of w). Strategies of the product, with
 the cost of bringing operands to them and the result to f32[8@x,32], by bytes, which are easier to
-follow than nanoseconds (time comes to the same here):
+follow than nanoseconds (time leads to the same choice here):
 
     k over x    a and w as they are, partial sums to reduce-scatter      770 B
     j over x    a gathered, w by all-to-all, result by all-to-all        962 B
@@ -26,7 +26,7 @@ follow than nanoseconds (time comes to the same here):
 
 Splitting k is cheapest only because of what follows: `max` may run on rows over x, so its
 operand can be reduce-scattered (768 B). A search that finished the sum at once would pay for an
-all-reduce (1,536 B). The look-ahead knows, since `max` told it which layouts it prefers.
+all-reduce (1,536 B). The look-ahead knows, since `max` reported which layouts it prefers.
 
 Before: a RESOLVED program. After: per equation a strategy, or None where there is no choice.
 

@@ -73,7 +73,7 @@ _FactorAxes = tuple[int, int, tuple[Pair, ...]]
 
 
 class _KnownAxes(NamedTuple):
-    """What has been worked out for the mesh axes met so far. order: `LayoutTable.order` at that
+    """What has been worked out for the mesh axes seen so far. order: `LayoutTable.order` at that
     time. clashes: the pairs of two axes, of which one is a part of the other or both have one in
     common. lacking: for each map, all (axis, factor) pairs of an unsharded tensor. given: by (map,
     layouts).

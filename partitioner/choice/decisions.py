@@ -209,7 +209,7 @@ class Decision:
 
 def declared_sums(types: Sequence[ArrayType], operands: int) -> tuple[frozenset[str], ...]:
     """For each operand the axes over which the equation passes its sum on, going by the types."""
-    if len(types) != operands + 1:           # whose pending sum is not said
+    if len(types) != operands + 1:           # whose pending sum is unknown
         return (_EMPTY,) * operands
     wanted = types[-1].sharding.spec.unreduced
     return tuple([t.sharding.spec.unreduced & wanted for t in types[:operands]])

@@ -90,7 +90,7 @@ def kernels(program: Program, keeps_rows: bool = False) -> Kernels:
     results = {root.get(a, a) for a in program.outvars}              # type: ignore[call-overload]
     moved: dict[Equation, int] = {}
     unread: dict[tuple[Var, int], int] = {}       # bytes not yet read by the kernels of a level
-    met: dict[tuple[Var, int], int] = {}          # which equation first met a value at a level
+    met: dict[tuple[Var, int], int] = {}          # which equation first reads a value at a level
     shared, writing = DisjointSets[int](), list[int]()
     for i, eqn in enumerate(eqns):
         if eqn.outvars and eqn.outvars[0] in root:

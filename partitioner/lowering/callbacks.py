@@ -15,7 +15,7 @@ from .builder import Lowering
 def localize_callback(out: Lowering, eqn: Equation) -> None:
     """Append a callback equation for one device's blocks."""
     params, op = dict(eqn.params), eqn.op
-    if op is inspect_sharding_p:            # whoever asked for the program tells its callback
+    if op is inspect_sharding_p:            # whoever asked for the program gives its callback
         return
     if op.effect == "debug":
         if params.get("ordered") and out.mesh.size > 1:

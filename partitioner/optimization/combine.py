@@ -196,7 +196,7 @@ def _with_earlier_ones(made: Iterable[list[_Group]]) -> dict[_Group, _Group]:
 def _groups_in_order(program: Program, keys: Mapping[Equation, tuple]) -> dict[Equation, _Group]:
     """The groups of XLA: each exchange with the next ones of its key, up to one that depends on
     them. Exchanges come in the order in which the results need them, anew when some are combined.
-    Fusion takes what is computed last first, and puts what that reads behind the other operands.
+    Fusion takes what is computed last first, and puts what that reads after the other operands.
     """
     if len({*keys.values()}) == len(keys):
         return {}
@@ -233,7 +233,7 @@ def _groups_in_order(program: Program, keys: Mapping[Equation, tuple]) -> dict[E
 def _needs(program: Program, exchanges: Container[Equation]
            ) -> tuple[list[Equation], dict[Equation, Sequence[Equation]]]:
     """The exchanges that results come from, and those that each exchange comes from: without what
-    comes before one that is ahead of it, so that these are few also behind a long sum of sums.
+    comes before one that is ahead of it, so that these are few also after a long sum of sums.
     """
     reads: dict[Atom, list[Equation]] = {}          # the exchanges that a value comes from
     below: dict[Equation, Sequence[Equation]] = {}

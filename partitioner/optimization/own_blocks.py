@@ -11,7 +11,7 @@ from ..redistribution.moves import group_size
 
 def _block(m: Match) -> Atom:
     """The operand of an all-gather whose own block is taken again; made varying if the block is
-    said to vary.
+    declared to vary.
     """
     missing = m.eqn.outvars[0].aval.varying - m.x.aval.varying
     if not missing:

@@ -79,8 +79,8 @@ class Veto:
     """An axis that an equation would have brought to a dimension of a value, and what forbade it.
 
     wanted: the tensor that has the axis, as a step. held: what forbade it, such as "dimension 1 of
-    it is over x". location: where the user said that. source: the tensor that has the axis, and its
-    dimension. equation: where the two meet.
+    it is over x". location: where the user asked for it. source: the tensor that has the axis,
+    and its dimension. equation: where the two meet.
     """
     dim: int
     axis: str

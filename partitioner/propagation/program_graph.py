@@ -84,7 +84,7 @@ class ProgramGraph(Graph):
             for _, _, program in region.programs:
                 for var in program.invars:
                     self.define(var, manual)
-            # what a body only reads is laid out before the body is met, unless its rows are to win
+            # what a body only reads is laid out before the body, unless its rows are to win
             before: list[Slot] = []
             behind: list[Slot] = []
             for slot in region.slots:

@@ -49,7 +49,7 @@ def rows_of(mesh: AbstractMesh, lists: Collection[Row], sums: Collection[frozens
     """
     if all([len(axes) == 1 for axes in lists]):
         return ()
-    after: dict[Any, set[Any]] = {}       # axis to the one behind it, None for none
+    after: dict[Any, set[Any]] = {}       # axis to the one after it, None for none
     before: dict[Any, set[Any]] = {}
     for axes in lists:
         for a, b in pairwise((None, *axes, None)):

@@ -25,7 +25,7 @@ STATES = 150            # states that a search visits, for few axes
 Pending = frozenset[str]
 _State = tuple[Entries, Pending]                # a layout, and the axes of pending sums
 _Cost = tuple[float, int, int]                  # (elements received, exchanges, steps)
-_Path = tuple[tuple[Move, Entries], ...]         # moves, each with the layout behind it
+_Path = tuple[tuple[Move, Entries], ...]         # moves, each with the layout after it
 
 
 def finished(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries, finish: Pending,

@@ -1,6 +1,6 @@
-"""Deferred reasons: why each reshard is there, told once all reshards have been inserted.
+"""Deferred reasons: why each reshard is there, determined once all reshards have been inserted.
 
-While a program is being resharded, each reason is a placeholder. Which of them can be told follows
+While a program is being resharded, each reason is a placeholder. Which of them can be given follows
 from everything that was inserted: a value that was produced in another layout than its type says
 passes the cause on to what is computed from it.
 """

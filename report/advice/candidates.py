@@ -74,7 +74,7 @@ class Candidates(PlacedResults):
         for t, changes in near:
             for turn, c in enumerate(changes):
                 group = self.whole_row(c)
-                if not group:            # a value of a derivative alone, which no line of his makes
+                if not group:            # a value of a derivative alone, which no user line makes
                     continue
                 for changed in dict.fromkeys((self.siblings(c), group)):
                     rounds.append((self.charge(t, changed, axes) / (turn + 1), turn, changed))

@@ -3,7 +3,7 @@
 Each collective's seconds are charged to the annotated values from which its axes come, and to
 whatever pins a value's layout. A wrong row in a table of specs causes exchanges in every layer; a
 right one causes the sums that its products need, which count less because any layout has some. So a
-promising change can be told without trying it.
+promising change can be recognised without trying it.
 """
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ def without_repeats(found: Sequence[Suggestion]) -> list[Suggestion]:
     """Not two that do the same, nor a pair that does no better than one of its changes, nor a part
     of a row of which an earlier one changes all, nor what is like an earlier one but for taking
     more memory or operations, or for other specs of the same values that are no better in anything.
-    What does as an earlier one, written elsewhere, comes behind what does something else.
+    What does as an earlier one, written elsewhere, comes after what does something else.
     """
     kept: list[Suggestion] = []
     again: list[Suggestion] = []

@@ -44,7 +44,7 @@ class ArrayImpl(HostView):
     """A concrete array: an immutable value on one device or sharded over many.
 
     Functions make arrays (`device_put`, `numpy`, jitted functions, `make_array_from_callback`);
-    `isinstance(x, Array)` tells one, and so it does for traced arrays.
+    `isinstance(x, Array)` is True, and so it is for traced arrays.
 
     aval: sharded type. sharding: concrete. storage: the data (`Stored`, or `LocalBlocks` where
       other processes own some of the devices), or a list of one-device arrays, one for each

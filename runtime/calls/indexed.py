@@ -1,7 +1,7 @@
 """Slices and updates at scalar starts: in loops, one line of source each.
 
 An iteration often reads or updates one row or element of an array, and working out where it is
-takes longer than the computation. Here a dynamic slice and the squeeze behind it are one indexing
+takes longer than the computation. Here a dynamic slice and the squeeze after it are one indexing
 expression, and a scatter of one window is one assignment, with Python integers as indices.
 """
 from __future__ import annotations

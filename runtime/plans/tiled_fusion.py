@@ -43,7 +43,7 @@ class _Group:
         self.calls: list[Call] = []
         self.rows: list[int] = []
         self.made = set[int]()
-        self.totals = set[int]()            # of these, which are complete behind the last block
+        self.totals = set[int]()            # of these, which are complete after the last block
 
     def join(self, call: Call, kernel: Kernel) -> bool:
         """Add a call and return True, if it can be split into rows as the group is.
@@ -90,7 +90,7 @@ def fused(calls: Sequence[Call], outputs: Sequence[int], constants: Mapping[int,
 
     Members of a group need not be neighbours. A call between them that does not depend on the group
     moves before it; one that makes something small of its results, such as of a sum over the rows,
-    moves behind it.
+    moves after it.
     """
     readers = read_counts(calls, outputs)
     out: list[Call] = []

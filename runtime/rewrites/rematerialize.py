@@ -47,7 +47,7 @@ def rematerialize(program: Program) -> Program:
         if eqn.op in views:
             (v,), x = eqn.outvars, eqn.invars[0]
             roots[v] = roots[x] if x in roots else x            # type: ignore[assignment, index]
-    # candidates: cheap values that live past the equation behind the one that makes them
+    # candidates: cheap values that live past the equation after the one that makes them
     far = [v for v, end in last.items() if end > born[v] + 1 and is_cheap(eqns[born[v]])]
     if not far:
         return program
@@ -100,7 +100,7 @@ def _recomputing(eqns: Sequence[Equation], reads: Mapping[Any, Var], made: Mappi
     """(the equations, each value recomputed before its first reader; the results then).
 
     reads: for what the equations read, the value from before the cut that it stands for. made: the
-    equations to be repeated, by value. copies: the names behind the cut of values from before it;
+    equations to be repeated, by value. copies: the names after the cut of values from before it;
     extended by those recomputed here.
     """
     out: list[Equation] = []

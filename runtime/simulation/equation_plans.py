@@ -205,7 +205,7 @@ def _suffix_within(order: Atoms, allowed: frozenset[str]) -> Atoms:
 
 
 def _without_conflicts(rule: FactorRule, operands: Sequence[Value], f: int, order: Atoms) -> Atoms:
-    """The axes of factor `f` behind the last that some operand has elsewhere."""
+    """The axes of factor `f` after the last that some operand has elsewhere."""
     start = 0
     for i, a in enumerate(order):
         for x, dims in zip(operands, rule.operands, strict=False):

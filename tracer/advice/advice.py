@@ -66,7 +66,7 @@ def advise(cls: type[Exception], diagnostic: Diagnostic) -> Diagnostic:
             elif is_pure(place.node, place):
                 diagnostic = _advised(place, diagnostic)
             return diagnostic
-    except Exception:                # of objects of the user's: what he is told of is his mistake
+    except Exception:                # of objects of the user's: the mistake is theirs
         return diagnostic
 
 

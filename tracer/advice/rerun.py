@@ -67,7 +67,7 @@ class Rerun:
 
     def runs(self, fix: Fix, last: int) -> bool | None:
         """Does the function run with the change made? None if it cannot be run again, or goes
-        wrong at another place, behind line `last` (of the changed file).
+        wrong at another place, after line `last` (of the changed file).
         """
         if not self.possible:
             return None

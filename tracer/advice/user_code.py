@@ -38,7 +38,7 @@ class Place:
     """An expression of the user's source, in the frame that is evaluating it.
 
     lines: of the file, without line ends. `AugAssign` statements stand for their operator.
-    at_once: whether ops run as the frame comes to them, in no trace.
+    at_once: whether ops run as the frame reaches them, in no trace.
     """
     frame: types.FrameType
     node: ast.expr | ast.AugAssign

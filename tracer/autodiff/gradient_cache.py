@@ -33,7 +33,7 @@ class _Recorded:
     which are variables or constants.
 
     first: the places of the program, and the equations' locations; last: of the program that was
-    met last. program: the one that was differentiated; its parts, which keys name, live as long as
+    seen last. program: the one that was differentiated; its parts, which keys name, live as long as
     this. steps: how to record the equations again. Worked out when asked, as `numbers`: of each
     location its place, None if it is none of the program's.
     """

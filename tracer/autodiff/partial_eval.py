@@ -74,7 +74,7 @@ def _parts(program: Program, unknown: Mask
 def compute_again(program: Program, unknown: Mask) -> Split | None:
     """As `split_program`, but the second part computes all that it needs from the operands.
 
-    None where that cannot be told by looking.
+    None where that cannot be found by inspection.
     """
     parts = _parts(program, unknown)
     if parts is None:

@@ -26,7 +26,7 @@ from .replay import Scalar
 _NUMBERS = module_table("tracer.autodiff.rule_memo._NUMBERS",
                         "whether numbers are among what a rule is given, by classes", 4096)
 _NEVER = object()
-_ONCE = object()             # in the place of the steps of what was met once
+_ONCE = object()             # in place of the steps of what was seen once
 _READ = object()             # the same of rules that look at the values of numbers
 
 

@@ -68,7 +68,7 @@ def cached_trace(program: Program, key: tuple[Any, ...], f: Callable[..., list[A
                  ) -> tuple[Program, list[Any], Any]:
     """The program of f, which is made out of `program`: (program, captured values, details).
 
-    Made once for the key, the types and the context; `details` is what f tells besides.
+    Made once for the key, the types and the context; `details` is what f returns besides.
     """
     context = STATE.abstract_mesh if mesh is None else mesh
     key = (*key, tuple(types), context, STATE.check_vma)
@@ -90,7 +90,7 @@ def cached_trace(program: Program, key: tuple[Any, ...], f: Callable[..., list[A
 def mapped_results(axis: MappedAxis, program: Program, mapped: Sequence[bool]) -> list[bool]:
     """Results that are certainly mapped where these operands are, found without a trace.
 
-    Nothing is told of what equations that hold programs give, nor where the axis is named: then a
+    Nothing is known of what equations that hold programs give, nor where the axis is named: then a
     result may be the same for all though an operand is not.
     """
     found: set[Atom] = {v for v, m in zip(program.invars, mapped, strict=True) if m}

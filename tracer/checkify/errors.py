@@ -1,4 +1,4 @@
-"""Errors as values: an `Error` holds, for each kind of error, whether one was met, and which first.
+"""Errors as values: an `Error` holds, for each kind of error, whether one occurred, and the first.
 
 A kind is a class of exceptions with the types of what its message shows. For each the program has
 a truth value, a number that says which check failed (its `Cause` is known where the program is
@@ -109,7 +109,7 @@ class ErrorEffect:
 class Cause:
     """What is known of a check where it is traced. Equal to no other.
 
-    code: of errors of several kinds that one is told whose number is lowest. As in JAX these are
+    code: of errors of several kinds that with the lowest number is reported. As in JAX these are
     numbers of tracing: what the user checks comes before what is looked at besides.
     details: the first arguments of its exception; the last is what its message shows, whose
     structure is `shown`, if it shows anything.
@@ -224,7 +224,7 @@ class Error:
 
 
 def _first(old: tuple[Any, ...], new: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What is held of one kind, after something was met again."""
+    """What is held of one kind, after another error occurred."""
     if _lead(old) and _lead(new) and _lead(old) != _lead(new):
         old = _last(old)
     known, shape = old[0], _lead(old)

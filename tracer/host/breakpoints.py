@@ -100,7 +100,7 @@ class Prompt(cmd.Cmd):
         self.stdout.write(text + "\n")
 
     def _show(self, expression: str, form: Callable[[Any], str]) -> None:
-        try:                                    # the user's, at his own prompt
+        try:                                    # the user's, at a prompt of their own
             self._say(form(eval(expression, {}, dict(self.values[self.at]))))
         except Exception as problem:
             self._say("*** " + traceback.format_exception_only(problem)[-1].strip())

@@ -243,7 +243,7 @@ def io_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: A
                 sharding: Any = None, ordered: bool = False, **kwargs: Any) -> Any:
     """The results of a function of the host that may do something besides: read, write, count.
 
-    It is called exactly once wherever the program comes to it. result_shape_dtypes: as in
+    It is called exactly once whenever the program reaches it. result_shape_dtypes: as in
     `pure_callback`; None for no results. ordered: keep the order among ordered calls.
     Raises ValueError under grad, and under vmap where `ordered`.
 

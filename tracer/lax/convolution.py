@@ -25,7 +25,8 @@ ConvGeneralDilatedDimensionNumbers = Any    # None, ConvDimensionNumbers, or thr
 def padtype_to_pads(in_shape, window_shape, window_strides, padding):
     """The (low, high) padding of each dimension for "SAME", "SAME_LOWER" or "VALID".
 
-    SAME gives ceil(n / stride) results, the extra element behind; SAME_LOWER puts it in front.
+    SAME gives ceil(n / stride) results, the extra element at the end, or for SAME_LOWER at the
+    start.
     """
     name = padding.upper() if isinstance(padding, str) else getattr(padding, "name", padding)
     if name == "VALID":

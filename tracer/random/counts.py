@@ -32,7 +32,7 @@ _START = np.int32(0)
 
 def _by_rejection(key: Array, like: Array, dtype: np.dtype, rounds: Any,
                   propose: Callable[[Array, Array, Array], tuple[Array, Array]]) -> Array:
-    """Hörmann's transformed rejection, in the shape and dtype of `like` before it comes to `dtype`.
+    """Hörmann's transformed rejection, in the shape and dtype of `like`, then as `dtype`.
 
     propose(u, us, v): numbers, and which of them are accepted, for u uniform in [-1/2, 1/2), us its
     distance from the nearer end, and v uniform in [0, 1).

@@ -37,7 +37,7 @@ _NAMES = {"threefry2x32": KEY_FRY, "rbg": KEY_RBG, "unsafe_rbg": KEY_URBG}
 
 
 def generator(key: Array) -> dict[str, Any]:
-    """The param that tells ops on keys of which generator they are, unless it is threefry."""
+    """The param that gives ops on keys their generator, unless it is threefry."""
     impl = key.aval.dtype.impl              # type: ignore[union-attr]
     return {} if impl == "fry" else {"generator": impl}
 

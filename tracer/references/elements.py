@@ -17,7 +17,7 @@ from ...ir.values.typeof import typeof
 
 
 class Slice:
-    """`size` elements from `start` on, each `stride` behind the one before; see `ds`."""
+    """`size` elements from `start` on, each `stride` after the one before; see `ds`."""
 
     __slots__ = ("size", "start", "stride")
 

@@ -61,7 +61,7 @@ class Frame:
 
     read: references from outside that it reads or writes. written: those that it writes, with
     what they held before. refuses: whether `Written` is raised instead. builder: of the trace for
-    which references become arguments as they are met, behind the others (see `arguments_first`).
+    which references become arguments as they are found, after the others (see `arguments_first`).
     closed: whether it is an error to read or write one. has_rules: whether a function is called in
     it whose derivative rule has references (in_rules.py).
     """
@@ -99,7 +99,7 @@ class Frame:
         self.read.setdefault(box)
 
     def arguments_first(self) -> list[Any]:
-        """What the references met hold now; as arguments of the trace they come first from here."""
+        """What the references found hold now; as arguments of the trace they come first."""
         args, n = self.builder.args, len(self.read)         # type: ignore[union-attr]
         args[:] = [*args[len(args) - n:], *args[:len(args) - n]]
         return [box.value for box in self.read]

@@ -50,7 +50,7 @@ def in_python(derivative: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def note_rule() -> None:
-    """A function with such a rule is called: what is traced around it is told, or given up."""
+    """A function with such a rule is called: what is traced around it is notified, or given up."""
     for frame in all_frames():
         frame.has_rules = True
     if not _follow("outer"):

@@ -106,7 +106,7 @@ def with_gradients(value_and_grad: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _auxiliary(fun: Callable[..., Any], has_aux: bool, boxes: list[Any]) -> Callable[..., Any]:
-    """`fun`, with what it writes in its auxiliary data; `boxes` comes to hold which these are."""
+    """`fun`, with what it writes in its auxiliary data; `boxes` then holds which these are."""
     @functools.wraps(fun, updated=())
     def pure(*args: Any, **kwargs: Any) -> Any:
         with Frame() as frame:

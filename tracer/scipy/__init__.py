@@ -1,1 +1,1 @@
-"""The parts of `jax.scipy` that are here; `special/` and `stats/` have rooms of their own."""
+"""The parts of `jax.scipy` that are here; `special/` and `stats/` are folders."""

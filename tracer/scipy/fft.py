@@ -1,7 +1,7 @@
 """Cosine transforms, as in `jax.scipy.fft`: type 2, and its inverse.
 
 A cosine transform of n numbers is the Fourier transform of the same n, even places first and odd
-ones backwards behind them, turned by a phase (Makhoul, "A fast cosine transform in one and two
+ones backwards after them, turned by a phase (Makhoul, "A fast cosine transform in one and two
 dimensions", 1980).
 """
 from __future__ import annotations
@@ -22,7 +22,7 @@ Axes = Sequence[int] | None
 def dct(x, type=2, n=None, axis=-1, norm=None):
     """The cosine transform of type 2 along a dimension: `2 sum_k x[k] cos(pi i (2k + 1) / 2n)`.
 
-    n: how many of x, behind which zeros are put where it has less. norm: "ortho" scales to an
+    n: how many of x, with zeros appended where it has fewer. norm: "ortho" scales to an
     orthogonal transform.
 
     >>> from shardtrace.scipy.fft import dct

@@ -186,7 +186,7 @@ def _normalized(x: Any, least: Any = None) -> tuple[Any, Any]:
 
 
 def _basis(first: Any, count: int) -> Any:
-    """Room for `count` more vectors behind a first one, stacked in a new last dimension."""
+    """Space for `count` more vectors after a first one, stacked in a new last dimension."""
     return tree.map(lambda x: jnp.pad(x[..., None], ((0, 0),) * x.ndim + ((0, count),)), first)
 
 

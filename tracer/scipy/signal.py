@@ -191,7 +191,7 @@ def stft(x, fs=1.0, window="hann", nperseg=256, noverlap=None, nfft=None, detren
 
     fs: samples a second. window: its name, or its nperseg values. noverlap: how many samples
     segments share, by default half. nfft: with zeros, each is as long. boundary: "zeros",
-    "constant", "even", "odd" or None: what stands before and behind x. padded: with zeros, so that
+    "constant", "even", "odd" or None: what is put before and after x. padded: with zeros, so that
     segments fit.
     """
     (x,) = promote_args_inexact("stft", x)
@@ -239,7 +239,7 @@ def istft(Zxx, fs=1.0, window="hann", nperseg=None, noverlap=None, nfft=None, in
           boundary=True, time_axis=-1, freq_axis=-2):
     """Times, and the signal whose `stft` this is, by the least squares of overlapping segments.
 
-    boundary: whether `stft` put something before and behind it.
+    boundary: whether `stft` put something before and after it.
     """
     z = jnp.asarray(Zxx)
     if z.ndim < 2:

@@ -2,7 +2,7 @@
 
 A type has an abstract mesh, while an array has devices. A function that runs op by op creates zeros
 or masks from the type of an operand, and the ops that do so could not tell on which devices; the
-mesh recorded here tells them.
+mesh recorded here says which.
 """
 from __future__ import annotations
 

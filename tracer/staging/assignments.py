@@ -1,6 +1,6 @@
 """Assignments in the user's code: the names that the value of an instruction is stored under.
 
-Which these are stands in the bytecode behind the instruction, and is worked out once for each: the
+Which these are stands in the bytecode after the instruction, and is worked out once for each: the
 variables of the first stores that follow it, and the places, such as `self.w` or `d["h"]`, whose
 text is read from the source. Reading a place runs no code of the user's.
 """
@@ -17,7 +17,7 @@ from ...ir.source.location import Location
 from ...ir.support.caches import cached, module_table
 from .tracer import Tracer
 
-_MOST_STEPS = 64         # instructions looked at behind one
+_MOST_STEPS = 64         # instructions looked at after one
 _MOST_ITEMS = 64         # of a container whose values are named
 _PLAIN = frozenset((str, int, float, bool))
 _KEYS = frozenset((str, int))
@@ -30,7 +30,7 @@ _PLACES = frozenset(opcode.opmap[name] for name in ("STORE_ATTR", "STORE_SUBSCR"
 _FORWARD, _BACKWARD = opcode.opmap["JUMP_FORWARD"], opcode.opmap["JUMP_BACKWARD"]
 _ENDS = frozenset(i for i, name in enumerate(_OPS) if name.startswith(
     ("POP_JUMP", "JUMP_IF", "JUMP_BACKWARD", "RETURN", "RAISE", "RERAISE", "YIELD", "SEND")))
-# In front of the jump back of a comprehension, behind whose loop its container is stored.
+# In front of the jump back of a comprehension, after whose loop its container is stored.
 _ADDS = frozenset(opcode.opmap[name] for name in ("LIST_APPEND", "SET_ADD", "MAP_ADD"))
 _COMPUTES = frozenset(i for i, name in enumerate(_OPS) if name.startswith(
     ("CALL", "BINARY", "UNARY", "COMPARE", "GET_ITER")))

@@ -32,7 +32,7 @@ _NONE = object()
 
 
 def bind_where_called(op: Op, x: Any, **params: Any) -> Any:
-    """`op.bind(x, **params)`, placed where the user asks for a layout rather than in his helper."""
+    """`op.bind(x, **params)`, placed where the user asks for a layout rather than in a helper."""
     interpreter: Any = STATE.interpreter
     if getattr(interpreter, "location", _NONE) is not None:
         return op.bind(x, **params)         # as in `placed`

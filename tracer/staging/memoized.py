@@ -3,7 +3,7 @@
 `memoized` is for functions of jnp, nn and lax that look at nothing but their arguments, the context
 mesh and the settings that tracing depends on. What they record while a function is traced is kept;
 for arguments of the same types, and the same numbers, axes and flags, it is recorded again.
-Elsewhere, and where an argument cannot be told by its type, they run as they are.
+Elsewhere, and where an argument cannot be identified by its type, they run as they are.
 """
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FLAGS = ((bool, 0), (bool, 1))            # True is no 1
 
 
 class Known(Bounded[Any, Any]):
-    """What is known of calls, by key: MISS when one is met for the first time, as steps are worth
+    """What is known of calls, by key: MISS when one is seen for the first time, as steps are worth
     making for what comes again; None from then on, until there are steps.
     """
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from ...ir.diagnostics.diagnostic import fail
 
-DEEP = 16               # levels from which on Python's limit is raised, and at fault if it is met
+DEEP = 16               # levels from which on Python's limit is raised, and at fault if reached
 FRAMES = 10_000         # what the stack of a main thread holds for sure
 SHOWN = 3
 

@@ -19,7 +19,7 @@ from .tracer import Tracer
 
 
 def cast_operands(builder: Any, op: Op, atoms: Sequence[Atom]) -> tuple[Atom, ...]:
-    """Insert the casts that JAX makes silently: operands of an op inside shard_map come to vary
+    """Insert the casts that JAX makes silently: operands of an op inside shard_map are made to vary
     over the same axes (`pvary`), and a rank-0 operand beside a reduced one becomes reduced."""
     if op.manual is None:
         changed = list(atoms)

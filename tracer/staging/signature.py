@@ -111,7 +111,7 @@ class Arguments:
             raise ValueError(f"Jitted function has invalid argnames {unknown} in {kind}_argnames. "
                              "Function does not take these args.")
         out_names = set(given_names)
-        if nums is not None and names is not None:      # both are said: neither is completed
+        if nums is not None and names is not None:      # both are given: neither is completed
             return tuple(sorted(out_nums)), frozenset(out_names)
         for i, p in enumerate(positional):      # a number stands for its name, and back
             if p.name in out_names and i not in out_nums:

@@ -19,7 +19,7 @@ from ...ir.support.caches import cached
 from .staging import Builder
 from .tracer import Tracer
 
-MISS = object()          # what was not met before
+MISS = object()          # what was not seen before
 
 
 def value_of(literal: Literal) -> Any:

@@ -61,7 +61,7 @@ def register_pytree_with_keys_class(cls: type) -> type:
 def register_static(cls: type) -> type:
     """Class decorator: instances are subtrees without leaves, told apart by `==` and `hash`.
 
-    A jitted function takes them as static arguments without being told so.
+    A jitted function takes them as static arguments without being declared so.
 
     >>> import shardtrace as st
     >>> @st.tree_util.register_static

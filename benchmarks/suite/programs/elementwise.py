@@ -16,7 +16,7 @@ def _add_one(lib: Any) -> Any:
 
 
 def chain(lib: Any, n: int) -> Any:
-    """n operations, every fifth a dear one; values stay near one for a `y` of `steady`."""
+    """n operations, every fifth an expensive one; values stay near one for a `y` of `steady`."""
     def f(x: Any, y: Any) -> Any:
         for _ in range(n // 5):
             x = lib.jnp.maximum(lib.jnp.tanh(x * y), 0.25) + y

@@ -21,7 +21,7 @@ def narrow(rng: np.random.Generator, dtype: Any, *shape: int) -> np.ndarray:
 
 
 def _mixed(lib: Any, x: Any, y: Any) -> Any:
-    """Ten elementwise operations, two of them dear ones."""
+    """Ten elementwise operations, two of them expensive."""
     x = lib.jnp.maximum(x * y + 1, 0) * 0.5 - y
     return lib.jnp.tanh(x) * y + lib.jnp.exp(-x * x)
 

@@ -53,7 +53,7 @@ def _hash(key1: np.ndarray, key2: np.ndarray, first: np.ndarray, x1: np.ndarray,
           buffer: np.ndarray) -> None:
     """Write the hash of counters into x1 and x2; `first` and x2 hold the counters, plus their keys.
 
-    What x2 was is read a last time right behind its shift, while it is in the nearest cache.
+    What x2 was is read a last time right after its shift, while it is in the nearest cache.
     """
     keys = (key1, key2, key1 ^ key2 ^ _PARITY)
     for group in range(5):

@@ -18,7 +18,7 @@ from ...support.threads import in_parallel
 from ..windows import write_runs
 from .blas_threads import for_work, shares, single_threaded
 
-FEW = 128                        # results of each example that lie one behind the other
+FEW = 128                        # results of each example that are contiguous
 PIECE = 1 << 20                  # bytes of windows that are written out at once, or the kernel's
 
 

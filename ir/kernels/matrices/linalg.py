@@ -41,7 +41,7 @@ def _common(lead: int, *stacks: np.ndarray) -> Arrays:
 
 def finite_only(function: Callable[..., Arrays]) -> Callable[..., Arrays]:
     """`function`, whose results are NaN for matrices with NaN or infinities, which LAPACK refuses
-    or does not come to an end with.
+    or does not converge for.
     """
     @functools.wraps(function)
     def evaluate(lead: int, a: np.ndarray, **params: Any) -> Arrays:

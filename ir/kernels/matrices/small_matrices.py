@@ -133,6 +133,6 @@ def cholesky(a: np.ndarray) -> np.ndarray:
             below = column[1:]
             x[i + 1:, i + 1:] -= below[:, None] * below.conj()
             x[i, i + 1:] = 0
-        x[:, :, np.isnan(x[-1, -1])] = np.nan           # as all pivots behind one that is none
+        x[:, :, np.isnan(x[-1, -1])] = np.nan           # as all pivots after one that is none
         out[part] = x.transpose(2, 0, 1)
     return out

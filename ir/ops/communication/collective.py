@@ -188,7 +188,7 @@ def _gather_transpose(ct: Any, x: Any, *, all_gather_dimension: int, **params: A
 
 
 def _block_after_block(position: int, operand: ArrayType, params: Params) -> list[list[int]]:
-    """The gathered dimension first, as the blocks of a group lie one behind the other."""
+    """The gathered dimension first, as the blocks of a group are contiguous."""
     dim = params["all_gather_dimension"]
     if not position and not params["tiled"]:
         return [[*range(operand.ndim)]]

@@ -113,7 +113,7 @@ def exchange(devices: int, block: int, step: int, offset: int, rows: int,
 
 
 def _halos(devices: int, block: int, step: int, offset: int, rows: int) -> tuple[Halo, ...]:
-    """The rows before, in and behind each block, as many as any device lacks; () where that would
+    """The rows before, in and after each block, as many as any device lacks; () where that would
     be more than twice what each wants. Source: `ExchangeHaloAndGetValidData` and `ExchangeHalo` of
     XLA's spmd_partitioner_util.cc.
     """

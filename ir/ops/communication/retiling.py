@@ -200,7 +200,7 @@ def merged_axes(tilings: Sequence[Tiling], mesh_shape: Mapping[str, int]) -> lis
 
 
 def _adjacent(axes: tuple[str, ...], a: str, b: str) -> bool:
-    """Is b right behind a, or are both absent?"""
+    """Does b follow a directly, or are both absent?"""
     if a in axes:
         i = axes.index(a)
         return i + 1 < len(axes) and axes[i + 1] == b

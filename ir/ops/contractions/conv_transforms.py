@@ -107,7 +107,7 @@ def transpose_kernel(op: Op, ct: Any, lhs: Any, rhs: ArrayType, params: Params) 
 # -- batching --------------------------------------------------------------------------------------
 
 def _batch_into(x: Any, batch_dim: int, dim: int, groups: int = 1) -> Any:
-    """The batch dimension merged into dimension `dim` (numbered without it), behind its groups."""
+    """The batch dimension merged into dimension `dim` (numbered without it), after its groups."""
     x = move_first(x, batch_dim)
     if groups > 1:
         x = _split(x, dim + 1, groups)              # [b, ..., g, n, ...]
@@ -136,7 +136,7 @@ def batch_conv(op: Op, operands: Sequence[Any], dims: Sequence[int | None], size
     lhs, rhs = operands
     n = params["dimension_numbers"]
     groups, batches = params["feature_group_count"], params["batch_group_count"]
-    at, inner = n.out_spec[1], 1        # where the batch goes in the result, and behind what
+    at, inner = n.out_spec[1], 1        # where the batch goes in the result, and after what
     if dims[1] is None:
         assert dims[0] is not None
         lhs = _batch_into(lhs, dims[0], n.lhs_spec[0], batches)

@@ -257,7 +257,7 @@ def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, sizes: np.ndarray, *,
 
 
 class _Labelled(NamedTuple):
-    """An array with a label for each dimension behind the devices'."""
+    """An array with a label for each dimension after the devices'."""
     array: np.ndarray
     labels: list
 

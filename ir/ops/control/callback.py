@@ -7,7 +7,7 @@ region's `axes`, with the blocks there; `partitioned` asks for the blocks outsid
 What a function may do to the world is the op's `effect`: prints and debug callbacks ("debug") and
 io callbacks ("io") are kept as they stand, pure ones ("host") go where nothing needs their results.
 
-How a call is put together from the operands is said by three params: the last operands are the
+How a call is put together from the operands is given by three params: the last operands are the
 `keywords`, the others are positional. Where an argument is a container, or no array, `in_tree` is
 the structure of (args, kwargs) and `static_args` the (leaf number, value) pairs that are no arrays.
 Names and params are those of JAX's primitives where it has them.

@@ -94,7 +94,7 @@ def cast(x: np.ndarray, dtype: Any) -> np.ndarray:
         return x.astype(np.int64).astype(dtype)
     if is_narrow_float(x.dtype):
         x = x.astype(compute_dtype(x.dtype))
-    # Of an array alone: of what only records what is done to it, the processor tells nothing.
+    # Of an array alone: of what only records what is done to it, the processor says nothing.
     if type(x) is np.ndarray and dtype.kind == "i" and dtype.itemsize >= 4 and (
             _tells(x.dtype, dtype)):
         try:

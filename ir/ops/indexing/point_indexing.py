@@ -2,7 +2,7 @@
 
 `x[i, j]`, `take_along_axis` and their derivatives are of this kind, as are slices that start at a
 different position in each row. An operand is seen as a list of rows, of the dimensions taken whole
-behind those that are addressed; windows are numbers of rows. Out-of-bounds indices are found by one
+after those that are addressed; windows are numbers of rows. Out-of-bounds indices are found by one
 unsigned comparison, in which negative ones are large.
 """
 from __future__ import annotations

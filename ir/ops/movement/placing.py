@@ -57,7 +57,7 @@ def _evaluate(lead: int, source: np.ndarray, base: np.ndarray, *, dimension: int
 
 
 def _padded(context: PaddedContext) -> list[Padded]:
-    """Rows keep their places, whatever is behind the last."""
+    """Rows keep their places, whatever follows the last."""
     source, base = context.operands
     d, along = context.params["dimension"], context.rule.results[0][context.params["dimension"]]
     if source.shape[d] != base.shape[d]:

@@ -118,7 +118,7 @@ def _slice_resize(params: dict[str, Any], operands: Sequence[Shape],
 
 
 def _slice_padded(context: PaddedContext) -> list[Padded]:
-    """Rows from the start on, as many as are wanted: those behind the limit are padding."""
+    """Rows from the start on, as many as are wanted: those from the limit on are padding."""
     (x,), params, (shape,) = context.operands, context.params, context.sizes
     result = context.result_types[0].shape
     steps = params["strides"] or (1,) * len(shape)
@@ -177,7 +177,7 @@ def _slice_localize(context: LocalizeContext) -> list[Any]:
     for d, axes, start in few:
         x = _held_rows(out, x, d, axes, start, taken[d], context.local_result_shapes[0][d])
     for axes, owner in owners:
-        if context.permutes and owner:              # the first one tells all
+        if context.permutes and owner:              # the first one decides for all
             x, owner = out.call("ppermute", x, axis_name=axes, perm=((owner, 0),)), 0
         mine = out.call("eq", context.block_offset(axes, 1), literal(owner, INT32))
         x = out.select(mine, x, out.full(0, x.aval.shape, x.aval.dtype))

@@ -1,7 +1,7 @@
 """Reductions along dimensions: sums, products, maxima and logic.
 
 A reduction of a split dimension leaves a partial result on each device; which reducers the lowering
-can finish with a collective is said by the factor kind (`k:sum`, `k:max`, ...). On Explicit axes
+can finish with a collective is given by the factor kind (`k:sum`, `k:max`, ...). On Explicit axes
 the axis just disappears from the type, unless `out_sharding` of `reduce_sum` keeps the sum pending.
 """
 from __future__ import annotations

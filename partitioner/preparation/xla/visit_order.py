@@ -11,7 +11,7 @@ from ....ir.rewriting.inside import inside
 
 
 def in_visit_order(program: Program) -> Program:
-    """The program, nested ones included, with each equation behind those that it needs, the first
+    """The program, nested ones included, with each equation after those that it needs, the first
     operand's first. What is seen on the host stays in order, and so does all else beside it.
     """
     program = inside(program, in_visit_order)

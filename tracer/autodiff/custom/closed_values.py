@@ -68,7 +68,7 @@ def _inside(x: Any) -> Sequence[Any]:
 
 
 def with_unused(program: Program, captured: int, values: Sequence[Tracer]) -> Program:
-    """The program with further parameters, which it does not use, behind the captured ones."""
+    """The program with further parameters, which it does not use, after the captured ones."""
     if not values:
         return program
     invars = program.invars

@@ -177,7 +177,7 @@ def region_transpose(cts: Sequence[Any], operands: Sequence[Any], params: Params
 
 def _check_tracking(params: Params, operands: Sequence[Any]) -> None:
     """Refuse a region where the one around it tracks what varies over its axes, or this one, not
-    both, and something varies over them: which cotangents are to be summed cannot be told then."""
+    both, and something varies over them: which cotangents are to be summed is unknown then."""
     around = frozenset(params["mesh"].manual_axes) - params["manual_axes"]
     inside, outside = params["check_vma"], STATE.check_vma
     if not around or inside == outside:

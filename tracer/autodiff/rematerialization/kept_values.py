@@ -24,7 +24,7 @@ Policy = Callable[..., Any]
 class Kept(NamedTuple):
     """A program in two parts.
 
-    first: the program, with what is kept behind its results. again: (operands of the program, what
+    first: the program, with what is kept after its results. again: (operands of the program, what
     is kept) -> what is wanted. values: what is kept, as variables of `first`.
     """
     first: Program

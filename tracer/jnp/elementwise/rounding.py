@@ -65,7 +65,7 @@ def trunc(x):
 def round(a, decimals=0, out=None):
     """`a` rounded to a number of decimals, elementwise; halves go to the even neighbour.
 
-    decimals: digits behind the point; negative ones are in front of it.
+    decimals: digits after the decimal point; negative ones are before it.
 
     >>> jnp.round(jnp.array([1.25, 2.5, -0.5]))
     Array([ 1.,  2., -0.], dtype=float32)

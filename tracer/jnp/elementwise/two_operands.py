@@ -1,4 +1,4 @@
-"""Elementwise arithmetic of jnp on two operands, which come to one dtype and rank."""
+"""Elementwise arithmetic of jnp on two operands, which are brought to one dtype and rank."""
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -199,7 +199,7 @@ def scatter_update(op: Op, x: Any, index: Any, y: Any, indices_are_sorted: bool,
 @memoized
 def _scattered(op: Op, x: Any, index: Any, y: Any, indices_are_sorted: bool, unique_indices: bool,
                mode: Any, wrap: bool) -> Array:
-    """`scatter_update` of a value that may come to the dtype of the array."""
+    """`scatter_update` of a value that may be converted to the dtype of the array."""
     own, own_weak = dtype_and_weak(x)
     plain = plain_index(index, x.aval.shape)
     g = gathering(plain, x.aval, wrap)

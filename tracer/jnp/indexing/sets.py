@@ -101,7 +101,7 @@ def unique(ar, return_index=False, return_inverse=False, return_counts=False, ax
     else:
         count = operator.index(size)
         starts = true_positions(new, count + 1) if n else filled_as((count + 1,), np.int32(0))
-    first = lax.slice_in_dim(starts, 0, count)      # and where the one behind them would begin
+    first = lax.slice_in_dim(starts, 0, count)      # and where the one after them would begin
     found = lt_p.bind(first, np.int32(n))
     safe = lax.min(first, np.int32(max(n - 1, 0)))
     sources = take_rows(order, safe, 0) if n else filled_as((count,), convert(0, int_default()))

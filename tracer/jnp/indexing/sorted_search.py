@@ -26,7 +26,7 @@ from .searching import choose_where, take_rows
 def searchsorted(a, v, side="left", sorter=None, *, method="scan"):
     """The positions in the sorted vector `a` at which the elements of `v` keep it sorted.
 
-    side: "left" means in front of equal elements, "right" behind them. sorter: the order that sorts
+    side: "left" means before equal elements, "right" after them. sorter: the order that sorts
     `a`, if it is not sorted. method: "scan" and "scan_unrolled" search by halves, "compare_all"
     compares with every element, "sort" sorts both together.
 

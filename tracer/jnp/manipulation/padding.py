@@ -37,7 +37,7 @@ _ALLOWED: dict[str, tuple[str, ...]] = {
 def pad(array, pad_width, mode="constant", **kwargs):
     """`array` with elements added before and after it along each dimension.
 
-    pad_width: a number, a pair (before, behind) for all dimensions, or a pair for each.
+    pad_width: a number, a pair (before, after) for all dimensions, or a pair for each.
     mode: "constant" (with `constant_values`, 0 by default), "edge", "reflect", "symmetric", "wrap",
     "linear_ramp", "maximum", "mean", "median", "minimum", "empty", or a function.
     Raises ValueError for widths that are negative or of another number.

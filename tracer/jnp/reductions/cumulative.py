@@ -144,7 +144,7 @@ def cumulative_prod(x, /, *, axis=None, dtype=None, include_initial=False):
 def diff(a, n=1, axis=-1, prepend=None, append=None):
     """The differences of neighbours along the dimension `axis`, which gets shorter by `n`.
 
-    n: how often differences are taken. prepend, append: values to set before and behind first.
+    n: how often differences are taken. prepend, append: values to put before and after first.
 
     >>> jnp.diff(jnp.array([1, 4, 9, 16]))
     Array([3, 5, 7], dtype=int32)

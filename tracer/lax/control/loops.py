@@ -63,8 +63,8 @@ def scan(f, init, xs=None, length=None, reverse=False, unroll=1, _split_transpos
         one layout throughout.
       Explicit: dimension 0 of xs must be whole, else ValueError. f sees items with the other
         dimensions split as in xs; the carry must keep its sharding.
-      Manual: loops over each device's block. A carry that comes to vary over an axis must begin so:
-        `lax.pcast(init, 'x', to='varying')`.
+      Manual: loops over each device's block. A carry that the body makes vary over an axis must
+        vary at the start: `lax.pcast(init, 'x', to='varying')`.
 
     >>> st.lax.scan(lambda total, x: (total + x, total), jnp.zeros(()), jnp.arange(1.0, 4.0))
     (Array(6., dtype=float32), Array([0., 1., 3.], dtype=float32))
@@ -318,8 +318,8 @@ def fori_loop(lower, upper, body_fun, init_val, *, unroll=None):
     Sharding
       Auto: val has one layout throughout, chosen by the partitioner.
       Explicit: body_fun must return val with the sharding it has.
-      Manual: loops over each device's block; a val that comes to vary over an axis must begin so
-        (`lax.pcast`).
+      Manual: loops over each device's block; a val that the body makes vary over an axis must vary
+        at the start (`lax.pcast`).
 
     >>> st.lax.fori_loop(0, 5, lambda i, total: total + i, 0)
     Array(10, dtype=int32, weak_type=True)
