@@ -63,7 +63,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """A failure is told at once, not only when all have run, which they do not where one hangs."""
+    """A failure is reported at once, not when all have run, which they do not where one hangs."""
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
         print(f"\n{report.nodeid} failed:\n{report.longreprtext}", file=sys.__stderr__, flush=True)
 

@@ -45,7 +45,7 @@ def agree(f: Callable[..., Any], *args: Any, runs: int = 1, **tolerance: float) 
 
 
 def forget_plans() -> None:
-    """A program that cannot be told from one before is planned anew.
+    """A program that equals one before is planned anew.
 
     What is known of ops and shardings stays: to find it again takes longer than most tests.
     """

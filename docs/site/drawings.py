@@ -77,7 +77,7 @@ def rect(x: float, y: float, w: float, h: float, more: str) -> str:
 
 
 def colour(part: float) -> str:
-    """Of a number from 0 to 1: neighbours are told apart, and white is read on each."""
+    """Of a number from 0 to 1: neighbours can be distinguished, and white is read on each."""
     return f"hsl({(210 + 300 * part) % 360:.0f},45%,48%)"
 
 
@@ -90,7 +90,7 @@ def holdings(*values: Any) -> str:
 
 
 def exchanges(value: Any, *functions: Any) -> str:
-    """What each device holds of a value, and of it behind each exchange of functions that move it.
+    """What each device holds of a value, and of it after each exchange of functions that move it.
 
     The program of each is run, device by device, on the numbers of the elements: what arrives says
     which element it is. Where devices have partial sums, each adds its share, and a run on ones
@@ -115,7 +115,7 @@ def stored(x: Any) -> str:
 
 
 class _Watched(PerDeviceRun):
-    """Runs a program and keeps the blocks of all devices behind each exchange."""
+    """Runs a program and keeps the blocks of all devices after each exchange."""
 
     def __init__(self, program: Program, mesh: Any) -> None:
         super().__init__(program, mesh)

@@ -9,7 +9,7 @@ devices of other ranks have comes over MPI. Losses do not depend on the number o
 An argument names a folder for a checkpoint, of which each rank writes its part. The same text runs
 with one process, by `python` without `mpiexec`, and in simulated ones, by `run_processes`.
 docs/engines.md says what to install. `mpiexec` starts no more ranks than there are processor cores
-unless it is told `--oversubscribe`, and as root wants `--allow-run-as-root`.
+unless it is given `--oversubscribe`, and as root wants `--allow-run-as-root`.
 """
 from __future__ import annotations
 

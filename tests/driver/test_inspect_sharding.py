@@ -1,4 +1,4 @@
-"""`debug.inspect_array_sharding` within traced functions: what the partitioner decides is told."""
+"""`debug.inspect_array_sharding` within traced functions: what the partitioner decides is shown."""
 import numpy as np
 import pytest
 

@@ -31,7 +31,7 @@ from . import mistakes
 from .printed_help import PLAIN, changes, code_in_words, edited
 
 JAX = json.loads((GOLDEN / "mistakes.json").read_text())
-# Python's own complaint about the user's line, where no code of the package runs; or his own error.
+# Python's own complaint about the user's line, where no code of the package runs; or their error.
 OUTSIDE = {"config-name", "attribute",
            "at-call", "at-equals", "attribute-set", "callback-fails", "own-error"}
 # JAX fails by accident inside (an index of a tuple, a missing attribute), or differs by design.

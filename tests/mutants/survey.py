@@ -203,7 +203,7 @@ _CHANGES = (_token, _token, _swap, _number, _number, _lines, _param, _param, _ca
 # -- judging ---------------------------------------------------------------------------------------
 
 class Internal(Exception):
-    """What was raised behind the verifier was not foreseen, though it came as an error of ours."""
+    """What was raised after the verifier was not foreseen, though it came as an error of ours."""
 
 
 def own(error: BaseException) -> bool:

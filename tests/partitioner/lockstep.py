@@ -328,7 +328,7 @@ class Lockstep:
 
 
 def close(a: np.ndarray, b: np.ndarray, message: object = "") -> None:
-    """Equal, but for the order of sums where dtypes are inexact. message: what is told if not."""
+    """Equal, but for the order of sums where dtypes are inexact. message: printed if not."""
     if same_bits(a, b):
         return
     assert a.shape == b.shape and a.dtype == b.dtype, (a.shape, b.shape, a.dtype, b.dtype)

@@ -1,4 +1,4 @@
-"""The example in the docstrings of the partitioner's rooms is what the stages really give."""
+"""The example in the docstrings of the partitioner's folders is what the stages really give."""
 from __future__ import annotations
 
 import importlib

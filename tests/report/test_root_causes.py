@@ -1,4 +1,4 @@
-"""Many collectives are told by what is behind them: one annotation, one paragraph."""
+"""Many collectives are grouped by what causes them: one annotation, one paragraph."""
 from __future__ import annotations
 
 import functools

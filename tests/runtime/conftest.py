@@ -170,8 +170,8 @@ def both(program, mesh, arguments, rtol=2e-5, atol=2e-5):
 
 @pytest.fixture(autouse=True)
 def plans_made_anew(request):
-    """Where a test sets what plans depend on: a program that cannot be told from one before would
-    run as that one was planned."""
+    """Where a test sets what plans depend on: a program that equals one before would run
+    as that one was planned."""
     if "monkeypatch" in request.fixturenames:
         forget_plans()
 

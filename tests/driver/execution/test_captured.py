@@ -1,4 +1,4 @@
-"""Large arrays that a jitted function captures are told of."""
+"""Large arrays that a jitted function captures are reported."""
 from __future__ import annotations
 
 import warnings

@@ -1,4 +1,4 @@
-"""A program that cannot be told from one that was partitioned lately is not partitioned again."""
+"""A program that equals one that was partitioned lately is not partitioned again."""
 from __future__ import annotations
 
 import warnings

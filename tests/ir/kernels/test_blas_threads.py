@@ -1,4 +1,4 @@
-"""Short products run on one thread of BLAS, and what the user has set is in force behind them."""
+"""Short products run on one thread of BLAS, and what the user has set is in force after them."""
 from __future__ import annotations
 
 import sys

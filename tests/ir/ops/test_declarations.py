@@ -74,7 +74,7 @@ def test_the_columns_of_declarations_stand_in_order(path):
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.relative_to(OPS)))
 def test_ops_are_declared_whole(path):
-    """No field of an op is set behind its declaration."""
+    """No field of an op is set after its declaration."""
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Assign):
             for target in node.targets:

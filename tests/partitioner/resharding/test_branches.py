@@ -56,7 +56,7 @@ def test_a_branch_takes_its_part_of_an_operand():
 
 
 def test_a_result_leaves_as_the_branch_that_computes_makes_it():
-    """In rows of their own for each device of y, which are gathered once, behind it."""
+    """In rows of their own for each device of y, which are gathered once, after it."""
     whole = st.NamedSharding(MESH, P())
     with config.override(shardtrace_objective="time"):
         compiled = st.jit(skipped, out_shardings=whole).lower(*layer(8192, 1024)).compile()

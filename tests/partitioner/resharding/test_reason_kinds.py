@@ -1,4 +1,4 @@
-"""What was asked for, what an op needs, and what the partitioner preferred are told apart.
+"""What was asked for, what an op needs, and what the partitioner preferred are distinguished.
 
 The judge knows no rules of ops. It is given what an equation computes, in numpy, and how its
 operands lie; it then tries all layouts of the result, and finds out by spoiling what a device does

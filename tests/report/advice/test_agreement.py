@@ -1,4 +1,4 @@
-"""What lays arguments out unlike those that they are read with comes behind what does not."""
+"""What lays arguments out unlike those that they are read with comes after what does not."""
 from __future__ import annotations
 
 import numpy as np

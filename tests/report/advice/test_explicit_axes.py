@@ -79,7 +79,7 @@ def test_what_is_written_for_two_values_is_taken_out_of_both_and_of_their_deriva
 
 
 def test_partial_sums_that_are_moved_before_they_are_summed() -> None:
-    """The layout that is asked for is told, and compared with suggestions, with its sums."""
+    """The layout that is asked for is shown, and compared with suggestions, with its sums."""
     def product(x: st.Array, w: st.Array) -> st.Array:
         y = jnp.einsum("ij,jk->ik", x, w, out_sharding=P("data", unreduced={"model"}))
         y = reshard(y, P(unreduced={"model"}))

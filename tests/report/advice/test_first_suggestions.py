@@ -1,7 +1,7 @@
-"""The first suggestion for the dearest collective is the change that puts the mistake right.
+"""The first suggestion for the costliest collective is the change that puts the mistake right.
 
 Each program has one mistake of a kind that users make, at sizes at which time is not latency, and
-is judged by time. What is told first is that change, saves what it says, and brings no bytes.
+is judged by time. What is shown first is that change, saves what it says, and brings no bytes.
 """
 from __future__ import annotations
 

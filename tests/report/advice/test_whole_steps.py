@@ -1,4 +1,4 @@
-"""What is told first of whole steps, as users write them, is the line, the reason and the change
+"""What is shown first of whole steps, as users write them, is the line, the reason and the change
 that puts the one mistake in them right: with loops, caches, helpers, experts, chains of values.
 """
 from __future__ import annotations
@@ -126,7 +126,7 @@ def a_bias_over_the_axis_of_the_batch(ps, x):
     return x
 
 
-# rows of parts, though the sum behind them takes longer
+# rows of parts, though the sum after them takes longer
 
 @case(struct((16, 1024, 2048), "data"), struct((2048, 6144), None, "model"),
       struct((2048, 2048), "model"), reason="argument `wqkv`",

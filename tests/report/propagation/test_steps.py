@@ -1,4 +1,4 @@
-"""Each step of propagation is told with its source, and what disagrees in the end priced."""
+"""Each step of propagation is shown with its source, and what disagrees in the end priced."""
 import functools
 
 import pytest

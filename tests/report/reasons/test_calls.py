@@ -1,4 +1,4 @@
-"""Of a line in a helper function the call is told, too, where the helper makes several values."""
+"""Of a line in a helper function the call is shown, too, where the helper makes several values."""
 from __future__ import annotations
 
 import numpy as np

@@ -23,7 +23,7 @@ from . import culprit_models, culprit_styles
 SAME = {"rtol": 2e-4, "atol": 1e-4}
 CASES = {**culprit_styles.CASES, **culprit_models.CASES}
 EXPLICIT = (culprit_styles.EXPLICIT, culprit_models.EXPLICIT)
-# The dearest collective of these is one that they are meant to have; the unwanted one comes next.
+# The costliest collective of these is one that they are meant to have; the unwanted one comes next.
 NOT_DEAREST = {"value_and_grad_step", "activation_constrained_by_rows_of_the_wrong_axis",
                "activation_made_whole_in_the_middle"}
 # Of these one cause is unknown.

@@ -33,7 +33,7 @@ def explained(name):
 
 
 def blamed(found, kind):
-    """The dearest collective of the kind."""
+    """The costliest collective of the kind."""
     return max((c for c in found.collectives if c.kind == kind), key=lambda c: c.total_time)
 
 

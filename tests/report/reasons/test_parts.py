@@ -1,4 +1,4 @@
-"""An exchange of several operands is told operand by operand: value, line, reason and bytes."""
+"""An exchange of several operands is shown operand by operand: value, line, reason and bytes."""
 from __future__ import annotations
 
 import pytest

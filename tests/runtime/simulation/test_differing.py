@@ -1,4 +1,4 @@
-"""Memory for values that differ between many devices is told of before it is taken."""
+"""Memory for values that differ between many devices is reported before it is allocated."""
 from __future__ import annotations
 
 import warnings

@@ -124,7 +124,7 @@ def test_scatters_into_split_dimensions(spec, name, executor):
 @pytest.mark.parametrize("ring", [True, False])
 @pytest.mark.parametrize("spec", SPECS[:3], ids=str)
 def test_halos_hold_the_rows_of_the_neighbours(spec, ring, executor):
-    """Rows of neighbours before and behind a block's own, and the rows between two blocks."""
+    """Rows of neighbours before and after a block's own, and the rows between two blocks."""
     axes = spec[1]
     n = 8 if axes == ("x", "y") else 4
     right = [(i, (i + 1) % n) for i in range(n if ring else n - 1)]

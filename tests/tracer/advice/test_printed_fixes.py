@@ -12,7 +12,7 @@ from ...user_files import user_file, user_module
 from .failing_programs import programs
 
 PROGRAMS = dict(programs())
-# What helps is another program, or cannot be tried: told in words.
+# What helps is another program, or cannot be tried: described in words.
 IN_WORDS = {
     "fori, Explicit", "private", "vmap", "walrus", "helper called", "reshard shadowed",
     "inspec", "out", "rank", "unbound",

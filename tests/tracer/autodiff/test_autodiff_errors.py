@@ -184,7 +184,7 @@ x = np.ones(4, np.float32)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_error_of_a_derivative_rule_is_told_where_the_operation_is(
         name: str, how: str, tmp_path: pathlib.Path) -> None:
-    """A rule of the user's own is told where it stands itself."""
+    """A rule of the user's own is reported where it stands itself."""
     file = user_file(tmp_path, OF_OPERATIONS.format(OPERATIONS[name]))
     with user_module(file) as module, pytest.raises(
             (ValueError, NotImplementedError, TypeError)) as caught:

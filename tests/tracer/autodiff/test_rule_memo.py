@@ -1,4 +1,4 @@
-"""Derivatives of an equation whose kind was met before are those that its rule would give."""
+"""Derivatives of an equation whose kind was seen before are those that its rule would give."""
 from __future__ import annotations
 
 from typing import Any

@@ -29,7 +29,7 @@ MESH = st.make_mesh((2,), ("x",))
 # -- what the names are bound to -------------------------------------------------------------------
 
 class Noting(ast.NodeTransformer):
-    """Calls `saw(name, value)` behind each binding of a name, an attribute or an item."""
+    """Calls `saw(name, value)` after each binding of a name, an attribute or an item."""
 
     def _saw(self, targets: list[ast.expr]) -> list[ast.stmt]:
         stored = [n for t in targets for n in ast.walk(t)

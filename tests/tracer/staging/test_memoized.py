@@ -91,7 +91,7 @@ def test_equations_are_the_same_on_a_mesh(kind: AxisType, spec: Any) -> None:
 
 
 def test_a_function_of_a_captured_value_runs_twice() -> None:
-    """Once when it is met, once for its steps."""
+    """Once when it is seen, once for its steps."""
     calls = []
 
     @memoized.memoized

@@ -209,7 +209,7 @@ def values_of(args):
 
 
 def proposed(found):
-    """The suggestion that changes code, for the dearest collective."""
+    """The suggestion that changes code, for the costliest collective."""
     dearest = max(found.collectives, key=lambda c: c.total_time)
     return next((s for s in dearest.suggestions if s.diff and len(s.changes) == 1), None)
 
