@@ -10,7 +10,6 @@ of a `cond` the most expensive counts.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Protocol
 
 from ...ir.facts import BRANCHES
@@ -18,6 +17,7 @@ from ...ir.ops.communication.collective_kinds import collective_of, equation_kin
 from ...ir.ops.control.trips import trips
 from ...ir.program import Atom, Equation, Literal, Program
 from ...ir.support.caches import in_memo
+from ...ir.support.immutable import immutable
 from ...ir.support.named_tuple import NamedTuple
 from ..regions import has_region, region_of
 from .kernels import kernels
@@ -29,7 +29,7 @@ COMPUTATION = "computation"
 _WARM_UP = 3        # steps of a loop that are simulated one by one
 
 
-@dataclass(frozen=True)
+@immutable
 class Times:
     """Seconds of one run: `step` with overlap; `compute` and `communication` each on their own."""
     step: float

@@ -10,13 +10,13 @@ import functools
 import math
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ...ir.facts import BRANCHES, TRANSCENDENTAL
 from ...ir.ops.communication.collective_kinds import equation_kind
 from ...ir.ops.control.trips import trips
 from ...ir.program import Equation, Level, Program
+from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType
 from .hardware import Hardware
 from .kernels import Kernels, moved_bytes
@@ -24,7 +24,7 @@ from .kinds import by_types, info_of
 from .operations import equation_flops
 
 
-@dataclass(frozen=True)
+@immutable
 class Work:
     """The work of one run on one device. flops: operations without transcendentals.
     transcendentals: elements of functions such as `exp`. hbm_bytes: read and written, without fused

@@ -17,6 +17,7 @@ from ....ir.facts import BRANCHES
 from ....ir.passes import OBJECTIVE
 from ....ir.program import Equation, Program, Var
 from ....ir.source.location import UNKNOWN, Location
+from ....ir.support.immutable import immutable
 from ..buffers import WRITTEN, buffers
 from ..work import bodies
 from .assignment import Span, block_of_temporaries
@@ -24,7 +25,7 @@ from .live_ranges import ENTRY, EXIT, GIVEN, INSTANTS, LiveRanges
 from .order import breadth_first
 
 
-@dataclass(frozen=True)
+@immutable
 class Held:
     """One buffer at the peak: its name, type, bytes, and where it was made."""
     name: str
@@ -33,7 +34,7 @@ class Held:
     location: Location = UNKNOWN
 
 
-@dataclass(frozen=True)
+@immutable
 class Moment:
     """The run of one equation: its op and line, and the bytes that a device holds meanwhile,
     including what the equation needs inside.
