@@ -25,7 +25,7 @@ from ...ir.values.typeof import typeof
 from ..staging.bound_names import copy_names
 from ..staging.staging import Builder, collector_paused
 from ..staging.tracer import Tracer
-from .nested.rules import CALLS
+from .nested.rules import CALL_RULES
 from .replay import Replay, Scalar, live_equations, operand, process, scalar, stage
 from .rule_memo import RuleMemo, rule_memo
 
@@ -43,7 +43,7 @@ def push(op: Op, operands: Sequence[Any], tangents: Sequence[Any], params: dict[
     else:
         results = process(op, operands, params)
         return results, [None] * len(results)
-    rule = CALLS.get(op.name)
+    rule = CALL_RULES.get(op.name)
     if rule is not None:
         outs, out_tangents = rule.jvp(operands, tangents, params)
     else:
@@ -282,7 +282,7 @@ class Forward:
         for x in operands:
             if type(x) is Tracer and x.builder is linear:
                 if op.subprograms:
-                    rule = CALLS.get(op.name)
+                    rule = CALL_RULES.get(op.name)
                     if rule is not None and rule.split is not None:
                         return rule.split(self, operands, params)
                 return linear.process(op, operands, params)

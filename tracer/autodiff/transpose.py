@@ -17,7 +17,7 @@ from ...ir.program import Equation, Literal, Program, Var
 from ...ir.settings.context import STATE
 from ...ir.types import ArrayType
 from .forward import Mask, matching, with_weakness, zero_tangent
-from .nested.rules import CALLS
+from .nested.rules import CALL_RULES
 from .replay import Replay, Scalar, live_equations, operand, process, stage
 from .rule_memo import rule_memo
 
@@ -101,7 +101,7 @@ def _compute_others(program: Program, visited: list[Equation], linear: set[Var],
 def transpose_equation(eqn: Equation, operands: Sequence[Any], cts: Sequence[Any]) -> Sequence[Any]:
     """Cotangents of the operands of one equation, by its op's rule."""
     op = eqn.op
-    rule = CALLS.get(op.name)
+    rule = CALL_RULES.get(op.name)
     if rule is not None and rule.transpose is not None:
         return rule.transpose(cts, operands, eqn.params)
     if op.transpose is None:

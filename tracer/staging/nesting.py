@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from ...ir.diagnostics.diagnostic import fail
 
-DEEP = 16               # levels from which on Python's limit is raised, and at fault if reached
+DEEPLY_NESTED = 16      # levels from which on Python's limit is raised, and at fault if reached
 FRAMES = 10_000         # what the stack of a main thread holds for sure
 SHOWN = 3
 
@@ -35,7 +35,7 @@ def refuse(error: RecursionError, builder: Any) -> NoReturn:
             names.append(b.name)
             b = b.parent
         error.nested = names  # type: ignore[attr-defined]
-    if builder.parent is not None or len(names) < DEEP:
+    if builder.parent is not None or len(names) < DEEPLY_NESTED:
         raise error
     chain = " in ".join(f"`{n}`" for n in names[:SHOWN])
     fail(RecursionError,

@@ -30,8 +30,7 @@ from ...ir.values.array import Array
 from ...ir.values.typeof import NUMPY_SCALARS, type_of_constant, typeof
 from . import leaks
 from .bound_names import DEEP, Watch
-from .nesting import DEEP as DEEPLY
-from .nesting import make_room, refuse
+from .nesting import DEEPLY_NESTED, make_room, refuse
 from .operand_casts import casts_of, reduce_scalars
 from .tracer import Tracer
 
@@ -54,7 +53,7 @@ class Builder:
         self.keep: list[Any] = []        # objects whose id is a key of const_vars
         self.parent = None if parent is None or not isinstance(parent, Builder) else parent
         self.depth = 1 if self.parent is None else self.parent.depth + 1
-        if self.depth == DEEPLY:
+        if self.depth == DEEPLY_NESTED:
             make_room()
         self.eqns: list[Equation] = []
         self.consts: list[tuple[Var, Any]] = []

@@ -39,9 +39,9 @@ class CallRule:
     transpose: Callable[[Sequence[Any], Sequence[Any], dict[str, Any]], list[Any]] | None = None
 
 
-CALLS: dict[str, CallRule] = {}
+CALL_RULES: dict[str, CallRule] = {}
 
 
 def register(name: str, **rules: Any) -> None:
     """Enter the rules of the op `name`."""
-    CALLS[name] = CallRule(**rules)
+    CALL_RULES[name] = CallRule(**rules)
