@@ -1,4 +1,4 @@
-"""What plans cost, program by program, beside XLA: modelled time, bytes, operations, memory.
+"""What plans cost, program by program, compared with XLA: modelled time, bytes, operations, memory.
 
     python benchmarks/collectives.py                 # beside what was recorded of XLA
     python benchmarks/collectives.py --jax PYTHON    # and XLA's partitioner itself, by that Python

@@ -1,4 +1,4 @@
-"""What programs take on one device, beside what the cost model says of it.
+"""What programs take on one device, compared with what the cost model says.
 
     python benchmarks/device_times.py                          # on JAX's first device
     python benchmarks/device_times.py --hardware h100 -k norm --json OUT

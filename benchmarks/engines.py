@@ -1,4 +1,4 @@
-"""Wall time of partitioned programs on XLA beside those of XLA's own partition.
+"""Wall time of partitioned programs on XLA, compared with XLA's own partition.
 
     python benchmarks/engines.py                  # programs of collectives.py that a CPU can run
     python benchmarks/engines.py -k mlp           # some of them

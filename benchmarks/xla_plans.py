@@ -1,4 +1,4 @@
-"""Plans by objective="xla" beside those of XLA: kinds, mesh axes and counts of all exchanges.
+"""Plans by objective="xla" compared with XLA's: kinds, mesh axes and counts of all exchanges.
 
     python benchmarks/xla_plans.py                   # beside what was recorded of XLA
     python benchmarks/xla_plans.py --jax PYTHON      # and XLA itself, by that Python with JAX

@@ -124,12 +124,12 @@ class DeviceCost:
 
 def window_traffic(read: Sizes, written: Sizes, operands: Types, params: dict[str, Any]
                    ) -> tuple[Sizes, Sizes]:
-    """Of an op that takes a part of its operand: no more is read than is written."""
+    """The traffic of an op that takes a part of its operand: it reads no more than it writes."""
     return [min(n, sum(written)) for n in read], written
 
 
 def of_matrices(flops: Callable[[int, int], float]) -> DeviceCost:
-    """Of an op on stacks of matrices, by the rows and columns of one.
+    """The cost of an op on stacks of matrices, by the rows and columns of one.
 
     Source: Golub, Van Loan, "Matrix Computations".
     """

@@ -288,7 +288,7 @@ class Program:
 
     @property
     def op_names(self) -> frozenset[str]:
-        """Their names."""
+        """The names of the ops in `ops`."""
         memo = self.memo
         if "op_names" not in memo:
             memo["op_names"] = frozenset([op.name for op in self.ops])
@@ -351,7 +351,7 @@ class Program:
                     yield eqn, name, program
 
     def walk(self) -> Iterator[Equation]:
-        """Its equations, each followed by those of the programs that it holds."""
+        """The equations, each followed by those of the programs that it holds."""
         for eqn in self.eqns:
             yield eqn
             if eqn.op.subprograms:

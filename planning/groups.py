@@ -38,7 +38,7 @@ class Occurrence(NamedTuple):
 
     @property
     def info(self) -> RuleInfo | None:
-        """Its factors; None if it has no rule or holds programs."""
+        """The equation's factors; None if it has no rule or holds programs."""
         eqn = self.equation
         if eqn.op.subprograms or eqn.op.collective:
             return None

@@ -122,7 +122,7 @@ class Model:
                     self.layouts[g], self.costs[g] = kept, np.zeros(len(kept))
 
     def _stored(self) -> None:
-        """Of layouts that cost the same, arguments rather have one that splits them."""
+        """Make arguments prefer, of layouts that cost the same, one that splits them."""
         for v in self.values.program.invars:
             g = self.number[self.values.of[v]]
             size = math.prod(v.aval.shape) * v.aval.dtype.itemsize * self.prices.traffic * EVEN

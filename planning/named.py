@@ -10,8 +10,8 @@ A plan uses each mesh axis in one of these ways (roles.py finds the dimensions):
     tensor+sequence  as tensor; values without the inner dimension are split along the sequence
     FSDP+sequence    it splits the sequence, and parameters as in FSDP
 
-Scales and biases stay whole, as do other parameters that are small beside the largest (such as the
-factors of adapters), if that costs no more. A named plan is a choice of layouts in the model
+Scales and biases stay whole, as do other parameters that are small compared with the largest (such
+as the factors of adapters), if that costs no more. A named plan is a choice of layouts in the model
 (model.py), so it can be judged and improved like any other.
 """
 from __future__ import annotations

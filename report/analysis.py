@@ -70,7 +70,7 @@ class Analysis:
 
     @functools.cached_property
     def freedoms(self) -> Freedoms | None:
-        """Those of the arguments; None if it has not several, or is not from propagation."""
+        """The freedoms of the arguments; None if there are not several, or without propagation."""
         return freedoms_of(self.partitioned)
 
     def _suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:

@@ -67,7 +67,7 @@ class RootCause:
 
     @property
     def count(self) -> int:
-        """Of its collectives; parts of one are one."""
+        """How many collectives it has; parts of one count once."""
         return len({id(c.exchange or c) for c in self.collectives})
 
     @property

@@ -34,7 +34,7 @@ from .axes import MeshAtoms, linear_index
 
 Shape = tuple[int, ...]
 Place = tuple[tuple[int, int], ...]
-"""Of a block: along each dimension the first row and the one after the last."""
+"""Where a block lies: along each dimension the first row and the one after the last."""
 Buffers = list[Any]
 """An array for each device, in mesh order; None if it is inactive."""
 _SMALL = 1 << 20

@@ -94,8 +94,8 @@ def step_summary() -> str | None:
 
 
 def rows(found: Mapping[str, Records], before: Mapping[str, Records]) -> list[tuple[str, ...]]:
-    """Of each function of each test: test, function, collectives, bytes, time, memory; what was
-    otherwise in the run before stands in brackets.
+    """A row for each function of each test: test, function, collectives, bytes, time, memory; what
+    was otherwise in the run before stands in brackets.
     """
     made = []
     for test in sorted(found):

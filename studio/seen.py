@@ -26,7 +26,7 @@ class Seen:
         return len(self._items)
 
     def explanations(self, hardware: str | None = None) -> list[Explanation]:
-        """Those of the programs since this was last asked: of each jitted function, and of what
+        """Explanations of the programs since the last call: of each jitted function, and of what
         communicated outside of any.
         """
         items, self._items = self._items, []

@@ -147,7 +147,7 @@ def by_bytes() -> Iterator[None]:
 
 @pytest.fixture
 def by_time() -> Iterator[None]:
-    """Plans are judged by the time of a step, also in a room where bytes count."""
+    """Plans are judged by the time of a step, also where the folder's tests judge by bytes."""
     with config.override(shardtrace_objective="time"):
         yield
 

@@ -1,4 +1,4 @@
-"""Methods beside transformers whose communication is measured.
+"""Methods other than transformers whose communication is measured.
 
 Clustering, chains of labels, dilated and nested convolutions, tables of recommenders, routing by
 the experts, caches in pages, optimisers and regressions that take matrices apart: with gradients,

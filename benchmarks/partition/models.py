@@ -1,4 +1,4 @@
-"""Models and training steps whose communication is measured, beside the programs of one idea each.
+"""Models and training steps whose communication is measured, besides the programs of one idea each.
 
 Transformer blocks, mixtures of experts, convolutions, recurrences and optimisers, forward and
 backward, under the usual layouts of data, parameters, tensors and sequences. No best plan is known

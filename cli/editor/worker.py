@@ -261,8 +261,9 @@ def _explained(asked: dict[str, Any], found: Findings,
                meet: Callable[[Explanation], None] = lambda e: None,
                on_stage: Callable[[str, Program], None] = lambda stage, program: None
                ) -> list[Explanation]:
-    """Of the functions of a file; what went wrong is added to what is found. meet: is given those
-    that it calls as it does; on_stage: the stages of the first plan for each.
+    """The explanations of a file's functions; what went wrong is added to what is found. meet: is
+    given each explanation of a function that the file calls; on_stage: the stages of the first plan
+    for each.
     """
     explanations: list[Explanation] = []
     problems: list[Exception] = []

@@ -42,7 +42,7 @@ from ..jit.stages import Traced
 
 
 def _trial(base: Partitioned, compared: float) -> Options:
-    """The options of a program that is partitioned only to be costed beside another."""
+    """The options of a program that is partitioned only to compare its cost with another's."""
     return Options(True, False, *base.objective[:3], compared, draft=True)
 
 

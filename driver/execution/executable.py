@@ -172,7 +172,7 @@ class Executable(BoundProgram):
         return results
 
     def _describe(self) -> list[Description]:
-        """Of each result, its type, sharding, and key as an argument of the next computation."""
+        """For each result its type, sharding, and key as an argument of the next computation."""
         known: dict[tuple[ArrayType, int], Description] = {}
         out = []
         self.without_numbers = [i for i, t in enumerate(self.avals) if t.dtype == float0]

@@ -192,7 +192,7 @@ class Boundary:
             raise ValueError(f"Mismatch details ({len(found)} found):\n{details}") from None
 
     def check_kwargs(self, kwargs: dict[str, Any]) -> None:
-        """Raise ValueError for keyword arguments beside in_shardings, which are positional."""
+        """Raise ValueError for keyword arguments with in_shardings, which are positional."""
         if kwargs and self.in_shardings is not None:
             raise ValueError("pjit does not support kwargs when in_shardings is specified.")
 

@@ -314,7 +314,7 @@ class Source:
         return f"Mesh(np.array({chosen}).reshape({shape}), {names})"
 
     def argument_shardings(self, namespace: dict[str, Any]) -> list[Any]:
-        """Of the arguments, in the names that the text defined; None for one device."""
+        """The arguments' shardings, in the names that the text defined; None for one device."""
         if not self.sizes:
             return [None] * len(self.program.invars)
         jax = namespace["jax"]

@@ -1,4 +1,4 @@
-"""Our partition of a program beside what XLA made of it: the collectives of each line."""
+"""Our partition of a program next to what XLA made of it: the collectives of each line."""
 from __future__ import annotations
 
 import os
@@ -59,7 +59,7 @@ class Beside:
 
     @property
     def totals(self) -> tuple[Share, Share]:
-        """Ours, XLA's."""
+        """Totals of our collectives, and of XLA's."""
         out = Share(), Share()
         for _, *shares in self.rows:
             for total, share in zip(out, shares, strict=True):

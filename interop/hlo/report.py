@@ -77,7 +77,7 @@ class XlaReport:
 
     @property
     def seconds(self) -> float:
-        """Of all collectives, one after another."""
+        """Seconds of all collectives, one after another."""
         return sum(c.total_seconds for c in self.collectives)
 
     def to_dict(self) -> dict[str, Any]:

@@ -207,7 +207,7 @@ def _of_traced(traced: Any) -> _Jaxpr:
 
 
 def _of_lowered(lowered: Any, mesh: Mesh | AbstractMesh | None) -> Module:
-    """Its arguments are those that the program reads, one after the other."""
+    """The module of a lowered function. Arguments are those that the program reads."""
     module = Module(lowered.as_text(debug_info=True), mesh)
     module.out_tree = lowered.out_tree
     return module

@@ -41,7 +41,7 @@ def _triangular_solve(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
 
 @rule(*(f"lapack_{t}getrf_ffi" for t in "sdcz"))
 def _lu(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
-    """Its pivots count from 1."""
+    """LAPACK's LU decomposition, whose pivots count from 1."""
     factors, pivots, _ = OPS["lu"].bind(x[0])
     return factors, lax.add(pivots, lax.full_like(pivots, 1)), _fine(op, 2)
 

@@ -34,7 +34,7 @@ def refuse_pending(what: str, types: Sequence[ArrayType], iterated: bool = False
 
 
 def explicit_pending_axes(op: Op, types, params) -> tuple[frozenset[str], frozenset[str]]:
-    """Those over Explicit axes. Raises AssertionError on meshes that have others besides."""
+    """The pending axes. Raises AssertionError on meshes that have other axes than Explicit ones."""
     for t in types:
         if t.sharding.spec.unreduced or t.sharding.spec.reduced:
             break

@@ -146,7 +146,7 @@ def _order(x: np.ndarray, k: int, axis: int) -> np.ndarray:
 
 
 def _order_of_short(keys: np.ndarray, k: int, axis: int) -> np.ndarray:
-    """Of integers of at most 32 bits.
+    """Positions of the k largest integers, which are of at most 32 bits.
 
     A number of 64 bits that has the key above and the position below, counted from the end, has no
     equals, and the larger of two comes first.

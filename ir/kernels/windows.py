@@ -57,7 +57,7 @@ def padding_of(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
         return lambda x, value: x[kept] if lead == 0 else with_lead(x[kept], lead, devices)
     filled = []                                         # parts that have no element of x
     for d in range(lead, len(shape)):
-        part, before = places[d], places[:d]            # what is beside `before` is filled
+        part, before = places[d], places[:d]            # what is next to it is filled
         if part.step > 1:
             filled.append(before)
             break

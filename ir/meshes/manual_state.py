@@ -64,7 +64,7 @@ class ManualState(Immutable):
         return ManualState(**{**sets, **changes})
 
     def to_ct_mat(self) -> ManualState:
-        """That of a cotangent: unreduced and reduced change places."""
+        """The state of the cotangent: unreduced and reduced change places."""
         return ManualState(self.varying, self.reduced, self.unreduced)
 
     def __bool__(self) -> bool:

@@ -50,7 +50,7 @@ class HloSharding(Immutable):
 
     kind: OpShardingType
     tiles: TileAssignment | None
-    """Of tiled shardings; of a maximal one its single device."""
+    """The tiles of tiled shardings; of a maximal one its single device."""
     groups: tuple[OpShardingType, ...]
     """Types of the last dimensions of `tiles`."""
     elements: tuple[HloSharding, ...]

@@ -255,8 +255,8 @@ LARGEST_SOURCE = 1 << 24         # bytes
 
 
 class ParsedLocation(Location):
-    """A place that a text names. Its file is read only where the text's reader would look
-    himself: a regular file of moderate size, under the text's own folder or the current one.
+    """A place that a text names. Its file is read only if it is one that the text's reader may look
+    at: a regular file of moderate size, under the text's own folder or the current one.
 
     folder: of the text; "" where it is none.
     """

@@ -55,7 +55,7 @@ def _separated(separator: Any, docs: Sequence[Any]) -> list[Any]:
 
 
 def _flat_width(doc: Any, limit: int) -> int:
-    """Its width on one line, or something above `limit`."""
+    """The width of a document on one line, or a number above `limit`."""
     width, todo = 0, [doc]
     while todo and width <= limit:
         part = todo.pop()

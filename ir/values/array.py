@@ -35,7 +35,7 @@ class Array:
 
     @property
     def dtype(self) -> Any:
-        """Of the elements: a numpy dtype, or one of random keys."""
+        """The dtype of the elements: numpy's, or one of random keys."""
         return self.aval.dtype
 
     @property

@@ -108,7 +108,7 @@ class _Fusion:
 
     def _takers(self, eqn: Equation, uses: Sequence[int], users: Mapping[int, set[int]],
                 repeats: bool) -> list[int]:
-        """Those of the equations that read a result whose kernels compute it."""
+        """The equations among those that read a result whose kernels compute it."""
         v, facts = eqn.outvars[0], eqn.op.facts
         several = len(users) + (v in self.results) > 1
         if len(users) > _KERNELS or _has_long_rows(eqn) or (

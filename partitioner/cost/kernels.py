@@ -26,8 +26,8 @@ _LONGEST_ROW = 1 << 16           # elements that a kernel keeps at hand
 
 
 class Kernels(NamedTuple):
-    """Of each equation of a program, without nested ones. moved: the bytes that it reads and writes
-    in memory. first: is it the first of its kernel that writes something?
+    """The kernel of each equation of a program, without nested ones. moved: bytes that it
+    reads and writes in memory. first: is it the first of its kernel that writes something?
     """
     moved: dict[Equation, int]
     first: set[Equation]

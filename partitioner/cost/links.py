@@ -104,7 +104,7 @@ class _Model:
         return seconds
 
     def sum_of_gathered(self, whole: float) -> float:
-        """Of an all-reduce that is one sweep: every device adds up what it has from all others."""
+        """Seconds of an all-reduce in one sweep: every device adds up what all others sent."""
         return self.all_gather(whole) + self.n * self.m * whole / self.device.hbm
 
     def all_to_all(self, whole: float) -> float:

@@ -45,12 +45,12 @@ class Recipe:
 
     @property
     def operand_shapes(self) -> tuple[Shape, ...]:
-        """Of the local blocks."""
+        """Shapes of the operands' local blocks."""
         return tuple([t.local_shape() for t in self.types])
 
     @property
     def result_shapes(self) -> tuple[Shape, ...]:
-        """Of the local blocks."""
+        """Shapes of the results' local blocks."""
         return tuple([t.local_shape() for t in self.declared])
 
     @property

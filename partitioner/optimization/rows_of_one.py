@@ -18,7 +18,7 @@ from ..reasons import is_written, merged_reasons
 
 
 def _sent(m: Match, rows: Atom, exchange: Equation, owner: int, split: int) -> Atom:
-    """Of the rows of one device, each gets its block along a dimension."""
+    """The rows of one device, scattered: each device gets its block along a dimension."""
     size, devices = rows.aval.shape[split], m.axis_size
     part = size // devices
     wanted = Wanted(part, 0, part, (Piece(0, size, 0, owner * size, 1),))

@@ -172,8 +172,9 @@ class Delay:
                 self.later.add(v)
 
     def _finish_with_others(self, served: Mapping[Atom, float]) -> None:
-        """Finish a value at once where an equation reads it beside others that are finished anyway,
-        and finishing it later saves nothing. served: the price that readers of a value pay.
+        """Finish a value at once where an equation reads it together with others that are
+        finished anyway, and finishing it later saves nothing. served: the price that readers of a
+        value pay.
         """
         for _, eqn, sinking in self.touched:
             if sinking is not None and eqn.outvars[0] not in self.later:

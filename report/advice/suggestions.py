@@ -337,7 +337,7 @@ class _One(Ranking):
 
     def elsewhere(self, tried: Tried, left: int) -> bool:
         """Are the bytes only received at another line: no fewer of them, and in no less time? That
-        more of it passes beside computation, as another order may bring about, is no such saving.
+        more of it overlaps with computation, as another order may bring about, is no such saving.
         """
         base, before = self.trials.base, self.trials.before
         key = key_of(self.record)

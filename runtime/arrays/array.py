@@ -129,7 +129,7 @@ class ArrayImpl(HostView):
         return devices[0] if len(devices) == 1 else self._sharding
 
     def platform(self) -> str:
-        """Of the devices: `cpu`."""
+        """The platform of the devices: `cpu`."""
         return self._sharding.device_assignment[0].platform
 
     @property

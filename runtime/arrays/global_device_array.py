@@ -74,7 +74,7 @@ class GlobalDeviceArray(ArrayImpl):
     @classmethod
     def from_callback(cls, global_shape: Shape, global_mesh: Mesh, mesh_axes: MeshAxes,
                       data_callback: Callable[[Index], Any]) -> GlobalDeviceArray:
-        """Of each local device of the mesh, `data_callback(its slices of the global array)`."""
+        """An array whose blocks are `data_callback(slices of the global array)`, one a device."""
         return cls.from_batched_callback(global_shape, global_mesh, mesh_axes,
                                          lambda indices: list(map(data_callback, indices)))
 

@@ -154,7 +154,7 @@ class Cuts:
                     self.forms[rows] = forms
 
     def loop(self, rows: int) -> float:
-        """Elements of the shortest row beside which numpy repeats an operand; 0 where it converts
+        """Elements of the shortest row along which numpy repeats an operand; 0 where it converts
         one.
         """
         return min(self._repeated_rows(self.forms[rows]), default=math.inf)

@@ -156,7 +156,7 @@ class _Joining:
     # -- what is held ------------------------------------------------------------------------------
 
     def sum(self, eqn: Equation) -> tuple[int, list[Rows]] | None:
-        """Of two arrays, each of which is zero where the other is not."""
+        """The rows of a sum of two arrays, each of which is zero where the other is not."""
         x, y = eqn.invars
         d = self.dimension(x)
         if d is None or d != self.dimension(y) or not (self.read_once(x) and self.read_once(y)):
@@ -173,7 +173,7 @@ class _Joining:
         return d, more
 
     def placed(self, eqn: Equation) -> tuple[int, list[Rows]]:
-        """Of rows written over those of an array."""
+        """The rows of an array over some of which others are written."""
         (source, base), params = eqn.invars, eqn.params
         d, low, start = params["dimension"], params["low"], params["start"]
         high = low + params["limit"] - start

@@ -1,6 +1,6 @@
 """Every op on all engines: its samples, operands laid out over a mesh as a seed draws it.
 
-The ops of a room are one program, so that XLA compiles a few programs and not hundreds.
+The ops of a folder are one program, so that XLA compiles a few programs and not hundreds.
 """
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ def test_no_cycles_through_imports_that_come_late_or_never() -> None:
 
 
 def _room(module: tuple[str, ...]) -> tuple[str, ...]:
-    """A folder inside a floor; a file that lies beside them counts as a room of its own."""
+    """A folder inside a top-level folder; a file next to them counts as a folder of its own."""
     return module[:2]
 
 

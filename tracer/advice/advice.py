@@ -200,7 +200,8 @@ class Search:
         return []
 
     def _those_that_run(self, fixes: list[tuple[Fix, str]]) -> list[tuple[Fix, str]]:
-        """Those with which the whole function runs; else those that leave a mistake further down.
+        """The fixes with which the whole function runs; else those that leave a mistake further
+        down.
         """
         again = Rerun(self.place, self.names.imported)
         last = self.place.region()[1]

@@ -1,6 +1,6 @@
 """Forward mode, and its split: values now, a linear program for the tangents later.
 
-`push_program` replays a program with tangents beside the values. For `linearize` the tangents are
+`push_program` replays a program with tangents next to the values. For `linearize` the tangents are
 tracers of a `LinearBuilder` and the interpreter is `Forward`: an op whose operands are all known is
 run by the interpreter around it, any other is recorded in the linear program, which keeps the known
 values it uses as residuals. `jvp_program` does the first on programs, for ops that hold programs,

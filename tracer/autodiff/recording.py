@@ -143,7 +143,7 @@ class Recording(Builder):
                 f"typeof(tangent)={tracer.aval.str_short(short_dtypes=True)})")
 
 
-BUILDERS.add(Recording)      # what it does beside recording concerns debug callbacks alone
+BUILDERS.add(Recording)      # what it does besides recording concerns debug callbacks alone
 
 
 def record(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], *, name: str,

@@ -7,7 +7,7 @@
     def rule(axis_size, in_batched, xs, ys):
         return results, out_batched
 
-The call is a `custom_jvp_call` whose rule has a `batch` beside the derivative. The derivative of f
+The call is a `custom_jvp_call` whose rule has a `batch` besides the derivative. The derivative of f
 is again such a function, of values and tangents, whose rule is the derivative of the user's rule.
 """
 from __future__ import annotations

@@ -197,7 +197,7 @@ class Error:
     # -- for the transformation ----------------------------------------------------------------
     @property
     def leaves(self) -> list[Any]:
-        """Its values, in the order of its kinds."""
+        """The error's values, in the order of its kinds."""
         return [x for kind in sorted(self._found) for x in self._found[kind]]
 
     def with_values(self, values: Iterable[Any]) -> Error:

@@ -60,7 +60,7 @@ def breakpoint(*, backend: str | None = None, filter_frames: bool = True,
 
 
 def _flat(value: Any) -> tuple[list[Any], Any]:
-    """Its leaves and its structure; what refuses to be taken apart is a leaf."""
+    """A value's leaves and structure; what cannot be flattened is a leaf."""
     try:
         return tree.flatten(value)
     except Exception:

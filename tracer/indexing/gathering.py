@@ -91,7 +91,7 @@ class _Slice:
         self.axes += axes
 
     def add_points(self, column: Any, along: Sequence[int] = ()) -> None:
-        """Of the operand's next dimension, one row for each index vector."""
+        """Gather, of the operand's next dimension, one row for each index vector."""
         self.columns.append((column, along))
         self.mapped.append(len(self.sizes))
         self.collapsed.append(len(self.sizes))

@@ -104,7 +104,7 @@ def softplus(x):
     """
     if isinstance(x, (np.ndarray, np.generic, Array)) and x.dtype.kind in "iu" and not (
             typeof(x).weak_type):
-        x = convert(x, to_inexact(x.dtype))        # beside 0.0 it would become weak
+        x = convert(x, to_inexact(x.dtype))        # with 0.0 it would become weak
     return logaddexp_function(x, 0.0)
 
 

@@ -86,7 +86,7 @@ def _wide(x: Any, dtype: np.dtype) -> Any:
 
 
 def scalar_like(x: Any, level: int, aval: Any) -> Any:
-    """The Python scalar `x` as a literal beside an array of type `aval`, or None if that array
+    """The Python scalar `x` as a literal used with an array of type `aval`, or None if that array
     must change its own dtype first."""
     dtype = aval.dtype
     kind = LEVEL.get(dtype)

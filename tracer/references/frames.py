@@ -84,7 +84,7 @@ class Frame:
         return self
 
     def note(self, box: Box) -> None:
-        """That a box from outside is read or written."""
+        """Record that a box from outside is read or written."""
         if self.closed:
             fail(RuntimeError, "A derivative rule reads or writes a reference from outside of the "
                  "`jit`, loop or `checkpoint` that it is a part of.", code="reference-in-rule",
@@ -195,7 +195,7 @@ def written_by(f: Callable[..., Any], *args: Any) -> list[Box]:
 
 
 def _arrays(results: Any) -> list[Any]:
-    """Those leaves that are arrays: what else is wrong with results, others say."""
+    """The leaves that are arrays; other mistakes in results are reported elsewhere."""
     found = []
     for x in tree.leaves(results):
         try:

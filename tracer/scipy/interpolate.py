@@ -112,7 +112,7 @@ def map_coordinates(input, coordinates, order, mode="constant", cval=0.0):
         raise NotImplementedError("jax.scipy.ndimage.map_coordinates currently requires order<=1")
     fill = jnp.asarray(cval, x.dtype)
     inside = _OUTSIDE[mode]
-    # For each dimension the elements beside a place, and their weights.
+    # For each dimension the elements next to a place, and their weights.
     beside = []
     for c in places:
         if order == 0:

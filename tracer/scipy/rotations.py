@@ -28,7 +28,7 @@ def _normalized(q: Any) -> Any:
 
 
 def _product(p: Any, q: Any) -> Any:
-    """Of quaternions: the rotation by q, then by p."""
+    """The product of quaternions: the rotation by q, then by p."""
     p, q = jnp.broadcast_arrays(p, q)
     vector = (p[..., 3:] * q[..., :3] + q[..., 3:] * p[..., :3]
               + jnp.cross(p[..., :3], q[..., :3]))

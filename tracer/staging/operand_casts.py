@@ -20,7 +20,7 @@ from .tracer import Tracer
 
 def cast_operands(builder: Any, op: Op, atoms: Sequence[Atom]) -> tuple[Atom, ...]:
     """Insert the casts that JAX makes silently: operands of an op inside shard_map are made to vary
-    over the same axes (`pvary`), and a rank-0 operand beside a reduced one becomes reduced."""
+    over the same axes (`pvary`), and a rank-0 operand next to a reduced one becomes reduced."""
     if op.manual is None:
         changed = list(atoms)
         for i, cast, axes, _ in casts_of(tuple([a.aval for a in atoms]), STATE.abstract_mesh):

@@ -94,7 +94,7 @@ def _first(starts: Sequence[np.ndarray | int], strides: np.ndarray) -> np.ndarra
 
 
 def _positions(shape: Shape, strides: np.ndarray) -> np.ndarray:
-    """Those of a block whose first is 0."""
+    """Positions of a block's elements in the whole array, the first being 0."""
     out = np.zeros((), strides.dtype)
     for n, stride in zip(shape[::-1], strides[::-1], strict=True):
         index = np.arange(n, dtype=strides.dtype)

@@ -47,7 +47,7 @@ class Threads:
 
     @property
     def count(self) -> int:
-        """Those that the user has set."""
+        """The number of threads that the user has set."""
         with _lock:
             return self._users if self._running else self._get()
 

@@ -36,7 +36,7 @@ def elements_received(block: int, rows: int, devices: int) -> int:
 
 
 def edge_elements(block: int, rows: int, devices: int) -> int:
-    """Of these, those of the neighbours' edges."""
+    """Elements among those received that are edges of the neighbours' blocks."""
     return 2 * (devices - 1) ** 2 * (block // max(rows, 1))
 
 

@@ -79,7 +79,7 @@ def gather(x: np.ndarray, lead: int, size: int, *, all_gather_dimension: int, ti
 
 
 def scattered(reduction: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-    """Of what a reduction gives to all members of a group, a block to each."""
+    """The evaluator that gives each member of a group its block of what a reduction gives all."""
     def evaluate(x: np.ndarray, lead: int, size: int, *, scatter_dimension: int, tiled: bool,
                  **_: Any) -> np.ndarray:
         return own_blocks(reduction(x, lead, size), lead - 1, lead + scatter_dimension, size, tiled)

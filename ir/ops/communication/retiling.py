@@ -66,7 +66,7 @@ def received(shape: Sequence[int], source: Tiling, target: Tiling, size: Sizes) 
 
 
 def partners(source: Tiling, target: Tiling, size: Sizes) -> int:
-    """Of about how many devices' tiles a new tile consists; 1 where each comes from one device."""
+    """About how many devices' tiles a new tile consists of; 1 where each comes from one device."""
     return math.prod([max(-(-have // want), 1) for have, want in zip(
         tile_counts(source, size), tile_counts(target, size), strict=True)])
 

@@ -136,7 +136,8 @@ _TAIL = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674
 
 
 def _zeta_partial_x(g: Any, out: Any, x: Any, q: Any) -> Any:
-    """Of the first terms, and of the Euler-Maclaurin formula for the others, from a = q + 9 on:
+    """The derivative by x: of the first terms, and of the Euler-Maclaurin formula for the others,
+    from a = q + 9 on:
     a^-x (a / (x - 1) + 1/2 + sum over j of B_2j / (2j)! x (x + 1) ... (x + 2j - 2) / a^(2j - 1)).
     """
     def power(v: Any) -> tuple[Any, Any]:

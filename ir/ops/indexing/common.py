@@ -110,8 +110,8 @@ class Checks:
 
     def operand_dims(self, numbers: Any, operand: ArrayType, indices: ArrayType, left_out: str,
                      indexed: str, indices_name: str) -> None:
-        """Of dimension numbers: the dimensions of the operand that windows leave out, those that
-        the indices position, and those that are batched, along with ones of the indices."""
+        """Check, of dimension numbers, the dimensions of the operand that windows leave out, those
+        that the indices position, and those that are batched, along with ones of the indices."""
         what, name = self.op.capitalize(), "operand_batching_dims"
         dims, indices_dims = numbers.operand_batching_dims, getattr(numbers, indices_name)
         for each in (left_out, name):

@@ -69,7 +69,7 @@ def _wrap_infer(words: ArrayType, *, impl: str) -> tuple:
 
 
 def _words_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **params: Any) -> str:
-    """Of keys and of their words, whichever is the operand."""
+    """The factor rule between keys and their words, whichever is the operand."""
     dims = names("b", min(len(operands[0]), len(results[0])))
     words = names("w", abs(len(operands[0]) - len(results[0])))
     both = [dims, [*dims, *words]]

@@ -84,7 +84,7 @@ def _flops(operands: Types, results: Types, params: dict[str, Any]) -> float:
 
 
 def _position_localize(op: Callable[[], Op]) -> Callable[[LocalizeContext], list[Any]]:
-    """Of the best element of each block and its position, the best: ties go to the first block."""
+    """The local form of a position: the best of each block's best; ties go to the first block."""
     def localize(context: LocalizeContext) -> list[Any]:
         out = Emitting(context)
         (axis,) = context.params["axes"]

@@ -178,7 +178,7 @@ def _on_arrays(op: Op, operands: Sequence[Any]) -> Sequence[Any] | None:
     """Operands for an op of the computation applied to arrays; None if it only shapes a scalar."""
     if op.rule != "... -> ..." and len(operands) == 1:
         return None
-    if op.explicit == "join":       # elementwise ops take scalars beside arrays
+    if op.explicit == "join":       # elementwise ops take scalars along with arrays
         return operands
     largest = max(operands, key=lambda x: type_of(x).ndim)
     return [broadcast_like(x, largest) for x in operands]

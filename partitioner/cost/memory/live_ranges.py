@@ -203,7 +203,7 @@ def _unfinished(program: Program) -> set[Var]:
 
 
 def _written_anew(program: Program, held: Buffers, unfinished: set[Var]) -> set[Var]:
-    """Those of them that are copied, as something reads them other than element by element."""
+    """The unfinished values that are copied: something reads them other than element by element."""
     found = {v for a in program.outvars if (v := held.of(a)) in unfinished}
     for eqn, kind in zip(program.eqns, held.kinds, strict=True):
         if not (kind.bitcast or kind.reads):
@@ -219,7 +219,7 @@ def _stacked(eqn: Equation) -> list[Var]:
 
 
 def _wanted(program: Program, held: Buffers) -> tuple[dict[Var, list[int]], set[Var]]:
-    """Of the elementwise results that equations want in another order: (by value the order in which
+    """Elementwise results that equations want in another order: (by value the order in which
     it is made, where nothing reads it as it stands; those that XLA makes once more from the same
     operands, so for a product, and as they are, or in another order, for others).
     """

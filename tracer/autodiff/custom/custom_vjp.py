@@ -275,7 +275,7 @@ class _Leaf:
 
 
 def _aligned(ct: Any, like: Any) -> list[Any]:
-    """The cotangent's leaves beside those of the argument; None for a subtree that has none."""
+    """The cotangent's leaves, one for each of the argument's; None for a subtree that has none."""
     count = len(tree.leaves(like))
     if ct is None or isinstance(ct, SymbolicZero):
         return [ct] * count

@@ -73,7 +73,7 @@ class ufunc:
         return f"<jnp.ufunc '{self.__name__}'>"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Those of `shardtrace.numpy` are found there again by name; others are copied."""
+        """Pickle functions of `shardtrace.numpy` by name, and copy others."""
         public = f"{PACKAGE}.numpy"
         if getattr(sys.modules.get(public), self.__name__, None) is self:
             self.__module__ = public

@@ -71,7 +71,7 @@ def _manual_sizes(mesh: AbstractMesh, axes: Axes) -> tuple[int, ...] | None:
 
 
 def vmapped_axes(axes: Axes) -> Axes:
-    """Those of the axes that a vmap binds."""
+    """The axes among these that a vmap binds."""
     named = STATE.named_axes
     if not named:
         return ()

@@ -66,7 +66,7 @@ class gaussian_kde:
         return method
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
-        """Its arrays, for pytrees."""
+        """The estimate's arrays, as pytrees need them."""
         return (self.neff, self.dataset, self.weights, self.covariance, self.inv_cov), None
 
     @classmethod
@@ -97,7 +97,7 @@ class gaussian_kde:
         return self._log_density(self.covariance, self._points(x))
 
     def _log_density(self, covariance: Any, points: Any) -> Any:
-        """Of normal densities of a covariance around the samples, at points [d, m]."""
+        """The logarithm of a sum of normal densities around the samples, at points [d, m]."""
         factor = jnp.linalg.cholesky(covariance)
         centres, places = (solve_triangular(factor, x, lower=True) for x in (self.dataset, points))
         squares = jnp.sum((places[:, :, None] - centres[:, None, :]) ** 2, axis=0)

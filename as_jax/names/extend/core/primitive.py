@@ -45,7 +45,7 @@ class Primitive:
         return abstract_eval
 
     def bind(self, *args: Any, **params: Any) -> Any:
-        """Its results for these operands: one, or a list where it has `multiple_results`."""
+        """The result for these operands, or a list of them where it has `multiple_results`."""
         impl = self.impl
         if impl is None:
             fail(NotImplementedError, f"the primitive `{self.name}` has no `impl`, by functions of "
