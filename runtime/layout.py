@@ -25,9 +25,9 @@ import numpy as np
 
 from ..ir.support.caches import cached
 from ..ir.support.named_tuple import NamedTuple
+from ..ir.types import Shape
 
 Atoms = tuple[str, ...]
-Shape = tuple[int, ...]
 Label = Any                              # an atom, a dimension number, or something private
 Dims = tuple[tuple[Label, ...], ...]     # of an array: each dimension's labels, major to minor
 Function = Callable[..., Any]

@@ -14,13 +14,13 @@ import numpy as np
 from ..ir.dtypes import is_narrow_float
 from ..ir.op import Op
 from ..ir.support.caches import cached
+from ..ir.types import Shape
 
 F32 = np.dtype(np.float32)
 SIGNS = frozenset({np.negative, np.absolute})       # give the same in any precision
 # Give numbers of a format that their operands are numbers of.
 EXACT = SIGNS | {np.maximum, np.minimum, np.fmax, np.fmin, np.copysign, np.floor, np.ceil, np.rint}
 Function = Callable[..., Any]
-Shape = tuple[int, ...]
 
 
 @np.errstate(all="ignore")

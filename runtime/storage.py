@@ -29,10 +29,9 @@ from ..ir.shardings.sharding import (
 from ..ir.spec import PartitionSpec
 from ..ir.support.caches import cached
 from ..ir.support.named_tuple import NamedTuple
-from ..ir.types import ArrayType, Entries
+from ..ir.types import ArrayType, Entries, Shape
 from .axes import MeshAtoms, linear_index
 
-Shape = tuple[int, ...]
 Place = tuple[tuple[int, int], ...]
 """Where a block lies: along each dimension the first row and the one after the last."""
 Buffers = list[Any]

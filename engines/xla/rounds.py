@@ -23,8 +23,8 @@ from ...ir.ops.communication.retiling import (
 )
 from ...ir.ops.communication.row_exchange_plan import sources
 from ...ir.support.named_tuple import NamedTuple
+from ...ir.types import Shape
 
-Shape = tuple[int, ...]
 ROUND = 1 << 16         # bytes that take as long as starting one more round, at least
 MOST = 1 << 12          # pieces sent besides: they are listed in the text
 

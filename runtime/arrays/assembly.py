@@ -18,6 +18,7 @@ from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.spec import PartitionSpec
 from ...ir.trees.pytree import flatten, unflatten
 from ...ir.trees.tree_prefix import broadcast_prefix
+from ...ir.types import Shape
 from ...ir.values.array import Array
 from ..devices import process_count
 from ..storage import on_mesh
@@ -25,8 +26,6 @@ from .array import ArrayImpl
 from .blocks import Block, stored_blocks
 from .host import aval_for, host_array
 from .transfer import concrete_sharding, put
-
-Shape = tuple[int, ...]
 
 
 def make_array_from_single_device_arrays(

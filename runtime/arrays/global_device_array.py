@@ -14,12 +14,12 @@ from ...ir.meshes.device import Device
 from ...ir.meshes.mesh import Mesh
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec
+from ...ir.types import Shape
 from ..storage import holders
 from .array import ArrayImpl
 from .assembly import make_array_from_single_device_arrays
 from .transfer import put
 
-Shape = tuple[int, ...]
 Index = tuple[slice, ...]
 MeshAxes = PartitionSpec | Sequence[Any] | None
 

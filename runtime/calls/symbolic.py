@@ -19,8 +19,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ...ir.support.named_tuple import NamedTuple
+from ...ir.types import Shape
 
-Shape = tuple[int, ...]
 Function = Callable[..., Any]
 
 CALL, REDUCE, WHERE, CAST, BITS = "call", "reduce", "where", "cast", "bits"

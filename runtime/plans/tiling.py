@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...ir.support.named_tuple import NamedTuple
+from ...ir.types import Shape
 from ..calls.symbolic import (
     BITS,
     CALL,
@@ -26,7 +27,6 @@ from ..calls.symbolic import (
     Step,
 )
 
-Shape = tuple[int, ...]
 LONGEST_ROW = 1 << 16           # elements of a row, at most
 
 

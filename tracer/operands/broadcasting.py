@@ -16,12 +16,11 @@ from ...ir.ops.elementwise.select import select_n_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
+from ...ir.types import Shape
 from ...ir.values.array import Array
 from ..shardings.eager_mesh import mesh_of_operands
 from ..staging.constants import as_array
 from .rank_promotion import broadcast_shapes, shape_of
-
-Shape = tuple[int, ...]
 
 
 def broadcast_sharding(values: list[Any], shape: Shape) -> NamedSharding | None:

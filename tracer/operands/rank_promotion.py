@@ -12,12 +12,11 @@ from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.settings.context import config
 from ...ir.source.wording import warn
 from ...ir.support.caches import cached
+from ...ir.types import Shape
 from ...ir.values.array import Array
 from ..staging.constants import unwrapped
 from .scalars import PYTHON_LEVEL
 from .who_asks import asked_by_user
-
-Shape = tuple[int, ...]
 
 
 def shape_of(x: Any) -> Shape:

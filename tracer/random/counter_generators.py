@@ -17,6 +17,7 @@ import numpy as np
 
 from ...ir.dtypes import issubdtype
 from ...ir.support.caches import cached
+from ...ir.types import Shape
 from ...ir.values.array import Array
 from .. import jnp, lax
 from ..operands.dtype_promotion import convert
@@ -24,7 +25,6 @@ from .own_generators import PRNGImpl
 
 Words = Sequence[Any]
 Hash = Callable[[Words, Words], list[Any]]      # (words of the key, words of the counter) -> words
-Shape = tuple[int, ...]
 
 _U32 = np.uint32
 _ZERO = _U32(0)

@@ -21,7 +21,7 @@ from ...ir.settings.context import STATE, trace_settings, x64_enabled
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import spec_from_entries
 from ...ir.support.caches import cached
-from ...ir.types import ArrayType
+from ...ir.types import ArrayType, Shape
 from ...ir.values.array import Array
 from ...ir.values.typeof import typeof
 from ..operands.dtype_promotion import dtype_name, user_dtype
@@ -33,7 +33,6 @@ from ..shardings.out_sharding import canonicalize_sharding
 from ..staging.staging import trace_to_program
 from .keys import checked_key
 
-Shape = tuple[int, ...]
 Sampler = Callable[..., Array]
 
 _KINDS = {"float": ((np.floating,), float_default), "integer": ((np.integer,), int_default),

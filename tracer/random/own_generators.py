@@ -19,11 +19,10 @@ from ...ir.ops.random.primitives import (
     random_wrap_p,
     threefry2x32_p,
 )
+from ...ir.types import Shape
 from ...ir.values.array import Array
 from .. import jnp, lax
 from ..operands.dtype_promotion import dtype_name
-
-Shape = tuple[int, ...]
 
 
 class PRNGImpl(NamedTuple):
