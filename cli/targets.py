@@ -201,7 +201,7 @@ class FoundProgram(Found):
                 f"{self.label} does not say how its arguments are laid out over "
                 f"{', '.join(map(str, program.mesh.auto_axes))}; say it for each that is, with "
                 f"--in NAME=SPEC{example}, or in the text, with `<-` and the type with its axes "
-                "behind that of the parameter; with a line `layouts free` above the program, the "
+                "after that of the parameter; with a line `layouts free` above the program, the "
                 "partitioner places them")
 
     def stages(self) -> dict[str, Program]:

@@ -137,7 +137,7 @@ def constraint_text(c: Constrain) -> str:
     if c.places[0].equation < 0:
         name = f"`{c.name}`" if c.name else "what is carried"
         return f"{name} to {spec_text(c.spec)} where the body begins of the loop at {at}"
-    return f"{name} to {spec_text(c.spec)} behind {at}"
+    return f"{name} to {spec_text(c.spec)} after {at}"
 
 
 def code(p: Proposed) -> str:
@@ -182,7 +182,7 @@ def code(p: Proposed) -> str:
     inside = []
     for c in p.constraints:
         name = c.name or "x"
-        place = "at the start of the body of" if c.places[0].equation < 0 else "behind"
+        place = "at the start of the body of" if c.places[0].equation < 0 else "after"
         inside.append(f"# {place} {c.location}:\n#     {name} = jax.lax.with_sharding_constraint("
                       f"{name}, NamedSharding(mesh, {spec_text(c.spec)}))")
     return "\n".join([*lines, *dict.fromkeys(inside)])     # a loop and its gradient are one line

@@ -17,7 +17,7 @@ HELP = ("Enter: the next step; c: on to the next break, or the end; b NAME: brea
 def add_options(sub: argparse.ArgumentParser) -> None:
     """The options of the command."""
     sub.add_argument("--step", action="store_true",
-                     help="stop behind each step, at a terminal; without one all are printed")
+                     help="stop after each step, at a terminal; without one all are printed")
     sub.add_argument("--break", dest="breaks", action="append", default=[], metavar="NAME",
                      help="stop, or without --step print, where the value NAME changes")
 

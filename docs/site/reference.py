@@ -162,7 +162,7 @@ def _passes() -> str:
     lists = (("From the traced to the per-device program", partitioner.PIPELINE),
              ("Before the simulated executor plans it", pipeline.EXECUTION),
              ("Over the calls of its plan", plans.PLANNED))
-    parts = ["# Passes", "In their order. `SHARDTRACE_DUMP=folder` writes the program behind each "
+    parts = ["# Passes", "In their order. `SHARDTRACE_DUMP=folder` writes the program after each "
              "stage, `--time-passes` prints their times, and those that may be left out "
              "(`SHARDTRACE_SKIP=name`) are marked."]
     for title, steps in lists:

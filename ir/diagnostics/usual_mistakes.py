@@ -120,7 +120,7 @@ _TABLE: tuple[tuple[str, str, Help], ...] = (
      "in einsum each letter stands for one size, and each operand has as many letters as "
      "dimensions",
      "write one group of letters an operand, separated by commas, with the result's letters taken "
-     "from theirs, behind `->`"),
+     "from theirs, after `->`"),
     (r"Cannot (?:concatenate|stack) arrays|All input arrays must have the same shape",
      "all dimensions but the joined one must have equal sizes, and the ranks must be equal",
      "reshape or pad first, or join along the dimension in which the arrays differ"),

@@ -64,7 +64,7 @@ VARIABLES: dict[str, tuple[Callable[[str], Any], str]] = {
     "SHARDTRACE_ALLOW_EXCESS_PRECISION": (
         _flag, "0: every result in bfloat16 or float16 is rounded, also where none is written"),
     "SHARDTRACE_CACHE_SIZE": (_entries, "the most entries of any cache, such as 256"),
-    "SHARDTRACE_CHECK": (_flag, "0: no verifier behind the passes"),
+    "SHARDTRACE_CHECK": (_flag, "0: no verifier after the passes"),
     "SHARDTRACE_DEBUG": (_debug, "trace: print the type of every value as it is traced"),
     "SHARDTRACE_DUMP": (str, "a folder for the program of every stage"),
     "SHARDTRACE_ENGINE": (_one_of(ENGINES, "engine"),

@@ -92,7 +92,7 @@ class Constrain:
     def text_for(self, name: str) -> str:
         """The change in words, for a value of this name."""
         word = "reshard" if self.explicit else "with_sharding_constraint"
-        at = f" behind line {self.location.line}" if self.location.line else ""
+        at = f" after line {self.location.line}" if self.location.line else ""
         return f"bring {name} to {spec_text(self.spec)}{at}, with {word}"
 
 

@@ -46,7 +46,7 @@ checkpoint_p = _call(
     "saves.", "jaxpr")
 custom_linear_solve_p = _call(
     "custom_linear_solve",
-    "Call `call_jaxpr`, which solves a linear system for the operands behind the first "
+    "Call `call_jaxpr`, which solves a linear system for the operands after the first "
     "`num_consts`, and may give further results. `maps` are the programs of the linear map and, if "
     "it can be transposed, of its transpose and of the solution of that; all take the same first "
     "operands, and give the derivatives.", "call_jaxpr", "maps")

@@ -163,7 +163,7 @@ def _zero(dtype: Any) -> Literal:
 
 pad_p = defop(
     "pad",
-    doc="padding_value before, behind and between the elements: (low, high, interior) for each "
+    doc="padding_value before, after and between the elements: (low, high, interior) for each "
         "dimension; low and high may be negative.",
     infer=_pad_infer, rule=_pad_rule,
     explicit=lambda op, types, shapes, params: [resized_entries("padding", types[0], shapes[0])],

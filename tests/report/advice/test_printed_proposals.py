@@ -241,7 +241,7 @@ def edited(source, text):
     elif match := re.fullmatch(rf"(?:ask for|keep) the result as ({SPEC}) (?:in|by) out_shardings"
                                rf"(?: instead of {SPEC})?", text):
         on("out = ", f"out = NamedSharding(mesh, {match[1]})")
-    elif match := re.fullmatch(rf"bring `(.*)` to ({SPEC}) behind line (\d+), with (\w+)", text):
+    elif match := re.fullmatch(rf"bring `(.*)` to ({SPEC}) after line (\d+), with (\w+)", text):
         name, spec, line, how = match.groups()
         at = int(line) - 1
         indent = lines[at][:len(lines[at]) - len(lines[at].lstrip())]

@@ -29,7 +29,7 @@ def case(*args, fix: str, reason: str):
 
 @case(struct((1024, 4096), None, "model"), struct((4096, 1024), "model"),
       struct((65536, 1024), "data"), struct((65536, 1024), "data"),
-      fix=r"^bring `a.reshape\(8, -1, .*` to P\(None, 'data'\) behind line", reason="argument `x`")
+      fix=r"^bring `a.reshape\(8, -1, .*` to P\(None, 'data'\) after line", reason="argument `x`")
 def parts_of_a_batch(w1, w2, x, y):
     def cut(a):
         return a.reshape(8, -1, *a.shape[1:])
