@@ -128,11 +128,15 @@ class _Resolver:
 
     def run(self, program: Program, out_shardings: Sequence[PartitionSpec | None]) -> Program:
         mesh = frozen_mesh(self.graph.mesh)
+        loops = {v for e in program.eqns if e.op.region is not None for v in e.outvars} if (
+            program.holds_programs) else ()
         targets: list[ArrayType | None] = []
         for atom, spec, t in zip(program.outvars, out_shardings, self.solution.results,
                                  strict=True):
             aval = atom.aval
-            if t >= 0:
+            if t >= 0 and atom in loops and self.is_free(t):
+                targets.append(None)        # as the loop will lay it out
+            elif t >= 0:
                 pending = self.graph.pending[t]
                 targets.append(typed(aval, mesh, self.graph.layouts[t].entries, pending))
             else:
@@ -144,6 +148,12 @@ class _Resolver:
         fixed, places = origins.constraints()
         new.memo[LayoutConstraints.KEY] = LayoutConstraints(fixed, {**places, **self.places})
         return new
+
+    def is_free(self, t: int) -> bool:
+        """Has a result no axes that anyone asked for or propagated, nor could get parts of axes?"""
+        graph = self.graph
+        return t not in graph.asked and not any(graph.layouts[t].entries) and not any([
+            ":" in str(a) for layout in graph.layouts for axes in layout.entries for a in axes])
 
     def program(self, program: Program, mesh: AbstractMesh,
                 targets: Sequence[ArrayType | None], reasons: Sequence[str],
