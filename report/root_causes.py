@@ -207,9 +207,10 @@ class _Rows:
             if one.location.line:
                 said.setdefault((one.location.file, one.location.line), {})[one.text] = one
         for place, ones in said.items():
-            if len(ones) > 1:           # several expressions of one line: as what that is shown
-                line = next(iter(ones.values())).location.source_line().strip()
-                self.at[place] = f"`{line}` at line {place[1]}"
+            (text, one), *others = ones.items()
+            if others:                  # several expressions of one line: as what that is shown
+                text = f"`{one.location.source_line().strip()}`"
+            self.at[place] = f"{text} at line {place[1]}"
         given = freedoms.given if freedoms is not None else {}
         self.result_of = {one.tensor: ~i for i, one in given.items() if i < 0}
         called = dict(enumerate(partitioned.traced.result_names))
@@ -248,7 +249,10 @@ class _Rows:
                     result, path.root, path.root_location), own, over
         for hold in cause.holds:
             result = self.result_of.get(hold.tensor, -1)
-            yield self.told(result, hold.root, hold.root_location), True, axes
+            text = hold.root
+            if text == "`with_sharding_constraint`" and hold.root_location.text():
+                text = _expression(hold.root_location)
+            yield self.told(result, text, hold.root_location), True, axes
 
     def told(self, result: int, text: str, at: Location) -> str:
         """What is written at a place, or asks for a result, by its number, if that is none of -1.

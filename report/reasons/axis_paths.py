@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Var
+from ...ir.rules.rule import ELEMENTWISE
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import spec_from_entries
 from ...partitioner.propagation.graph import Root
@@ -15,6 +16,7 @@ from ..words import spec_text
 from .causes import Hold, Path, Step
 from .value_names import Values
 
+_WITHIN = 8                             # values made of one, of which annotations are looked for
 _Asked = tuple[Var, int, str]           # a value, one of its dimensions, and an axis
 
 
@@ -251,6 +253,20 @@ class AxisPaths(Values):
         for atom in near:
             if isinstance(atom, Var):
                 yield from (h for h in self.held(atom) if not axes <= h.axes)
+        for equation in about:
+            if equation is not None:
+                yield from (h for v in self.elementwise_of(equation.outvars)
+                            for h in self.held(v) if not axes & h.axes)
+
+    def elementwise_of(self, values: Sequence[Var]) -> Iterator[Var]:
+        """What elementwise ops make of values, the nearest first: laid out as these are."""
+        waiting, seen = [*values], set(values)
+        while waiting and len(seen) <= _WITHIN:
+            for eqn in self.readers.get(waiting.pop(0), ()):
+                if eqn.op.rule == ELEMENTWISE and not seen.issuperset(eqn.outvars):
+                    seen.update(eqn.outvars)
+                    waiting += eqn.outvars
+                    yield from eqn.outvars
 
     def held(self, var: Var) -> Iterator[Hold]:
         """Annotations, other than of arguments, that fix the layout of a value."""

@@ -126,6 +126,29 @@ def a_bias_over_the_axis_of_the_batch(ps, x):
     return x
 
 
+# an axis on the wrong dimension, where a layout over both axes of the mesh saves little more
+
+@case({"router": struct((1024,)), "up": struct((1024, 4096), None, "model"),
+       "down": struct((4096, 1024), "model")}, struct((32, 2048, 1024), None, "data"),
+      reason="argument `x`", fix=r"^pass `x` as P\('data'\) instead of P\(None, 'data'\)$")
+def tokens_chosen_along_a_split_sequence(w, x):
+    top, at = lax.top_k(x @ w["router"], 256)
+    chosen = jnp.take_along_axis(x, at[..., None], axis=1)
+    y = nn.gelu(chosen @ w["up"]) @ w["down"] * nn.sigmoid(top)[..., None]
+    return jnp.put_along_axis(x, at[..., None], chosen + y, axis=1, inplace=False)
+
+
+# a constraint behind an elementwise op on what is computed whole
+
+@case(struct((2048, 512), None, "model"), struct((16384, 2048), "data"),
+      struct((16384, 2048), "data"), fix="^take out the `with_sharding_constraint` to P\\(\\)",
+      reason="`scores` is held as P\\(\\) by `with_sharding_constraint`")
+def scores_of_all_pairs_on_each_device(w, a, b):
+    scores = (a @ w) @ (b @ w).T / 0.07
+    scores = to(scores)
+    return -jnp.diag(nn.log_softmax(scores, 1)).mean()
+
+
 # rows of parts, though the sum after them takes longer
 
 @case(struct((16, 1024, 2048), "data"), struct((2048, 6144), None, "model"),
