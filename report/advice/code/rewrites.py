@@ -4,6 +4,7 @@
     reduce first          reducing a gathered value               the reduction, then psum or pmax
     reduce first, summed  summing a sum over devices              each device's sum, then psum
     rows                  a product with one-hot rows             reading the rows that they name
+    widen behind          exchanging what is cast to more bits      the exchange, then the cast
     one block             reading one block of a gathered value,  ppermute, or a psum, of that block
                           or the same part of one                 or part
 """
@@ -127,6 +128,23 @@ def _rows_code(m: Match) -> str:
         return ""
     return (f"{names[0]}.at[{names[1]}].get(mode=\"fill\", fill_value=0, "
             "wrap_negative_indices=False)")
+
+
+# -- more bits behind the exchange ---------------------------------------------------------------
+
+def _widened_behind(m: Match) -> Atom | None:
+    cast = m.maker(m.wide)
+    if cast is None or m.x.aval.dtype.itemsize >= m.wide.aval.dtype.itemsize:
+        return None
+    return fit(m, m.emit(cast.op, m.emit(m.eqn.op, m.x, **m.eqn.params), like=cast, **cast.params))
+
+
+def _widened_behind_code(m: Match) -> str:
+    text, wide, narrow = expression(m.eqn), called(m, m.wide), called(m, m.x)
+    cast = wide.removeprefix(narrow)
+    if not narrow or not cast.startswith(".astype(") or text.count(wide) != 1:
+        return ""
+    return text.replace(wide, narrow) + cast
 
 
 # -- one block of what is gathered ----------------------------------------------------------------
@@ -300,6 +318,11 @@ CHANGES: tuple[CodeChange, ...] = (
         "out = dot_general onehot table {dimension_numbers=dims}", _rows,
         why="rows are read, and no product with zeros is exchanged"),
         "look rows up instead of multiplying with one-hot rows", _rows_code),
+    CodeChange(Rewrite(
+        "widen behind", "wide = convert_element_type x\n"
+        "out = ppermute|all_to_all|all_gather|all_gather_invariant wide", _widened_behind,
+        why="what is kept in fewer bits is exchanged in these"),
+        "convert to more bits behind the exchange instead of before it", _widened_behind_code),
     CodeChange(Rewrite(
         "one block", GATHERED + "out = dynamic_slice|slice whole *starts", _one_block,
         why="each device receives the block, or part of one, that it reads, and no other"),
