@@ -12,7 +12,7 @@ from __future__ import annotations
 from ....ir.op import OPS
 from ....ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
 from ....ir.program import Atom, Equation
-from ....ir.rewriting.rewrite import Match, Rewrite
+from ....ir.rewriting.rewrite import Match, Rewrite, Shape
 from ....ir.support.named_tuple import NamedTuple
 from .blocks import Blocks
 from .rewrites import CodeChange, fit, varying_as
@@ -112,51 +112,48 @@ def _place_first(m: Match) -> Atom | None:
 
 # -- the largest of all, without a sort -----------------------------------------------------------
 
+_TURNED = Shape("turned = rev straight {dimensions=turns}")
+_COUNTED = Shape("places = iota {dimension=along}")
+
+
 def _turned(m: Match, atom: Atom, d: int) -> Atom | None:
     """What a value is the other way round of, along a dimension."""
-    eqn = m.maker(atom)
-    back = eqn is not None and eqn.op.name == "rev" and tuple(eqn.params["dimensions"]) == (d,)
-    return eqn.invars[0] if eqn is not None and back else None
+    found = m.made_as(atom, _TURNED)
+    return found.straight if found is not None and tuple(found.turns) == (d,) else None
 
 
-def _top_instead(m: Match) -> Atom | None:
+def _top_instead_of_turned(m: Match) -> Atom | None:
+    return _top_instead(m, True) if tuple(m.turns) == (m.d,) else None
+
+
+def _top_instead(m: Match, turned: bool = False) -> Atom | None:
     """Equal where nothing is NaN, and of places where no two are equal: of such it takes the first.
     """
-    whole, cut = m.ordered.aval.shape, m.eqn.outvars[0].aval.shape
-    dims = [d for d, (n, k) in enumerate(zip(whole, cut, strict=True)) if n != k]
-    if len(dims) != 1 or m.steps is not None and set(m.steps) != {1}:
-        return None
-    (d,) = dims
+    whole, cut, d = m.ordered.aval.shape, m.eqn.outvars[0].aval.shape, m.d
     n, k = whole[d], cut[d]
-    turned = _turned(m, m.ordered, d)
-    source = m.ordered if turned is None else turned
-    sort = m.maker(source)
-    if (sort is None or sort.op.name != "sort" or sort.params["num_keys"] != 1
-            or sort.params["dimension"] != d or k * _FEW > n or m.starts[d] not in (0, n - k)):
+    if (cut != (*whole[:d], k, *whole[d + 1:]) or k * _FEW > n or m.starts[d] not in (0, n - k)
+            or m.steps is not None and set(m.steps) != {1}):
         return None
-    largest = (m.starts[d] > 0) == (turned is None)
-    key, which = sort.invars[0], sort.outvars.index(source)
+    sort = m.maker(m.ordered)
+    largest = (m.starts[d] > 0) != turned
+    key, which = m.key, sort.outvars.index(m.ordered)       # type: ignore[union-attr]
     mirrored = _turned(m, key, d)
-    if which and mirrored is not None:
-        key = mirrored
-    if which and not _counts(m, sort.invars[which], d, mirrored is not None) or (
-            key.aval.dtype.kind in "biu" and (which or not largest)):
+    if which:
+        key = key if mirrored is None else mirrored
+        places = m.others[which - 1] if mirrored is None else _turned(m, m.others[which - 1], d)
+        counted = None if places is None else m.made_as(places, _COUNTED)
+        if counted is None or counted.along != d:
+            return None
+    if key.aval.dtype.kind in "biu" and (which or not largest):
         return None
     if not largest:
         key = m.emit(OPS["neg"], key)
     found = m.emit(OPS["top_k"], key, axis=d, k=k)[1 if which else 0]
     if not which and not largest:
         found = m.emit(OPS["neg"], found)
-    if largest == (turned is None):
+    if largest != turned:
         found = m.emit(OPS["rev"], found, dimensions=(d,))
     return fit(m, found)
-
-
-def _counts(m: Match, atom: Atom, d: int, mirrored: bool) -> bool:
-    """Does a value count the places along a dimension, from the last if it is mirrored?"""
-    straight = _turned(m, atom, d) if mirrored else atom
-    eqn = None if straight is None else m.maker(straight)
-    return eqn is not None and eqn.op.name == "iota" and eqn.params["dimension"] == d
 
 
 # -- rows of a product ---------------------------------------------------------------------------
@@ -185,6 +182,10 @@ def _product_first(m: Match) -> Atom | None:
         **rows.params, "dimension_numbers": read, "slice_sizes": (1, *inner)}))
 
 
+_SORTED = "ordered = sort key *others {dimension=d, num_keys=1}\n"
+_CUT = "out = slice {} {{start_indices=starts, strides=steps}}"
+_TOP = ("of each block only what can be among those few is exchanged",
+        "choose by `lax.top_k` instead of sorting all (of equal ones it takes the first)")
 SELECTIONS: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
         "top first", "out = top_k whole {axis, k}", _top_first,
@@ -198,12 +199,11 @@ SELECTIONS: tuple[CodeChange, ...] = (
         "top of rows", "whole = reshape rows {dimensions}\nout = top_k whole {axis, k}",
         _top_of_rows, why="rows stay where they are, and of each only the largest is exchanged"),
         "choose from each row before rows are joined, then among what was chosen,", lambda m: ""),
+    CodeChange(Rewrite("top instead of sort", _SORTED + _CUT.format("ordered"), _top_instead,
+                       why=_TOP[0]), _TOP[1], lambda m: ""),
     CodeChange(Rewrite(
-        "top instead of sort",
-        "out = slice ordered {start_indices=starts, strides=steps}", _top_instead,
-        why="of each block only what can be among those few is exchanged"),
-        "choose by `lax.top_k` instead of sorting all (of equal ones it takes the first)",
-        lambda m: ""),
+        "top instead of turned sort", _SORTED + "turned = rev ordered {dimensions=turns}\n"
+        + _CUT.format("turned"), _top_instead_of_turned, why=_TOP[0]), _TOP[1], lambda m: ""),
     CodeChange(Rewrite(
         "product first", "rows = gather x at {dimension_numbers=numbers, slice_sizes=sizes}\n"
         "out = dot_general rows w {dimension_numbers=dims}", _product_first,
