@@ -15,8 +15,8 @@ from ...ir.settings.context import config
 from ...ir.support.environment import OBJECTIVES
 from ...ir.support.lazy import lazy_import
 from ...partitioner.cost.hardware import DEFAULT_HARDWARE
-from ...report.advice.type_changes import TypeChange, type_changes
 from ...report.difference import Difference
+from ...report.type_changes import TypeChange, type_changes
 from ..output import Output
 from ..problems import FINDING, Problem, failure
 from ..select import several

@@ -19,9 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
-from ...ir.program import Atom, Equation, Var
+from ...ir.program import Equation, Var
 from ...ir.shardings.sharding import NamedSharding
-from ...ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
+from ...ir.spec import UNCONSTRAINED, spec_from_entries
 from ...ir.types import Entries
 from ...partitioner.collectives import CollectiveRecord
 from ...partitioner.pipeline import Partitioned
@@ -29,7 +29,8 @@ from ..reasons.causes import Cause, sharding_key, where
 from ..reasons.explain_collective import Reasons
 from ..reasons.value_paths import Place
 from ..words import spec_text
-from .changes import Argument, Change, Constrain, Respec, Result, pattern_of, row_of, rows, tree_of
+from .alike_values import AlikeValues
+from .changes import Argument, Change, Respec, Result, pattern_of, rows
 from .charges import Charges
 from .code.changes import Rewritten, Site, sites
 from .code.interleave import Interleave
@@ -37,7 +38,6 @@ from .code.seeds import Seed, seeds
 from .code.shard_map_bodies import Ungather, body_changes
 from .freedoms import Freedoms
 from .other_layouts import is_layout, layouts_over_others, merged, other_layouts
-from .placed_results import PlacedResults
 from .placed_values import line_of
 
 _NEAR, _CONSTRAINTS, _ARGUMENTS = 6, 12, 24        # most that are looked at
@@ -46,7 +46,7 @@ _DOUBT = 0.5        # of the largest charge, what a constraint is charged at lea
 _USUAL = 2          # layouts of other arguments of its shape that are tried for one
 
 
-class Candidates(PlacedResults):
+class Candidates(AlikeValues):
     """Enumerates changes for the collectives of one partitioned program. explained: these, with
     their causes and seconds; freedoms: of its arguments.
     """
@@ -56,7 +56,6 @@ class Candidates(PlacedResults):
                  freedoms: Freedoms | None) -> None:
         super().__init__(partitioned, reasons)
         self.charges, self.freedoms = Charges(explained, self.constraint_at), freedoms
-        self.made_to: dict[tuple, tuple[Change, ...]] = {}     # of changes of groups, what they are
 
     # -- what to look at -------------------------------------------------------------------------
 
@@ -76,7 +75,9 @@ class Candidates(PlacedResults):
                 group = self.whole_row(c)
                 if not group:            # a value of a derivative alone, which no user line makes
                     continue
-                for changed in dict.fromkeys((self.siblings(c), group)):
+                out = isinstance(c, Respec) and c.spec is None
+                for changed in dict.fromkeys((
+                        self.taken_out(c) if out else self.siblings(c), group)):
                     rounds.append((self.charge(t, changed, axes) / (turn + 1), turn, changed))
                 single += [(c,)] if len(group) > 1 else []
         if not others and self.freedoms is not None:
@@ -125,49 +126,6 @@ class Candidates(PlacedResults):
             if group:
                 yield tuple(group)
 
-    def argument(self, index: int, entries: Entries) -> Argument:
-        """Another layout of an argument."""
-        t = self.graph_tensor(self.inlined.invars[index])
-        was = spec_text(spec_from_entries(merged(self.entries[t], self.mesh)))
-        return Argument(index, self.partitioned.traced.arg_names[index],
-                        spec_from_entries(entries), was)
-
-    def whole_row(self, change: Change) -> tuple[Change, ...]:
-        """A change of an argument or result, made to its whole row in a table of specs: elements
-        of one list, or entries of one name in all layers of a tree, of one shape and layout. A
-        constraint on one of several results of an equation, such as those of a split, is made on
-        all of them.
-        """
-        if isinstance(change, Constrain):
-            return self.all_results(change)
-        if not isinstance(change, Argument | Result):
-            return (change,)
-        group = self.groups[isinstance(change, Result)].get(change.index, {change.index: ""})
-        return self.all_of(change, group) if len(group) > 1 else (change,)
-
-    def all_of(self, change: Argument | Result, group: dict[int, str]) -> tuple[Change, ...]:
-        """A change of an argument or result, made to all of a group."""
-        key = id(group), type(change), change.spec, change.was
-        found = self.made_to.get(key)
-        if found is None:
-            found = self.made_to[key] = tuple([change.of(i, name) for i, name in group.items()])
-        return found
-
-    def siblings(self, change: Change) -> tuple[Change, ...]:
-        """A change of an argument, made to all arguments of its tree in the same layout, whatever
-        their names and shapes: whoever wrote the table of specs wrote that layout in several rows.
-        """
-        if isinstance(change, Respec) and change.spec is None:
-            return self.taken_out(change)
-        if not isinstance(change, Argument):
-            return self.whole_row(change)
-        group = self.trees[tree_of(change.name), self.partitioned.in_specs[change.index]]
-        for shape in {self.inlined.invars[i].aval.shape for i in group}:
-            if len(change.spec) > len(shape) or not is_layout(
-                    self.mesh, shape, change.spec.padded(len(shape)).entries):
-                return self.whole_row(change)
-        return self.all_of(change, group)
-
     def taken_out(self, change: Respec) -> tuple[Change, ...]:
         """The removal of a constraint, and of all equal ones on values of its shape."""
         asked = self.var_at[change.places[0]]
@@ -176,32 +134,6 @@ class Candidates(PlacedResults):
         return (change, *dict.fromkeys([
             c for c in found if isinstance(c, Respec) and c.spec is None and c != change
             and (c.word, c.was) == (change.word, change.was)]))
-
-    @functools.cached_property
-    def trees(self) -> dict[tuple[str, PartitionSpec], dict[int, str]]:
-        """By tree and layout, the names of the arguments that are in it."""
-        found: dict[tuple[str, PartitionSpec], dict[int, str]] = {}
-        for i, (name, spec) in enumerate(zip(
-                self.partitioned.traced.arg_names, self.partitioned.in_specs, strict=False)):
-            found.setdefault((tree_of(name), spec), {})[i] = name
-        return found
-
-    def all_results(self, change: Constrain) -> tuple[Change, ...]:
-        """A constraint, put on all results of its equation that have the type of its value."""
-        var = self.var_at[change.places[0]]
-        maker = self.maker[var]
-        if maker is None or maker.op.subprograms:
-            return (change,)
-        same = [v for v in maker.outvars if v.aval == var.aval and self.is_of_user(v, maker)]
-        return tuple([self.constrained(v, maker, change.spec) for v in same])
-
-    @functools.cached_property
-    def groups(self) -> tuple[dict[int, dict[int, str]], dict[int, dict[int, str]]]:
-        """For each argument, and each result, the names of its row (`whole_row`)."""
-        layouts = [self.entries.get(self.graph_tensor(v)) for v in self.inlined.invars]
-        return (_groups(self.inlined.invars, self.partitioned.traced.arg_names, layouts),
-                _groups(self.inlined.outvars, [self.result_name(i) for i in range(
-                    len(self.inlined.outvars))], self.partitioned.out_specs))
 
     def of_code(self, record: CollectiveRecord, cause: Cause) -> Iterator[tuple[Change, ...]]:
         """Changes of the code that a collective serves or comes from, one by one and all together,
@@ -364,10 +296,6 @@ class Candidates(PlacedResults):
         return {shape: [new for new, _ in found.most_common(_USUAL)]
                 for shape, found in counts.items() if len(found) > 1}
 
-    def constrained(self, var: Var, maker: Equation, spec: PartitionSpec) -> Constrain:
-        places = self.by_line[line_of(maker, self.place[var].index)]
-        return Constrain(tuple(places), self.name(var, maker), spec, maker.location, self.explicit)
-
     def of_annotation(self, maker: Equation, place: Place, key: str, axes: tuple[str, ...],
                       wanted: Entries | None, others: bool) -> Iterator[Change]:
         """Other specs of a constraint, a `reshard` or an `out_sharding=`, or none."""
@@ -419,13 +347,3 @@ class Candidates(PlacedResults):
 def _takes_out(group: Sequence[Change]) -> bool:
     """Does it only take out constraints?"""
     return all(isinstance(c, Respec) and c.spec is None for c in group)
-
-
-def _groups(atoms: Sequence[Atom], names: Sequence[str], layouts: Sequence[Any]
-            ) -> dict[int, dict[int, str]]:
-    """By position, the names of the values of one row, type and layout."""
-    found: dict[tuple, dict[int, str]] = {}
-    for i, (atom, name, layout) in enumerate(zip(atoms, names, layouts, strict=False)):
-        t = atom.aval
-        found.setdefault((row_of(name), t.shape, t.dtype, layout), {})[i] = name
-    return {i: group for group in found.values() for i in group}

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir.program import Equation, Program
-from ...ir.source.location import Location
-from ..reasons.value_paths import inner_programs
+from ..ir.program import Equation, Program
+from ..ir.source.location import Location
+from .reasons.value_paths import inner_programs
 
 
 @dataclass(frozen=True)
