@@ -100,20 +100,15 @@ class Ranking:
                 and self.effort(s) < self.effort(other))
 
     def suffices(self, s: Suggestion, other: Suggestion) -> bool:
-        """Is it preferable to another one that asks for more? It is if it changes some of the
-        values that the other one does, saves nearly as much, and leaves no more bytes; if it is the
-        part of the other that concerns the collective, and saves nearly all of that; if it has some
-        rows of the other's arguments, saves nearly as much at no higher cost, and the other rows
-        are laid out unlike what they are read with; or if it removes a constraint where the other
-        one changes it or adds another, or takes no further axes for arguments, nor keeps them
-        whole, where the other one does, and saves nearly as much at no higher cost.
+        """Is it preferable to another one that asks for more? It is if it is the part of the other
+        that concerns the collective, and saves nearly all of that; if it has some rows of the
+        other's arguments, saves nearly as much at no higher cost, and the other rows are laid out
+        unlike what they are read with; or if it removes a constraint where the other one changes
+        it or adds another, or neither gives arguments further axes nor takes all from them, as the
+        other one does, and saves nearly as much at no higher cost.
         """
         received = self.trials.base.received_bytes
         cheap = self.cost_factor(s) <= max(SOME, self.cost_factor(other))
-        if ({*map(target, s.changes)} < {*map(target, other.changes)} and cheap and self.avoids(s)
-                and self.kinds.any_direct(s.changes) and self.saves_nearly(s, other)
-                and s.received_bytes <= other.received_bytes):
-            return True
         if not set(s.changes) < set(other.changes):
             return (cheap and self.saves_nearly(s, other)
                     and received - s.received_bytes >= _NEARLY * (received - other.received_bytes)
