@@ -29,7 +29,6 @@ from ..reasons.causes import Cause, sharding_key, where
 from ..reasons.explain_collective import Reasons
 from ..reasons.value_paths import Place
 from ..words import spec_text
-from .alike_values import AlikeValues
 from .changes import Argument, Change, Respec, Result, pattern_of, rows
 from .charges import Charges
 from .code.changes import Rewritten, Site, sites
@@ -37,6 +36,7 @@ from .code.interleave import Interleave
 from .code.seeds import Seed, seeds
 from .code.shard_map_bodies import Ungather, body_changes
 from .freedoms import Freedoms
+from .grouped_changes import GroupedChanges
 from .other_layouts import is_layout, layouts_over_others, merged, other_layouts
 from .placed_values import line_of
 
@@ -46,7 +46,7 @@ _DOUBT = 0.5        # of the largest charge, what a constraint is charged at lea
 _USUAL = 2          # layouts of other arguments of its shape that are tried for one
 
 
-class Candidates(AlikeValues):
+class Candidates(GroupedChanges):
     """Enumerates changes for the collectives of one partitioned program. explained: these, with
     their causes and seconds; freedoms: of its arguments.
     """

@@ -1,4 +1,4 @@
-"""Values that are written alike: of one row of a table of specs, of one tree, of one equation."""
+"""Changes of groups of values: a row of a table of specs, a tree, the results of an equation."""
 from __future__ import annotations
 
 import functools
@@ -17,8 +17,8 @@ from .placed_results import PlacedResults
 from .placed_values import line_of
 
 
-class AlikeValues(PlacedResults):
-    """The values of one partitioned program, and changes made to all that are alike."""
+class GroupedChanges(PlacedResults):
+    """The values of one partitioned program, and changes made to groups of them."""
 
     def __init__(self, partitioned: Partitioned, reasons: Reasons) -> None:
         super().__init__(partitioned, reasons)
@@ -79,7 +79,7 @@ class AlikeValues(PlacedResults):
         return found
 
     def all_results(self, change: Constrain) -> tuple[Change, ...]:
-        """The same constraint on all results of its equation that have the type of its value."""
+        """A constraint, put on all results of its equation that have the type of its value."""
         var = self.var_at[change.places[0]]
         maker = self.maker[var]
         if maker is None or maker.op.subprograms:
