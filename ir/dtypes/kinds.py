@@ -37,7 +37,7 @@ from .table import (
 __all__ = [
     "canonicalize_dtype", "check_user_dtype", "check_valid_dtype", "compute_dtype",
     "default_dtype", "dtype_of", "finfo", "iinfo", "is_narrow_float", "is_python_scalar",
-    "isdtype", "issubdtype", "itemsize_bits", "python_scalar_dtype", "scalar_type_of",
+    "isdtype", "issubdtype", "itemsize_bits", "loop_dtype", "python_scalar_dtype", "scalar_type_of",
     "tangent_dtype", "to_complex_dtype", "to_floating_dtype", "to_inexact_dtype",
     "to_numeric_dtype",
 ]
@@ -252,6 +252,17 @@ def is_narrow_float(dtype: Any) -> bool:
 def compute_dtype(dtype: Any) -> Any:
     """Dtype in which arithmetic on `dtype` is done: float32 for narrow floats, else itself."""
     return F32 if dtype in _NARROW_FLOATS else dtype
+
+
+_BYTES = {**dict.fromkeys(NARROW_INTS, np.dtype("int8")),
+          **dict.fromkeys(NARROW_UINTS, np.dtype("uint8"))}
+
+
+def loop_dtype(dtype: Any) -> Any:
+    """Dtype with which numpy's functions are called: a byte for integers of fewer bits, of which
+    ml_dtypes defines only sums and products; else itself.
+    """
+    return _BYTES.get(dtype, dtype)
 
 
 def itemsize_bits(dtype: Any) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import loop_dtype
 from ...types import ArrayType
 
 Params = dict[str, Any]
@@ -62,7 +63,8 @@ def combined_group(combine: np.ufunc) -> Callable[..., np.ndarray]:
     """All blocks of a group, combined by a binary function."""
     def evaluate(x: np.ndarray, lead: int, size: int, **_: Any) -> np.ndarray:
         x = full_group(x, lead, size)
-        return combine.reduce(x, axis=lead - 1, keepdims=True, dtype=x.dtype)
+        found = combine.reduce(x, axis=lead - 1, keepdims=True, dtype=loop_dtype(x.dtype))
+        return found.astype(x.dtype, copy=False)
     return evaluate
 
 

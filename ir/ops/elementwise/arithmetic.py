@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...diagnostics.diagnostic import fail
+from ...dtypes import loop_dtype
 from ...facts import CHEAP, EXACT
 from ...inference import pending
 from ...op import Evaluator, LinearOperand, Sample, defop
@@ -223,6 +224,9 @@ def complex_quotient(x: Any, y: Any) -> Any:
 def _div(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if x.dtype.kind == "c":
         return complex_quotient(x, y)
+    wide = loop_dtype(x.dtype)
+    if wide != x.dtype:
+        return _truncated_quotient(x.astype(wide), y.astype(wide)).astype(x.dtype)
     return np.divide(x, y) if x.dtype.kind not in "iu" else _truncated_quotient(x, y)
 
 
@@ -244,6 +248,9 @@ def _rem_by_divisor(g: Any, out: Any, x: Any, y: Any) -> Any:
 
 
 def _rem(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    wide = loop_dtype(x.dtype)
+    if wide != x.dtype:
+        return _rem(x.astype(wide), y.astype(wide)).astype(x.dtype)
     if x.dtype.kind not in "iu":
         return np.fmod(x, y)
     if y.size != 1:

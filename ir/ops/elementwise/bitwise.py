@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...dtypes import itemsize_bits, loop_dtype
 from ...facts import CHEAP, EXACT
 from .declaration import BOOL_OR_INTEGER, INTEGER, nary, sampled, unary
 
@@ -17,7 +18,23 @@ I32, U8 = np.int32, np.uint8
 
 
 def _unsigned(x: np.ndarray) -> np.ndarray:
+    """The bits, as unsigned numbers of 8 bits or more."""
+    if loop_dtype(x.dtype) != x.dtype:
+        return x.astype(np.int8).view(np.uint8) & np.uint8(2 ** itemsize_bits(x.dtype) - 1)
     return x.view(f"u{x.dtype.itemsize}") if x.dtype.kind == "i" else x
+
+
+def _signed(x: np.ndarray) -> np.ndarray:
+    """The bits, as signed numbers of 8 bits or more."""
+    if loop_dtype(x.dtype) != x.dtype:
+        spare = np.int8(8 - itemsize_bits(x.dtype))
+        return np.right_shift(np.left_shift(_unsigned(x).view(np.int8), spare), spare)
+    return x.view(f"i{x.dtype.itemsize}")
+
+
+def _with_bits(bits: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The numbers of this dtype that have these bits."""
+    return bits.view(dtype) if loop_dtype(dtype) == dtype else bits.astype(dtype)
 
 
 def _logic(name: str, function: Any, doc: str, reference: Any) -> Any:
@@ -44,7 +61,7 @@ xor_p = _logic("xor", np.bitwise_xor, "Bits set in exactly one operand.", operat
 
 def _in_range(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
     """Shift counts cut to the width, as unsigned numbers, and the width."""
-    width = 8 * x.dtype.itemsize
+    width = itemsize_bits(x.dtype)
     counts = _unsigned(y)
     return np.minimum(counts, np.asarray(width, counts.dtype)), width
 
@@ -53,21 +70,21 @@ def _shift_left(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     counts, width = _in_range(x, y)
     bits = _unsigned(x)
     shifted = np.left_shift(bits, np.minimum(counts, np.asarray(width - 1, counts.dtype)))
-    return np.where(counts < width, shifted, np.zeros((), bits.dtype)).view(x.dtype)
+    return _with_bits(np.where(counts < width, shifted, np.zeros((), bits.dtype)), x.dtype)
 
 
 def _shift_right_logical(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     counts, width = _in_range(x, y)
     bits = _unsigned(x)
     shifted = np.right_shift(bits, np.minimum(counts, np.asarray(width - 1, counts.dtype)))
-    return np.where(counts < width, shifted, np.zeros((), bits.dtype)).view(x.dtype)
+    return _with_bits(np.where(counts < width, shifted, np.zeros((), bits.dtype)), x.dtype)
 
 
 def _shift_right_arithmetic(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     counts, width = _in_range(x, y)
-    signed = x.view(f"i{x.dtype.itemsize}")
+    signed = _signed(x)
     counts = np.minimum(counts, np.asarray(width - 1, counts.dtype)).astype(signed.dtype)
-    return np.right_shift(signed, counts).view(x.dtype)
+    return _with_bits(np.right_shift(signed, counts), x.dtype)
 
 
 def _shift(name: str, function: Any, ufunc: np.ufunc, kind: str, doc: str, reference: Any) -> Any:
@@ -102,9 +119,9 @@ def _population_count(x: np.ndarray) -> np.ndarray:
 
 
 def _leading_zeros(x: np.ndarray) -> np.ndarray:
-    bits, width = _unsigned(x), 8 * x.dtype.itemsize
+    bits, width = _unsigned(x), itemsize_bits(x.dtype)
     # frexp gives the bit length, exactly for up to 53 bits: so by halves of at most 32.
-    low = np.frexp(np.bitwise_and(bits, np.asarray(0xFFFFFFFF % 2**width, bits.dtype))
+    low = np.frexp(np.bitwise_and(bits, np.asarray(0xFFFFFFFF % 2**(8 * bits.itemsize), bits.dtype))
                    .astype(np.float64))[1]
     high = np.frexp(np.right_shift(bits, 32).astype(np.float64))[1] if width == 64 else 0
     return np.asarray(width - np.where(high, np.add(high, 32), low)).astype(x.dtype)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
-from ...dtypes import iinfo, issubdtype, long_name
+from ...dtypes import iinfo, issubdtype, long_name, loop_dtype
 from ...facts import READS_FUSED, DeviceCost, Sizes, Types
 from ...op import OPS, Evaluator, LocalizeContext, Op, Sample, defop
 from ...types import ArrayType, Entries, Shape, short_list
@@ -190,13 +190,14 @@ def _evaluate(function: np.ufunc) -> Evaluator:
         place = lead + axis
         if reverse:
             x = np.flip(x, place)
-        out = function.accumulate(x, axis=place, dtype=x.dtype)
+        out = function.accumulate(x, axis=place, dtype=loop_dtype(x.dtype))
+        out = out.astype(x.dtype, copy=False)
         return np.flip(out, place) if reverse else out
 
     def prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
                  params: dict[str, Any]) -> Callable[..., np.ndarray] | None:
         place, kind = lead + params["axis"], dtypes[0]
-        if params["reverse"]:
+        if params["reverse"] or loop_dtype(kind) != kind:
             return None
         return lambda x: function.accumulate(x, place, kind)
     return Evaluator(evaluate, prepare=prepared)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
-from ...dtypes import issubdtype, long_name
+from ...dtypes import issubdtype, long_name, loop_dtype
 from ...inference.pending import refuse
 from ...inference.unreduced import is_pending, refuse_pending
 from ...kernels.staged_reductions import reducer_of
@@ -153,7 +153,10 @@ def _sum_batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, axes:
 
 def _reduced(ufunc: np.ufunc, x: np.ndarray, positions: Axes) -> np.ndarray:
     reduce = reducer_of(ufunc, positions, x.shape, x.dtype) if type(x) is np.ndarray else None
-    return ufunc.reduce(x, axis=positions, dtype=x.dtype) if reduce is None else reduce(x)
+    if reduce is not None:
+        return reduce(x)
+    found = ufunc.reduce(x, axis=positions, dtype=loop_dtype(x.dtype))
+    return found.astype(x.dtype, copy=False)
 
 
 def _sum(lead: int, x: np.ndarray, *, axes: Axes, out_sharding: Any = None) -> np.ndarray:
@@ -287,7 +290,7 @@ def _logical_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
 
 def _bitwise(function: np.ufunc) -> Callable[..., Any]:
     def evaluate(lead: int, x: np.ndarray, *, axes: Axes) -> np.ndarray:
-        return function.reduce(x, axis=_positions(lead, axes), dtype=x.dtype)
+        return _reduced(function, x, _positions(lead, axes))
     return evaluate
 
 
