@@ -128,7 +128,7 @@ def eig(x, *, compute_left_eigenvectors=True, compute_right_eigenvectors=True,
 def lu(x):
     """L and U in one matrix, the row exchanges, and the permutation that they make."""
     both, pivots, permutation = lu_p.bind(x)
-    return both, pivots, permutation
+    return [both, pivots, permutation]
 
 
 def lu_pivots_to_permutation(pivots, permutation_size):
@@ -149,8 +149,8 @@ def householder_product(a, taus):
 
 def schur(x, *, compute_schur_vectors=True, sort_eig_vals=False, select_callable=None):
     """T and Z with x = Z T Z^H, T triangular (or with 2 by 2 blocks)."""
-    return tuple(schur_p.bind(x, compute_schur_vectors=bool(compute_schur_vectors),
-                              sort_eig_vals=bool(sort_eig_vals), select_callable=select_callable))
+    return list(schur_p.bind(x, compute_schur_vectors=bool(compute_schur_vectors),
+                             sort_eig_vals=bool(sort_eig_vals), select_callable=select_callable))
 
 
 def svd(x, *, full_matrices=True, compute_uv=True, subset_by_index=None, algorithm=None):
@@ -259,7 +259,7 @@ def hessenberg(a):
     The vectors of the reflections lie below the subdiagonal; `taus` are their scales.
     """
     packed, taus = hessenberg_p.bind(a)
-    return packed, taus
+    return [packed, taus]
 
 
 def tridiagonal(a, *, lower=True):
@@ -268,4 +268,4 @@ def tridiagonal(a, *, lower=True):
     d is the diagonal and e the one below (above, unless `lower`); the vectors of the reflections
     lie beyond, `taus` are their scales.
     """
-    return tuple(tridiagonal_p.bind(a, lower=bool(lower)))
+    return list(tridiagonal_p.bind(a, lower=bool(lower)))

@@ -259,14 +259,13 @@ def top_k(operand, k, *, axis=-1):
     Raises ValueError for a k greater than the size.
 
     >>> st.lax.top_k(jnp.array([1, 5, 3]), 2)
-    (Array([5, 3], dtype=int32), Array([1, 2], dtype=int32))
+    [Array([5, 3], dtype=int32), Array([1, 2], dtype=int32)]
     """
     k = operator.index(k)
     if k < 0:
         raise ValueError(f"k argument to top_k must be nonnegative, got {k}")
     ndim = len(shape_of(operand))
-    values, positions = top_k_p.bind(operand, k=k, axis=canonical_axis(axis, ndim))
-    return values, positions
+    return list(top_k_p.bind(operand, k=k, axis=canonical_axis(axis, ndim)))
 
 
 def approx_max_k(operand, k, reduction_dimension=-1, recall_target=0.95,
@@ -287,7 +286,7 @@ def approx_min_k(operand, k, reduction_dimension=-1, recall_target=0.95,
     count = _count(operand, k, reduction_dimension, recall_target, reduction_input_size_override,
                    aggregate_to_topk)
     values, positions = top_k(neg_p.bind(operand), count, axis=reduction_dimension)
-    return neg_p.bind(values), positions
+    return [neg_p.bind(values), positions]
 
 
 def _count(operand: Any, k: int, dimension: int, recall: float, whole_size: int, aggregate: bool

@@ -232,6 +232,13 @@ def test_top_k_gives_the_greatest_and_where_they_are():
     near(lax.approx_min_k(x, 2)[0], np.sort(x, axis=1)[:, :2])
 
 
+def test_results_come_in_lists_where_jaxs_do():
+    x = normal(3, 8)
+    found = (lax.top_k(x, 3), lax.approx_max_k(x, 3), lax.approx_min_k(x, 3), lax.linalg.lu(A),
+             lax.linalg.schur(A), lax.linalg.hessenberg(A), lax.linalg.tridiagonal(SYMMETRIC))
+    assert [type(results) for results in found] == [list] * 7
+
+
 # -- numpy functions that are loops ----------------------------------------------------------------
 
 def test_searches_and_divisors_run_as_loops():
