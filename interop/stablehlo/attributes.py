@@ -60,7 +60,7 @@ def constant_of(op: Any) -> np.ndarray:
     found = [complex(float(re_), float(im)) if re_ else _number(text, dtype)
              for re_, im, text in _NUMBER.findall(literal)]
     values = np.array(found).astype(dtype)
-    return np.broadcast_to(values, shape) if values.size == 1 else values.reshape(shape)
+    return np.broadcast_to(values.reshape(()), shape) if values.size == 1 else values.reshape(shape)
 
 
 def _narrow(dtype: np.dtype) -> bool:

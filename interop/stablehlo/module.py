@@ -95,7 +95,8 @@ class Module:
             given = mesh if mesh is None or not self._parts else auto_mesh(
                 *cut(mesh.shape, self._parts))
             self._meshes: dict[str, Any] = {
-                name: given or auto_mesh(*cut(axes, self._parts)) for name, axes in sizes.items()}
+                name: given if given and axes else auto_mesh(*cut(axes, self._parts))
+                for name, axes in sizes.items()}
             tilings = mesh_of_tilings(text, mesh)
             if tilings is not None:
                 self._meshes[GSPMD] = tilings

@@ -66,9 +66,12 @@ def _axes(axis: Any, part: Any, replay: Replay) -> tuple[str, ...]:
 
 
 def stated(replay: Replay, attributes: Any, ndim: int) -> NamedSharding | None:
-    """The sharding among the attributes of an argument."""
+    """The sharding among the attributes of an argument. A mesh without axes is one device, on which
+    arguments lie that are on no mesh, such as numbers: it says nothing.
+    """
     if "sdy.sharding" in attributes:
-        return sharding_of(replay, attributes["sdy.sharding"])[0]
+        sharding = sharding_of(replay, attributes["sdy.sharding"])[0]
+        return sharding if sharding.mesh.axis_names else None
     if "mhlo.sharding" in attributes:
         return tiled(replay, python_of(attributes["mhlo.sharding"]), ndim)
     return None
@@ -85,7 +88,7 @@ def result(replay: Replay, x: Any, attributes: Any) -> Any:
 def laid_out(replay: Replay, x: Any, attribute: Any) -> Any:
     """x with a sharding. Inside of a region, one over its manual axes says nothing."""
     sharding, axes = sharding_of(replay, attribute)
-    if set(itertools.chain(*axes)) & set(replay.manual):
+    if not sharding.mesh.axis_names or set(itertools.chain(*axes)) & set(replay.manual):
         return x
     if replay.manual:
         if set(replay.manual) == set(sharding.mesh.axis_names):

@@ -391,7 +391,8 @@ def test_an_unknown_operation_can_be_registered() -> None:
     ("[true, false]", "2xi1", [True, False]), ("[-1, 3]", "2xi4", [-1, 3]),
     ("[(1.0,2.0),(3.0,-1.0)]", "2xcomplex<f32>", [1 + 2j, 3 - 1j]),
     ("[0x7FC0, 0xFF80]", "2xbf16", [np.nan, -np.inf]), ("[0.5, 1.0]", "2xf8E4M3FN", [0.5, 1.0]),
-    ('"0x0000803F00000040"', "2xf32", [1.0, 2.0]), ("", "0xf32", []), ("7", "ui8", 7)])
+    ('"0x0000803F00000040"', "2xf32", [1.0, 2.0]), ("", "0xf32", []), ("7", "ui8", 7),
+    ("(1.0,-2.0)", "complex<f32>", 1 - 2j), ("1.5", "bf16", 1.5), ("-3", "i4", -3)])
 def test_constants_of_every_kind(literal: str, kind: str, wanted: Any) -> None:
     """bfloat16 and narrower, complex: what jaxlib gives no arrays of."""
     read = interop.from_stablehlo(f"""func.func @main() -> tensor<{kind}> {{
@@ -400,6 +401,22 @@ def test_constants_of_every_kind(literal: str, kind: str, wanted: Any) -> None:
     }}""")
     found = np.asarray(read()[0])
     np.testing.assert_array_equal(found.astype(np.complex128), np.array(wanted, np.complex128))
+
+
+@pytest.mark.parametrize("mesh", [None, st.make_mesh((4,), ("x",))])
+def test_arguments_on_no_mesh_go_with_those_that_are_on_one(mesh: Any) -> None:
+    read = interop.from_stablehlo("""sdy.mesh @mesh = <["x"=4]>
+    sdy.mesh @empty_mesh = <[]>
+    func.func @main(%x: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}]>},
+                    %n: tensor<f32> {sdy.sharding = #sdy.sharding<@empty_mesh, []>})
+        -> tensor<8xf32> {
+      %0 = stablehlo.broadcast_in_dim %n, dims = [] : (tensor<f32>) -> tensor<8xf32>
+      %1 = stablehlo.multiply %x, %0 : tensor<8xf32>
+      return %1 : tensor<8xf32>
+    }""", mesh=mesh)
+    found, = read(np.arange(8, dtype=np.float32), np.float32(3))
+    assert found.sharding.spec == P("x")
+    np.testing.assert_array_equal(found, 3 * np.arange(8))
 
 
 def test_a_loop_that_counts_has_a_known_number_of_steps() -> None:
