@@ -169,7 +169,7 @@ class Diagnostic:
             pad = " " * width
             function = f" in `{where.function}`" if where.function not in ("", "<module>") else ""
             lines.append(f"{pad}--> {where}{function}")
-            lines.append(f"{pad} |")
+            excerpt = list[str]()
             spans = [(where, "^", self.label), *((o.location, "-", o.text) for o in self.others)]
             spans.sort(key=lambda s: (s[0].line, s[1] != "^"))
             last = None
@@ -177,16 +177,18 @@ class Diagnostic:
                 if span.file != where.file:
                     continue
                 source = span.source_line()
+                if not source and not text:
+                    continue            # carets below nothing say nothing
                 end = span.end_column if span.end_line == span.line else len(source)
                 shown, column, end = shown_part(source, span.column, end)
                 if span.line != last:
                     if last is not None and span.line > last + 1:
-                        lines.append("...")
-                    lines.append(f"{span.line:>{width}} | {shown}".rstrip())
+                        excerpt.append("...")
+                    excerpt.append(f"{span.line:>{width}} | {shown}".rstrip())
                 last = span.line
                 carets = mark * max(1, end - column)
-                lines.append(f"{pad} | {' ' * column}{carets} {clipped(text)}".rstrip())
-            lines.append(f"{pad} |")
+                excerpt.append(f"{pad} | {' ' * column}{carets} {clipped(text)}".rstrip())
+            lines += [f"{pad} |", *excerpt, f"{pad} |"] if excerpt else []
         else:
             pad = ""
         for word, texts in (("because", self.because), ("note", self.notes), ("help", self.help)):

@@ -50,6 +50,13 @@ def test_rendered_error_has_message_place_caret_and_help(tmp_path):
     assert e.diagnostic.code == "conflict"
 
 
+def test_no_carets_stand_below_a_line_that_is_not_at_hand():
+    at = Location.at("-", 4, 10)
+    assert str(error(ValueError, "no such op", location=at, help="register it")).splitlines() == [
+        "no such op", " --> -:4:11", "  = help: register it"]
+    assert " |           ^ the op" in str(error(ValueError, "no such op", location=at, label="the op"))
+
+
 def test_fail_raises_the_class_it_is_given():
     with pytest.raises(KeyError) as caught:
         fail(KeyError, "no such thing")
