@@ -21,6 +21,19 @@ PACKAGE = __name__.partition(".")[0]
 _OWN = frozenset({"checkpoints", "interop", "runtime"})
 # Private modules of JAX of which a public one, of another name, says the same.
 _SAME = {"_src.api": "", "_src.lax.lax": "lax"}
+# What JAX 0.10.2 says of names that it has no longer.
+_REMOVED = {
+    "jax.core.get_aval": "jax.core.get_aval was deprecated in JAX v0.8.2 and removed in JAX "
+                         "v0.10.0; use jax.typeof instead.",
+    "jax.lax.pvary": "jax.lax.pvary was deprecated in JAX v0.8.2 and removed in JAX v0.10.0; use "
+                     "`jax.lax.pcast(..., to='varying')",
+    "jax.numpy.fix": "jax.numpy.fix was deprecated in JAX v0.9.0, and will be removed in JAX "
+                     "v0.10.0. Use jax.numpy.trunc instead.",
+    **{f"jax.{name}": f"jax.{name} is deprecated; use jax.device_put instead. See "
+                      "https://docs.jax.dev/en/latest/migrate_pmap.html#drop-in-replacements for a "
+                      "drop-in replacement."
+       for name in ("device_put_replicated", "device_put_sharded")},
+}
 
 
 class StandIn(ModuleType):
@@ -48,9 +61,9 @@ class StandIn(ModuleType):
             if value is not self and not isinstance(value, ModuleType):
                 self.__dict__[name] = value
                 return value
-        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}: "
-                             f"{PACKAGE} stands in for jax here, and does not have it",
-                             name=name, obj=self)
+        said = _REMOVED.get(inner) or (f"module {self.__name__!r} has no attribute {name!r}: "
+                                       f"{PACKAGE} stands in for jax here, and does not have it")
+        raise AttributeError(said, name=name, obj=self)
 
     def __dir__(self) -> list[str]:
         return sorted({key for source in self.__sources for key in source.__all__} - _OWN)

@@ -122,6 +122,8 @@ def test_import_statements_of_jax_give_shardtrace(
     ("import jax.numpy as jnp; jnp.no_such", "AttributeError", "'no_such'"),
     ("from jax._src.array import ArrayImpl", "ModuleNotFoundError", "'jax._src.array'"),
     ("import jax; jax._src", "AttributeError", "'_src'"),
+    ("import jax; jax.lax.pvary", "AttributeError", "use `jax.lax.pcast(..., to='varying')"),
+    ("import jax; jax.device_put_sharded", "AttributeError", "use jax.device_put instead"),
     ("import jax.interop", "ModuleNotFoundError", "'jax.interop'"),
     ("import jax; jax.profiler.start_trace('/nowhere')", "NotImplementedError", "to profile"),
     ("import jax; jax.ffi", "AttributeError", "'ffi'"),

@@ -54,7 +54,8 @@ def test_no_carets_stand_below_a_line_that_is_not_at_hand():
     at = Location.at("-", 4, 10)
     assert str(error(ValueError, "no such op", location=at, help="register it")).splitlines() == [
         "no such op", " --> -:4:11", "  = help: register it"]
-    assert " |           ^ the op" in str(error(ValueError, "no such op", location=at, label="the op"))
+    labelled = error(ValueError, "no such op", location=at, label="the op")
+    assert " |           ^ the op" in str(labelled)
 
 
 def test_fail_raises_the_class_it_is_given():
