@@ -45,8 +45,8 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
 
     query: (batch, T, heads, size); key, value: (batch, S, key heads, size), where key heads
     divide heads; batch may be left out. The result has the shape of query. bias, mask: broadcast
-    to (batch, heads, T, S). scale: 1 / sqrt(size) by default. is_causal: position t sees keys up
-    to t.
+    to (batch, heads, T, S); leading dimensions may be left out. scale: 1 / sqrt(size) by default.
+    is_causal: position t sees keys up to t.
     query_seq_lengths, key_value_seq_lengths: (batch,), positions beyond are padding.
     local_window_size: how many keys to the left and right are seen. return_residual: also the
     logsumexp of the scores, (batch, T, heads). Raises ValueError where shapes do not fit.
@@ -67,11 +67,14 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
                          "here")
     query, key, value = as_array(query), as_array(key), as_array(value)
     out_shape = query.shape
-    query, key, value = (expand_dims(x, 0) if x.ndim == 3 else x for x in (query, key, value))
+    query, key, value = (_four_dims(x) for x in (query, key, value))
     _check(query, key, value)
     batch, t, heads, size = query.shape
     s, groups_of = key.shape[1], key.shape[2]
-    bias, mask = (_four_dims(x, name) for x, name in ((bias, "bias"), (mask, "mask")))
+    bias, mask = (None if x is None else _four_dims(as_array(x)) for x in (bias, mask))
+    for name, x in (("bias", bias), ("mask", mask)):
+        if x is not None and x.ndim != 4:
+            raise ValueError(f"{name} ndim should be 4, but got {x.ndim}")
     if mask is not None and mask.dtype != np.dtype(bool):
         raise ValueError(f"Mask must be boolean dtype, but got {mask.dtype}.")
     lengths = [_lengths(name, x, batch) for name, x in (
@@ -109,7 +112,7 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
 
 def _check(query: Array, key: Array, value: Array) -> None:
     if query.ndim != 4 or key.ndim != 4 or value.ndim != 4:
-        raise ValueError("dot_product_attention: query, key and value must have 3 or 4 dimensions, "
+        raise ValueError("dot_product_attention: query, key and value have at most 4 dimensions, "
                          f"got shapes {query.shape}, {key.shape} and {value.shape}")
     if not query.dtype == key.dtype == value.dtype:
         raise ValueError("query, key and value must have one dtype, got "
@@ -126,15 +129,9 @@ def _check(query: Array, key: Array, value: Array) -> None:
                          f"got {heads} vs {key.shape[2]}")
 
 
-def _four_dims(x: Any, name: str) -> Array | None:
-    if x is None:
-        return None
-    x = as_array(x)
-    if x.ndim == 3:
-        x = expand_dims(x, 0)
-    if x.ndim != 4:
-        raise ValueError(f"{name} must have 3 or 4 dimensions (batch, heads, T, S), got {x.shape}")
-    return x
+def _four_dims(x: Array) -> Array:
+    """x with leading dimensions of size 1, where it has fewer than four."""
+    return expand_dims(x, tuple(range(4 - x.ndim))) if x.ndim < 4 else x
 
 
 def _grouped(x: Array, heads: int, group: int) -> Array:

@@ -163,6 +163,15 @@ def test_attention_with_bias_and_mask():
          attention(Q, KEYS, VALUES, mask, bias))
 
 
+def test_leading_dimensions_of_attention_may_be_left_out():
+    row = RNG.normal(size=S).astype(np.float32)
+    near(nn.dot_product_attention(Q, KEYS, VALUES, row, row > 0),
+         attention(Q, KEYS, VALUES, np.broadcast_to(row > 0, (T, S)), row))
+    near(nn.dot_product_attention(Q, KEYS, VALUES, np.float32(0.5)), attention(Q, KEYS, VALUES))
+    near(nn.dot_product_attention(Q[0, 0], KEYS[0, :1], VALUES[0, :1]),
+         attention(Q[:1, :1], KEYS[:1, :1], VALUES[:1, :1])[0, 0])
+
+
 def test_causal_attention_sees_nothing_later():
     mask = np.tril(np.ones((T, S), bool))
     near(nn.dot_product_attention(Q, KEYS, VALUES, is_causal=True),
@@ -201,6 +210,7 @@ def test_attention_has_derivatives():
 @pytest.mark.parametrize(("arguments", "text"), [
     ({"key": KEYS[:, :, :3], "value": VALUES[:, :, :3]}, "multiple of key/value heads"),
     ({"key": KEYS[..., :3]}, "shapes must be"),
+    ({"bias": Q[None]}, "bias ndim should be 4, but got 5"),
 ])
 def test_attention_of_shapes_that_do_not_fit_is_refused(arguments, text):
     with pytest.raises(ValueError, match=text):
