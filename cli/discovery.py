@@ -133,6 +133,8 @@ class PythonFile(WatchedFile):
             if name not in called and name not in declared:
                 missing += self._add_jitted(found, fun, name, advise)
         found += self.operations()
+        if found and not missing and called | declared >= {*jitted}:
+            self._refuse_arguments()
         wrong = None if found else self._add_guessed(found, functions)
         if not found:
             for name, fun in functions.items():
@@ -147,6 +149,13 @@ class PythonFile(WatchedFile):
             missing = [line for name, fun in functions.items()
                        if needed(fun) for line in self.missing(name, fun, advise)]
         return found, missing
+
+    def _refuse_arguments(self) -> None:
+        """Raise Problem for arguments on the command line: the file gives its functions theirs."""
+        for flag, name in (("--args", "args"), ("--arg", "arg")):
+            if getattr(self.options, name, None):
+                raise Problem(f"{flag} has no meaning for {self.path}, which calls its functions "
+                              f"itself; name the one that it is for: {self.path}:FUNCTION")
 
     def _declared(self, functions: dict[str, Any]) -> list[Found]:
         """What the file itself says how to call, in a dictionary or in comments."""

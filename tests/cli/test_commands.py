@@ -565,6 +565,19 @@ def test_options_that_are_wrong_or_change_nothing_are_refused(layer, dumps, said
     assert status == 2 and err, (out, err)
 
 
+@pytest.mark.parametrize("arguments", [["--args", "(1,"], ["--arg", "x=f32[64,64]"]])
+def test_arguments_for_a_file_that_calls_its_functions_are_refused(write, said, arguments):
+    path = write("""
+        @st.jit
+        def double(x):
+            return x * 2
+        double(put((8, 8), "X"))
+    """)
+    status, _, err = said("explain", path, *arguments)
+    assert status == 2
+    assert f"{arguments[0]} has no meaning for {path}, which calls its functions itself" in err
+
+
 @pytest.mark.parametrize("place", ["file", "file/below", "/proc/self/no"])
 @pytest.mark.parametrize("verb", ["explain", "partition", "run", "check", "trace"])
 def test_a_folder_of_dumps_that_cannot_be_used_is_an_error_of_usage(layer, said, tmp_path, place,
