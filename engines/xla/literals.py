@@ -24,19 +24,23 @@ def dtype_text(dtype: Any) -> str:
 
 
 def scalar(value: Any, dtype: np.dtype) -> str:
-    """A number of this dtype, bit for bit where it is finite."""
+    """A number of this dtype, bit for bit; of a complex NaN only that it is one."""
     value = np.asarray(value, dtype)[()]
     if dtype.kind == "b":
         return f"np.bool_({bool(value)})"
     if dtype.kind in "iu":
         return f"np.{dtype.name}({int(value)})"
     if dtype.kind == "c":
-        return f"np.{dtype.name}({complex(value)!r})".replace("nan", "np.nan").replace(
-            "inf", "np.inf")
+        parts = [repr(x) if np.isfinite(x) else f'float("{x}")'
+                 for x in (float(value.real), float(value.imag))]
+        return f"np.{dtype.name}(complex({', '.join(parts)}))"
     module = "np" if dtype.kind == "f" and dtype.isbuiltin == 1 else "ml_dtypes"
     if np.issubdtype(dtype, np.integer) or dtype.name.startswith(("int", "uint")):
         return f"{module}.{dtype.name}({int(value)})"
     number = float(value)
+    if np.isnan(number) and value.tobytes() != dtype.type("nan").tobytes():    # as top_k asks
+        bits = int.from_bytes(value.tobytes(), "little")
+        return f"np.uint{8 * dtype.itemsize}({bits:#x}).view({module}.{dtype.name})"
     text = repr(number) if np.isfinite(number) else f'"{number}"'
     return f"{module}.{dtype.name}({text})"
 
