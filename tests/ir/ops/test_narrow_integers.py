@@ -65,7 +65,7 @@ def is_that(found: Any, wanted: list[int], dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("name", BINARY)
-def test_pairs(name: str, dtype: str) -> None:
+def test_each_pair_of_values_gives_what_python_gives(name: str, dtype: str) -> None:
     pairs = [(x, y) for x in all_values(dtype) for y in all_values(dtype)]
     x, y = (jnp.asarray(np.array(column), dtype) for column in zip(*pairs, strict=True))
     bits = ml_dtypes.iinfo(dtype).bits
@@ -74,7 +74,7 @@ def test_pairs(name: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("name", UNARY)
-def test_each_value(name: str, dtype: str) -> None:
+def test_each_value_gives_what_python_gives(name: str, dtype: str) -> None:
     x = jnp.asarray(np.array(all_values(dtype)), dtype)
     bits = ml_dtypes.iinfo(dtype).bits
     is_that(st.jit(getattr(lax, name))(x), [UNARY[name](v, bits) for v in all_values(dtype)], dtype)
@@ -90,7 +90,7 @@ def test_reductions_of_split_rows(name: str, ufunc: np.ufunc, executor: str, dty
     mesh = st.make_mesh((4,), ("x",))
     given = np.resize(all_values(dtype), (8, 3))
     x = st.device_put(jnp.asarray(given, dtype), st.NamedSharding(mesh, P("x")))
-    with st.config.override(shardtrace_executor=executor):
+    with st.config.override(shardtrace_engine=executor):
         found = st.jit(lambda x: getattr(lax, name)(x, (0,)))(x)
     is_that(found, ufunc.reduce(given, 0).tolist(), dtype)
 
@@ -98,7 +98,8 @@ def test_reductions_of_split_rows(name: str, ufunc: np.ufunc, executor: str, dty
 @pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name,ufunc", [("cummax", np.maximum), ("cummin", np.minimum)])
-def test_running_extremes(name: str, ufunc: np.ufunc, reverse: bool, dtype: str) -> None:
+def test_running_extremes_are_those_of_numpy(name: str, ufunc: np.ufunc, reverse: bool, dtype: str
+                                             ) -> None:
     given = np.resize(all_values(dtype), (5, 3))
     found = st.jit(lambda x: getattr(lax, name)(x, reverse=reverse))(jnp.asarray(given, dtype))
     wanted = ufunc.accumulate(given[::-1] if reverse else given, 0)
