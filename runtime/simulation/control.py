@@ -51,18 +51,20 @@ class PlannedBody:
 
     @staticmethod
     def of(p: Any, program: Program, operands: Sequence[Value], layouts: Sequence[Layout],
-           mask: Atoms, predicate: Equation | None, trial: bool = False,
+           mask: Atoms, predicate: Equation | None, fixed: int | None = None, trial: bool = False,
            sums: Sequence[frozenset[str]] = ()) -> PlannedBody:
         """The body for these operands, planned anew unless it was before.
 
+        fixed: how many operands come first that are the same in all iterations; all if None.
         trial: plan it only to see which layouts it prefers; carries may then count as uniform, as
         they are in the first iteration.
 
         A loop is planned several times until the layouts of its carry have settled, and each time
         the loops inside: without this memory, the work would double with each level of nesting.
         """
-        uniform = tuple([x.uniform if trial or layout is x.layout else ()
-                         for x, layout in zip(operands, layouts, strict=True)])
+        count = len(operands) if trial or fixed is None else fixed
+        uniform = tuple([x.uniform if trial or layout is x.layout and i < count else ()
+                         for i, (x, layout) in enumerate(zip(operands, layouts, strict=True))])
         key = (program, tuple(layouts), uniform, mask, predicate, tuple(sums))
         if key not in p.planned_bodies:
             p.planned_bodies[key] = PlannedBody(p, *key)
@@ -135,7 +137,7 @@ def plan_scan(p: Any, eqn: Equation) -> None:
     while True:
         trial = first and any(any(x.uniform) for x in operands[nc:nc + nk])
         planned = PlannedBody.of(p, params["jaxpr"], operands, [*fixed, *layouts, *items],
-                                 mask, predicate, trial, sums)
+                                 mask, predicate, nc, trial, sums)
         grown = _next_carry_layouts(layouts, [r.layout for r in planned.results[:nk]], atoms, first)
         if grown == layouts and not trial:
             break
@@ -182,9 +184,9 @@ def plan_while(p: Any, eqn: Equation) -> None:
     while True:
         blamed = eqn if splits else predicate
         test = PlannedBody.of(p, params["cond_jaxpr"], [*operands[:nt], *operands[nt + nb:]],
-                              [*fixed[:nt], *layouts], mask, blamed)
+                              [*fixed[:nt], *layouts], mask, blamed, nt)
         body = PlannedBody.of(p, params["body_jaxpr"], operands[nt:], [*fixed[nt:], *layouts], mask,
-                              blamed)
+                              blamed, nb)
         grown = _next_carry_layouts(layouts, [r.layout for r in body.results], atoms, first)
         deciding = test.results[0].layout.atoms
         if deciding:

@@ -100,7 +100,8 @@ def equation_plan(op: Op, params: dict[str, Any], operands: Sequence[Value],
     if read is not None:
         params = {**params, **op.evaluator.narrowed(read)}      # type: ignore[union-attr, misc]
     function = evaluator(op, len(stack), params, dtypes, results, wanted, given)
-    uniform = [(False,) * len(t.shape) for t in types] if rule is None else (
+    uniform = (
+        [(False,) * len(t.shape) for t in types] if rule is None or BY_PLACE in op.facts else
         uniform_dims(rule, operands, orders, REPEATS in op.facts))
     kernel = None
     if not op.multiple_results:
