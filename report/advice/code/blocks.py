@@ -32,7 +32,6 @@ from .rewrites import (
     parts_of_operands,
     varying_as,
 )
-from .shard_map_bodies import axis_names
 
 BETWEEN = 32            # values from a value back to the gather that it is made of
 GATHERS = ("all_gather", "all_gather_invariant")
@@ -165,12 +164,12 @@ class Blocks:
     def count(self) -> int:
         """How many blocks there are."""
         assert self.gather is not None
-        return math.prod(map(self.gather.invars[0].aval.mesh.axis_size, axis_names(self.gather)))
+        return math.prod(map(self.gather.invars[0].aval.mesh.axis_size, self.gather.axes))
 
     def gathered(self, eqn: Equation) -> tuple[Atom, int] | None:
         params, x = eqn.params, eqn.invars[0]
         if params.get("axis_index_groups") is not None or (
-                self.gather is not None and axis_names(self.gather) != axis_names(eqn)):
+                self.gather is not None and self.gather.axes != eqn.axes):
             return None
         self.gather, d = eqn, params["all_gather_dimension"]
         if not params["tiled"]:              # the dimension of which each device has one element
@@ -200,7 +199,7 @@ class Blocks:
     def own(self, a: Atom, d: int, shape: tuple[int, ...]) -> Atom:
         """Each device's own block, along a dimension, of a value that all devices have."""
         assert self.gather is not None
-        index = self.m.emit(OPS["axis_index"], axis_name=axis_names(self.gather),
+        index = self.m.emit(OPS["axis_index"], axis_name=self.gather.axes,
                             varying=bool(a.aval.manual.varying))
         start = self.m.emit(OPS["mul"], index, varying_as(self.m, np.int32(shape[d]), index))
         first = varying_as(self.m, np.int32(0), index)
@@ -212,7 +211,7 @@ class Blocks:
         among them, passed whole into the body, or computed from such values and numbers.
         """
         assert self.gather is not None
-        axes, waiting = {*axis_names(self.gather)}, [atom]
+        axes, waiting = {*self.gather.axes}, [atom]
         split = self.m.program.memo.get(SPLIT, {})
         for _ in range(BETWEEN):
             if not waiting:
@@ -228,7 +227,7 @@ class Blocks:
                 return False             # of another device it is another, such as its number
             if eqn.op.name not in _EXCHANGES:
                 waiting += eqn.invars
-            elif eqn.params.get("axis_index_groups") is not None or not axes <= {*axis_names(eqn)}:
+            elif eqn.params.get("axis_index_groups") is not None or not axes <= {*eqn.axes}:
                 return False
         return not waiting
 
@@ -240,7 +239,7 @@ def _reduced_first_between(m: Match) -> Atom | None:
     if found is None or blocks.gather is None:
         return None
     part, how = found
-    return fit(m, over(m, REDUCTIONS[how], part, axis_names(blocks.gather)))
+    return fit(m, over(m, REDUCTIONS[how], part, blocks.gather.axes))
 
 
 def _smaller_first(m: Match) -> Atom | None:
@@ -266,7 +265,7 @@ def _smaller_first_code(m: Match) -> str:
     word = re.compile(rf"(?<![\w.]){re.escape(whole)}(?!\w)")
     if not (whole and part) or len(word.findall(text)) != 1:
         return ""
-    names = repr(axis_names(gather)[0] if len(axis_names(gather)) == 1 else axis_names(gather))
+    names = repr(gather.axes[0] if len(gather.axes) == 1 else gather.axes)
     return (f"lax.all_gather({word.sub(lambda _: part, text)}, {names}, axis={found[1]}, "
             "tiled=True)").replace("'", '"')
 

@@ -36,7 +36,6 @@ from .rewrites import (
     own_part,
     sources,
 )
-from .shard_map_bodies import axis_names
 
 # -- each device's own block ----------------------------------------------------------------------
 
@@ -65,7 +64,7 @@ def _own_first(m: Match) -> Atom | None:
             found[0].aval.shape != m.eqn.outvars[0].aval.shape):
         return None
     block, d = found
-    if _own(m, axis_names(blocks.gather), blocks.count) != d:
+    if _own(m, blocks.gather.axes, blocks.count) != d:
         return None
     return fit(m, block)
 
@@ -98,7 +97,7 @@ class _OwnSums(Blocks):
         if eqn is self.total:
             return self.m.emit(
                 OPS["reduce_scatter"], eqn.invars[0], like=eqn, axis_index_groups=None,
-                axis_name=axis_names(eqn), axis_size=self.count, scatter_dimension=d, tiled=True)
+                axis_name=eqn.axes, axis_size=self.count, scatter_dimension=d, tiled=True)
         op = eqn.op
         if op.name == "pvary":
             return self.block(eqn.invars[0], d)
@@ -122,7 +121,7 @@ def _own_sum(m: Match) -> Atom | None:
     if total is None:
         return None
     sums = _OwnSums(m, total)
-    d = _own(m, axis_names(total), sums.count)
+    d = _own(m, total.axes, sums.count)
     block = None if d is None else sums.block(m.value, d)
     return None if block is None else fit(m, block)
 
@@ -143,7 +142,7 @@ def _own_sum_code(m: Match) -> str:
     x = "" if total is None else called(m, total.invars[0])
     if total is None or total is not source or not x or not expression(m.eqn):
         return ""
-    names = axis_names(total)
+    names = total.axes
     d = _own(m, names, total.invars[0].aval.mesh.axis_size(names[0]))
     return f"lax.psum_scatter({x}, \"{names[0]}\", scatter_dimension={d}, tiled=True)"
 
@@ -231,7 +230,7 @@ def _one_smaller_first(m: Match) -> Atom | None:
     gather, block = blocks.read
     if size_of(m.eqn.outvars[0]) >= size_of(gather.invars[0]):
         return None
-    return fit(m, broadcast(m, value, block, axis_names(gather)))
+    return fit(m, broadcast(m, value, block, gather.axes))
 
 
 ONE_BLOCK: tuple[CodeChange, ...] = (

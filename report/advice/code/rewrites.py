@@ -23,7 +23,6 @@ from ....ir.program import Atom, Equation, Literal, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.rule import FactorRule
 from ....ir.types import array_type
-from .shard_map_bodies import axis_names
 
 SCALARS = 60             # equations that an index may be computed by
 REDUCTIONS = {"reduce_sum": "psum", "reduce_max": "pmax", "reduce_min": "pmin"}
@@ -153,7 +152,7 @@ def sources(m: Match, read: Equation, gather: Equation) -> tuple[tuple[int, ...]
     """For each device, the device whose block, or part of a block, an equation takes from a
     gathered value, and where in the block that part begins.
     """
-    d, names = gather.params["all_gather_dimension"], axis_names(gather)
+    d, names = gather.params["all_gather_dimension"], gather.axes
     if gather.params.get("axis_index_groups") is not None or len(names) != 1:
         return None
     whole, out = read.invars[0].aval.shape, read.outvars[0].aval.shape

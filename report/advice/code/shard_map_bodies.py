@@ -52,7 +52,7 @@ class Ungather:
         """The `shard_map` with the change."""
         body: Program = eqn.params["jaxpr"]
         gather = body.eqns[self.gather]
-        gone = set(axis_names(gather))
+        gone = set(gather.axes)
         result = gather.outvars[0]
         state = result.aval.manual
         whole = Var(result.aval.update(manual=ManualState(
@@ -113,12 +113,6 @@ class Unsum:
             eqns=[*body.eqns[:self.sum], *eqns, *body.eqns[self.sum + 1:]])})
 
 
-def axis_names(eqn: Equation) -> tuple[str, ...]:
-    """The axes over which a collective in a body runs."""
-    names = eqn.params["axes"] if "axes" in eqn.params else eqn.params["axis_name"]
-    return tuple(names) if isinstance(names, tuple | list) else (names,)
-
-
 def _before_casts(body: Program, eqn: Equation) -> Var:
     """The operand of an equation, as it was before it was regarded as varying."""
     made = {v: e for e in body.eqns for v in e.outvars}
@@ -146,9 +140,9 @@ def body_changes(place: Place, eqn: Equation, location: Location, equal: bool
         name = inner.op.name
         if name in _SUMS and equal and inner.params.get("axis_index_groups") is None:
             before = _before_casts(body, inner)
-            if not before.aval.manual.varying & set(axis_names(inner)):
+            if not before.aval.manual.varying & set(inner.axes):
                 count = 1
-                for a in axis_names(inner):
+                for a in inner.axes:
                     count *= body.mesh.axis_size(a)
                 yield Unsum(place, n, count, inner.location)
         if (name in _GATHERS and x in body.invars and inner.params.get("tiled")
@@ -158,7 +152,7 @@ def body_changes(place: Place, eqn: Equation, location: Location, equal: bool
             k = body.invars.index(x)
             dim = inner.params["all_gather_dimension"]
             entries = list(eqn.params["in_specs"][k].padded(x.aval.ndim).entries)
-            gone = axis_names(inner)
+            gone = inner.axes
             if tuple(entries[dim][-len(gone):]) == gone:
                 entries[dim] = tuple(entries[dim][:-len(gone)])
                 spec = spec_from_entries(entries)
