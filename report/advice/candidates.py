@@ -75,9 +75,9 @@ class Candidates(GroupedChanges):
                 group = self.whole_row(c)
                 if not group:            # a value of a derivative alone, which no user line makes
                     continue
-                out = isinstance(c, Respec) and c.spec is None
-                for changed in dict.fromkeys((
-                        self.taken_out(c) if out else self.siblings(c), group)):
+                others_too = self.taken_out(c) if isinstance(c, Respec) and c.spec is None else (
+                    self.siblings(c))
+                for changed in dict.fromkeys((others_too, group)):
                     rounds.append((self.charge(t, changed, axes) / (turn + 1), turn, changed))
                 single += [(c,)] if len(group) > 1 else []
         if not others and self.freedoms is not None:

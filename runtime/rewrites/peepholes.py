@@ -51,24 +51,21 @@ SHARE_ZEROS = Rewrites(Rewrite("zeros-on-one-device", """
 
 def _spreads(m: Match) -> bool:
     """Does the pad put zeros between elements, and do the windows not, nor pad where it crops?"""
-    config = m.maker(m.spread).params["padding_config"]
-    return (any([inner > 0 for *_, inner in config]) and max(m.eqn.params["base_dilation"]) == 1
-            and not any([cut < 0 < more for ends, added in zip(config, m.eqn.params["padding"],
-                                                               strict=True)
+    return (any([inner > 0 for *_, inner in m.config]) and max(m.base_dilation) == 1
+            and not any([cut < 0 < more for ends, added in zip(m.config, m.padding, strict=True)
                          for cut, more in zip(ends, added, strict=False)]))
 
 
 def _by_dilation(m: Match) -> Atom:
-    config = m.maker(m.spread).params["padding_config"]
     return m.emit(reduce_window_sum_p, m.x, **{
-        **m.eqn.params, "base_dilation": tuple([inner + 1 for *_, inner in config]),
-        "padding": tuple([(lo + before, hi + behind) for (lo, hi, _), (before, behind) in
-                          zip(config, m.eqn.params["padding"], strict=True)])})
+        **m.eqn.params, "base_dilation": tuple([inner + 1 for *_, inner in m.config]),
+        "padding": tuple([(lo + before, hi + after) for (lo, hi, _), (before, after) in
+                          zip(m.config, m.padding, strict=True)])})
 
 
 SPREAD_WINDOWS = Rewrites(Rewrite("windows-of-spread", """
-    spread = pad x 0
-    out = reduce_window_sum spread
+    spread = pad x 0 {padding_config=config}
+    out = reduce_window_sum spread {base_dilation, padding}
     """, _by_dilation, where=_spreads, single_use=("spread",),
     why="no zeros are written between elements, and none added"))
 

@@ -126,13 +126,11 @@ class Workspace:
         if lead == layout.stack and split == layout.split and not pad:
             return value.slot
         key = (stack, split, lead, pad)
-        slot = value.forms.get(key)
-        if slot is None and split is None:
-            slot = self._number(value)
-            if pad:
-                slot = self.call(Reshaped((1,) * (len(lead) + pad)), slot)
-            value.forms[key] = slot
-        if slot is None:
+        if key in value.forms:
+            return value.forms[key]
+        if split is None:
+            slot = self._number(value, len(lead) + pad if pad else 0)
+        else:
             known, place = value.kind.steps, (self.atoms.owner, *key)
             steps = known.get(place)
             if steps is None:
@@ -143,11 +141,15 @@ class Workspace:
             slot = value.slot
             for function in steps:
                 slot = self.call(function, slot)
-            value.forms[key] = slot
+        value.forms[key] = slot
         return slot
 
-    def _number(self, value: Value) -> int:
-        """The slot of the number that all elements of a value are."""
+    def _number(self, value: Value, rank: int) -> int:
+        """The slot of the number that all elements of a value are, as an array of this rank."""
+        slot = self._scalar(value)
+        return self.call(Reshaped((1,) * rank), slot) if rank else slot
+
+    def _scalar(self, value: Value) -> int:
         calls = self.plan.calls
         i = bisect.bisect_left(calls, value.slot, key=lambda call: call.outputs[0])
         if i < len(calls) and calls[i].outputs == (value.slot,):
