@@ -6,6 +6,7 @@ changes anything, and values that are one value in and outside a loop get one ty
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
 from ...ir.facts import BRANCHES, PER_DEVICE
@@ -151,9 +152,14 @@ class _Resolver:
 
     def is_free(self, t: int) -> bool:
         """Has a result no axes that anyone asked for or propagated, nor could get parts of axes?"""
-        graph = self.graph
-        return t not in graph.asked and not any(graph.layouts[t].entries) and not any([
-            ":" in str(a) for layout in graph.layouts for axes in layout.entries for a in axes])
+        return (t not in self.graph.asked and not any(self.graph.layouts[t].entries)
+                and not self.has_parts_of_axes)
+
+    @functools.cached_property
+    def has_parts_of_axes(self) -> bool:
+        """Is any value split over a part of an axis?"""
+        return any([":" in str(a) for layout in self.graph.layouts for axes in layout.entries
+                    for a in axes])
 
     def program(self, program: Program, mesh: AbstractMesh,
                 targets: Sequence[ArrayType | None], reasons: Sequence[str],
