@@ -161,8 +161,9 @@ SIMPLIFY = pipeline(
     Pass("cut-first", "optimized", lambda p, r: CUT_FIRST(p),
          "blocks are cut out before they are transposed", frozenset({"all_slice"}), plans="xla"),
     Pass("form-scatters", "optimized", lambda p, r: FORM_SCATTERS(p),
-         "an all-reduce of which every device keeps its own block is a reduce-scatter",
-         frozenset({"all_slice"}), plans="own", optimizes=True),
+         "an all-reduce of which every device keeps its own block is a reduce-scatter, of what is "
+         "not transposed yet", frozenset({"all_slice", "reduce_scatter"}), plans="own",
+         optimizes=True),
     Pass("form-scatters-as-xla", "optimized", lambda p, r: scatters_of_xla.form_scatters_as_xla(p),
          "an all-reduce of which every device keeps its own block, and all of it, is a "
          "reduce-scatter", frozenset({"all_slice"}), plans="xla"),

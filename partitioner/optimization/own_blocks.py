@@ -64,9 +64,20 @@ def _scattered(m: Match) -> Atom:
     return m.emit(total.op, out, like=total, axes=rest) if rest else out
 
 
-FORM_SCATTERS = Rewrites(Rewrite(
-    "own-block-of-sum", f"""
-    total = {"|".join([op.name for op in SCATTERS])} x {{axes=summed}}
-    out = all_slice total {{axes, dimension}}
-    """, _scattered, single_use=("total",), where=lambda m: {*m.axes} <= {*m.summed},
-    why="a reduce-scatter moves half of what an all-reduce does"))
+def _turned_sum(m: Match) -> Atom:
+    out = m.emit(m.eqn.op, m.x, like=m.eqn, **{
+        **m.eqn.params, "scatter_dimension": m.permutation[m.dimension]})
+    return m.emit(transpose_p, out, like=m.maker(m.turned), permutation=m.permutation)
+
+
+FORM_SCATTERS = Rewrites(
+    Rewrite("own-block-of-sum", f"""
+        total = {"|".join([op.name for op in SCATTERS])} x {{axes=summed}}
+        out = all_slice total {{axes, dimension}}
+        """, _scattered, single_use=("total",), where=lambda m: {*m.axes} <= {*m.summed},
+            why="a reduce-scatter moves half of what an all-reduce does"),
+    Rewrite("own-sum-of-transposed", """
+        turned = transpose x {permutation}
+        out = reduce_scatter turned {scatter_dimension=dimension, tiled=True}
+        """, _turned_sum, single_use=("turned",),
+            why="a block is transposed instead of the whole"))

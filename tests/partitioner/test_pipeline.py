@@ -230,6 +230,24 @@ def test_an_all_reduce_that_is_read_whole_stays():
     assert names(FORM_SCATTERS(local_program(f))) == ["psum_invariant", "all_slice"]
 
 
+def test_a_sum_of_which_each_keeps_a_block_comes_before_a_transpose_of_it():
+    def f(b, x):
+        turned = b.op("transpose", x, permutation=(1, 0))
+        return own(b, b.op("psum_invariant", turned, axes=("x", "y")), "y", 4, 1)
+
+    p = local_program(f)
+    q = FORM_SCATTERS(FORM_SCATTERS(p))
+    assert names(q) == ["reduce_scatter", "transpose", "psum_invariant"]
+    scatter = next(e for e in q.eqns if e.op.name == "reduce_scatter")
+    assert scatter.params["scatter_dimension"] == 0
+    devices = lockstep.devices_of(MESH)
+    block = {d: np.arange(64, dtype=np.int32).reshape(8, 8) + 100 * n
+             for n, d in enumerate(devices)}
+    runs = [lockstep.Lockstep(MESH, devices).program(r, [block])[0] for r in (p, q)]
+    for d in devices:
+        assert np.array_equal(runs[0][d], runs[1][d])
+
+
 def test_what_nothing_reads_is_dropped():
     p = local_program(lambda b, x: (gather(b, x, "x", 2, 0), b.op("neg", x))[1])
     assert names(drop_dead(p)) == ["neg"]
