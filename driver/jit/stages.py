@@ -9,6 +9,7 @@ from ...ir.api_boundary import bound_class
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.meshes.device import Device
 from ...ir.program import Program
+from ...ir.shardings.base_sharding import Sharding
 from ...ir.shardings.formats import Format, default_layout, reported_layout
 from ...ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from ...ir.source.location import Location
@@ -284,12 +285,15 @@ class Compiled(_Placed):
 
     @property
     def input_shardings(self) -> Any:
+        return tree.unflatten(self.in_tree, [self._sharding_of(s, v.aval.ndim) for s, v in zip(
+            self._executable.arg_specs, self._traced.jaxpr.invars, strict=True)])
+
+    def _sharding_of(self, spec: PartitionSpec | None, ndim: int) -> Sharding:
+        """The sharding in which an argument with this spec is taken."""
         placement = self._executable.placement
-        device = placement.device
-        flat = [SingleDeviceSharding(device) if device is not None
-                else placement.sharding(s if s is not None else PartitionSpec(), v.aval.ndim)
-                for s, v in zip(self._executable.arg_specs, self._traced.jaxpr.invars, strict=True)]
-        return tree.unflatten(self.in_tree, flat)
+        if placement.device is not None:
+            return SingleDeviceSharding(placement.device)
+        return placement.sharding(PartitionSpec() if spec is None else spec, ndim)
 
     @property
     def output_shardings(self) -> Any:
@@ -364,18 +368,16 @@ class Compiled(_Placed):
         program, names = self._traced.jaxpr, self._traced.jaxpr.arg_names
         wrong, moved = [], []
         executable = self._executable
+        has_devices = executable.placement.mesh is not None or (
+            executable.placement.device is not None)
         for x, v, name, spec, given in zip(leaves, program.invars, names, executable.arg_specs,
                                            executable.given, strict=True):
-            t = typeof(x)
-            if (t.shape, t.dtype) != (v.aval.shape, v.aval.dtype) or t.entries != v.aval.entries:
+            t, sharding = typeof(x), placed_sharding(x)
+            if (t.shape, t.dtype) != (v.aval.shape, v.aval.dtype):
                 wrong.append(f"Argument {name!r} compiled with {v.aval} and called with {t}")
-                continue
-            placement, sharding = executable.placement, placed_sharding(x)
-            if given is not None and sharding is not None and given.is_equivalent_to(
-                    sharding, t.ndim):
-                continue
-            if placement.mesh is not None and sharding is not None:
-                required = placement.sharding(PartitionSpec() if spec is None else spec, t.ndim)
+            elif has_devices and sharding is not None and not (
+                    given is not None and given.is_equivalent_to(sharding, t.ndim)):
+                required = self._sharding_of(spec, t.ndim)
                 if not required.is_equivalent_to(sharding, t.ndim):
                     moved.append(f"Argument {name} with shape {t}:\n  Passed sharding: {sharding}\n"
                                  f"  Required sharding: {required}")

@@ -49,6 +49,29 @@ def test_arguments_donated_by_name_are_numbered_by_leaf():
     assert lowered.donate_argnums == (1, 2)
 
 
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_a_compiled_program_takes_arrays_that_lie_elsewhere_only_where_nobody_put_them(kind):
+    mesh = st.make_mesh((4, 2), ("x", "y"), axis_types=(kind,) * 2)
+    rows, columns, whole = (NamedSharding(mesh, P(*spec)) for spec in (("x",), (None, "x"), ()))
+    x = st.device_put(X, rows)
+    double = st.jit(lambda x: x * 2)
+    compiled = double.lower(x).compile()
+    for given in (x, X, jnp.ones((8, 8)), st.device_put(X, NamedSharding(mesh, P("x", None)))):
+        found = compiled(given)
+        assert found.sharding.is_equivalent_to(rows, 2)
+        np.testing.assert_array_equal(found, 2 * X)
+    asked = st.jit(lambda x: x * 2, in_shardings=rows).lower(
+        st.ShapeDtypeStruct((8, 8), "float32")).compile()
+    nowhere = double.lower(st.ShapeDtypeStruct((8, 8), "float32")).compile()
+    for program, other in ((compiled, columns), (compiled, whole), (asked, columns),
+                           (nowhere, rows)):
+        with pytest.raises(ValueError, match="(?s)input shardings that disagree.*1 mismatches"
+                           ".*Passed sharding: .*Required sharding: "):
+            program(st.device_put(X, other))
+    with pytest.raises(TypeError, match="Argument 'x' compiled with float32.* with int32"):
+        compiled(np.ones((8, 8), np.int32))
+
+
 def test_what_was_lowered_for_a_type_takes_arrays():
     lowered = st.jit(lambda x: x + 1).lower(st.core.ShapedArray((8, 8), np.float32))
     np.testing.assert_array_equal(lowered.compile()(X), X + 1)
