@@ -165,6 +165,9 @@ def _update_localize(context: LocalizeContext) -> list[Any]:
         width = min(m, block[d])
         first = out.call("sub", starts[d], context.block_offset(axes, block[d]))
         starts[d] = out.clamped(first, block[d] - width)
+        if m == 1:
+            masks[d] = out.call("eq", first, starts[d])
+            continue
         places = out.minus(out.iota((width,), 0), out.call("sub", first, starts[d]))
         inside = out.clamped(places, m - 1)
         masks[d] = out.call("eq", places, inside)
@@ -173,7 +176,8 @@ def _update_localize(context: LocalizeContext) -> list[Any]:
     if masks:
         there = out.call("dynamic_slice", x, *starts, slice_sizes=shape)
         for d, mask in masks.items():
-            update = out.select(out.broadcast(mask, shape, (d,)), update, there)
+            dims = (d,) if mask.aval.shape else ()
+            update = out.select(out.broadcast(mask, shape, dims), update, there)
     return [out.call("dynamic_update_slice", x, update, *starts)]
 
 

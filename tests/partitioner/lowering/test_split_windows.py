@@ -104,3 +104,22 @@ def test_positions_of_any_dtype(mode, dtype):
           [("x",), (), ()], ("x",))
     agree(lambda a, i: lax.dynamic_slice(a, (i,), (4,)), [X[:, 0], places[2, 0]], [("x",), ()],
           ())
+
+
+@pytest.mark.parametrize("start", [-70, -1, 0, 7, 8, 31, 63, 99])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_cache_that_is_split_where_it_is_written_moves_nothing(start, count):
+    def write(cache, new, i):
+        return lax.dynamic_update_slice_in_dim(jnp.asarray(cache), new, i, 0)
+
+    expected = X.copy()
+    first = min(max(start + 64 if start < 0 else start, 0), 64 - count)
+    expected[first:first + count] = rows(count)
+    mesh = st.make_mesh((8,), ("x",))
+    cache = st.device_put(X, st.NamedSharding(mesh, st.P("x")))
+    compiled = st.jit(write).lower(cache, rows(count), np.int32(start)).compile()
+    np.testing.assert_array_equal(compiled(cache, rows(count), np.int32(start)), expected)
+    assert not compiled.collectives()
+    assert agree(write, [X, rows(count), np.int32(start)], [("x",), (), ()], ("x",)) == 0
+    if count == 1:          # whether a row is in the block is a matter of two numbers
+        assert {"iota", "gather"}.isdisjoint(compiled.program.op_names)
