@@ -9,6 +9,7 @@ from .inference.levels import together
 from .meshes.mesh import AbstractMesh
 from .op import Op
 from .program import Atom, Equation, Level, Var
+from .reasons import Reason
 from .source.location import UNKNOWN, Location
 from .types import ArrayType
 
@@ -27,7 +28,7 @@ class ProgramBuilder:
 
     def emit(self, op: Op, operands: Sequence[Atom], params: dict[str, Any] | None = None, *,
              types: Sequence[ArrayType] | None = None, location: Location = UNKNOWN,
-             reason: str = "", names: Sequence[str | None] = ()) -> list[Var]:
+             reason: Reason = (), names: Sequence[str | None] = ()) -> list[Var]:
         """Append an equation; its result variables."""
         params = {} if params is None else params
         if types is None:

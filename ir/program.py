@@ -22,6 +22,7 @@ from .facts import POSITION
 from .meshes.mesh import AbstractMesh, empty_abstract_mesh
 from .op import Op
 from .op_instance import SIGNATURES, OpInstance, Signature, instance_of
+from .reasons import Reason
 from .source.location import UNKNOWN, Location
 from .types import ArrayType
 
@@ -88,8 +89,8 @@ SOUND_NAMES = "sound_names"
 class Equation:
     """One use of an op.
 
-    location: the user's expression it comes from. reason: why it exists, where that is not the
-    user's expression itself (a reshard or collective that a pass inserted).
+    location: the user's expression it comes from. reason: why it exists (ir/reasons.py); () where
+    that is the user's expression itself, and not a pass that inserted a reshard or collective.
     instance: the op with these params, where stages keep what they know of such equations;
     TypeError if a param cannot be hashed. It is found when first asked for, and then is an
     attribute as others.
@@ -103,7 +104,7 @@ class Equation:
     instance: OpInstance
 
     def __init__(self, op: Op, invars: Sequence[Atom], outvars: Sequence[Var],
-                 params: dict[str, Any], location: Location = UNKNOWN, reason: str = "") -> None:
+                 params: dict[str, Any], location: Location = UNKNOWN, reason: Reason = ()) -> None:
         self.op = op
         self.invars = tuple(invars)
         self.outvars = tuple(outvars)
@@ -168,7 +169,7 @@ class Equation:
 
     def replace(self, *, op: Op | None = None, invars: Sequence[Atom] | None = None,
                 outvars: Sequence[Var] | None = None, params: dict[str, Any] | None = None,
-                location: Location | None = None, reason: str | None = None) -> Equation:
+                location: Location | None = None, reason: Reason | None = None) -> Equation:
         """A copy of the equation with these fields replaced."""
         new = Equation.__new__(Equation)
         new.op = op or self.op

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 
 from ..ir.ops.communication.collective_kinds import Use, each_collective
 from ..ir.program import Equation, Program
+from ..ir.reasons import Alternative, Reason, reason_text
 from ..ir.source.location import Location
 from ..ir.support.immutable import immutable
-from .choice.comparisons import Alternative, kind_of_reason
-from .padding_notes import padded_share
+from .reasons import kind_of, padded_share
 
 
 @immutable
@@ -26,8 +26,8 @@ class CollectiveRecord:
     mesh_axes: of the replica groups, `group_size` devices each. received_bytes: by the busiest
     device in one run. count: how often it runs, loops multiplied (1 where a loop does not say how
     often it repeats). conditional: it stands in a branch and may not run. source: the user's line,
-    with `.file` and `.line`. reason: why it exists. parts: of one with several operands, a record
-    of each, with its own bytes, line and reason.
+    with `.file` and `.line`. why: the reason for which it exists, `reason` in words. parts: of one
+    with several operands, a record of each, with its own bytes, line and reason.
     """
     kind: str
     op: str
@@ -37,10 +37,15 @@ class CollectiveRecord:
     mesh_axes: tuple[str, ...]
     received_bytes: int
     source: Location
-    reason: str
+    why: Reason
     conditional: bool
     equation: Equation
     parts: tuple[CollectiveRecord, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """Why it exists; empty if the user wrote it."""
+        return reason_text(self.why)
 
     @property
     def reason_kind(self) -> str:
@@ -56,12 +61,12 @@ class CollectiveRecord:
 
     @property
     def _verdict(self) -> tuple[str, Alternative | None]:
-        return kind_of_reason(self.reason, self.kind in ("all-reduce", "reduce-scatter"))
+        return kind_of(self.why, self.kind in ("all-reduce", "reduce-scatter"))
 
     @property
     def padding(self) -> float:
         """The share of the moved data that is padding of dimensions that axes do not divide."""
-        return padded_share(self.reason)
+        return padded_share(self.why)
 
     @property
     def total(self) -> int:
@@ -94,7 +99,7 @@ class CollectiveRecord:
         times = f" x {self.count}" if self.count != 1 else ""
         over = ", ".join(map(str, self.mesh_axes))
         return (f"{self.kind} over {over} ({self.group_size} devices): {self.received_bytes:,} B"
-                f"{times}, {self.source}" + (f", because {self.reason}" if self.reason else ""))
+                f"{times}, {self.source}" + (f", because {self.reason}" if self.why else ""))
 
 
 def collectives(program: Program) -> list[CollectiveRecord]:

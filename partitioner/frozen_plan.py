@@ -6,8 +6,9 @@ compared with it.
 from __future__ import annotations
 
 from ..ir.program import Program
+from ..ir.reasons import FROZEN, Reason
 
-THE_PLAN = "the frozen plan"
+THE_PLAN: Reason = (FROZEN(),)
 
 
 def keeps_plan(program: Program) -> bool:

@@ -5,9 +5,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ..ir.reasons import ASKED, Alternative
 from ..ir.source.location import Location
 from ..ir.support.collector import collector_paused
-from ..partitioner.choice.comparisons import ASKED, Alternative
 from ..partitioner.collectives import CollectiveRecord, each_part
 from .advice.suggestion import Found, Suggestion
 from .bounds import reshard_bound

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..ir.ops.communication.collective_kinds import equation_kind, received_bytes
 from ..ir.program import Equation
+from ..ir.reasons import reason_text
 
 Slice = tuple[str, Equation, float, float]      # (stream, equation, start, length), in seconds
 
@@ -60,5 +61,5 @@ def _details(eqn: Equation) -> dict[str, Any]:
         found["received_bytes"] = received_bytes(eqn)
         found["mesh_axes"] = ", ".join(map(str, eqn.op.collective.axes(eqn.params)))
     if eqn.reason:
-        found["because"] = eqn.reason
+        found["because"] = reason_text(eqn.reason)
     return found

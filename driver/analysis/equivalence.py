@@ -221,7 +221,7 @@ class _Check:
         for v in last.outvars:
             if v.aval.sharding.spec.unreduced:
                 done = reshard_equation(v, typed(v.aval, v.aval.mesh, v.aval.entries),
-                                        eqn.location, "")
+                                        eqn.location, ())
                 eqns.append(done)
                 v = done.outvars[0]
             results.append(v)

@@ -23,6 +23,7 @@ from ...ir.ops.communication.variadic import split_variadic
 from ...ir.ops.control.custom import CALLS
 from ...ir.passes import DONATED
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.reasons import reason_text
 from ...ir.source.location import Location
 from ...ir.types import ArrayType
 from ...runtime.axes import mesh_atoms
@@ -171,7 +172,7 @@ class Source:
         remark = ""
         if e is not None:
             if e.op.collective is not None and e.reason:
-                self._lines.append(f"{indent}# {' '.join(e.reason.split())}")
+                self._lines.append(f"{indent}# {' '.join(reason_text(e.reason).split())}")
             remark = _remark(e.location)
         self._lines.append(f"{indent}{text}{remark}")
         if e is not None:

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..program import Atom, Equation, Literal, Program, Var
+from ..reasons import Reason
 
 
 def hoist(program: Program, worth: Callable[[Equation], bool],
-          reason: Callable[[Equation, Equation], str] | None = None) -> Program:
+          reason: Callable[[Equation, Equation], Reason] | None = None) -> Program:
     """The program with invariants of its own loops moved in front of them, where worth it.
 
     reason: why an equation is there, of it and the loop.
@@ -28,7 +29,7 @@ def hoist(program: Program, worth: Callable[[Equation], bool],
 
 
 def _hoisted(eqn: Equation, worth: Callable[[Equation], bool],
-             reason: Callable[[Equation, Equation], str] | None) -> Sequence[Equation]:
+             reason: Callable[[Equation, Equation], Reason] | None) -> Sequence[Equation]:
     """The equations that leave the loop, then the loop."""
     params = eqn.params
     if eqn.op.name == "scan":

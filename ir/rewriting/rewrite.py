@@ -20,6 +20,7 @@ from typing import Any
 from ..builder import ProgramBuilder
 from ..op import OPS, Op
 from ..program import Atom, Equation, Level, Literal, Program, Var
+from ..reasons import Reason
 from .pattern import Named, Step, read
 from .unread import without_unread
 
@@ -156,8 +157,8 @@ class Match:
         """How a value is computed, if in one of these shapes: the first that fits."""
         return self._walk.made_as(atom, shapes)
 
-    def emit(self, op: Op, *operands: Atom, like: Equation | None = None, reason: str | None = None,
-             **params: Any) -> Any:
+    def emit(self, op: Op, *operands: Atom, like: Equation | None = None,
+             reason: Reason | None = None, **params: Any) -> Any:
         """Write an equation into the replacement; its result, or a list of them.
 
         like: where it comes from, if not from the equation that is replaced; it has its location

@@ -33,7 +33,7 @@ from .constants import Writer, array_of, constant_text, scalar_text, short_const
 from .folding import DEEPER, WIDTH, fold, fold_constant, foldings, with_remark
 from .names import Names, given_name, name_variables
 from .placeholders import quote
-from .remarks import Files, brief_place, file_word, place_text, reason_text
+from .remarks import Files, because_text, brief_place, file_word, place_text
 from .value_printer import Notation, exact, hidden_params, is_name, mesh_text
 
 zipfile = lazy_import("zipfile")
@@ -226,7 +226,7 @@ class _Printer:
         if self.brief:
             return brief_place(eqn, self.files), ""
         return place_text(eqn, program.name, self.files, self.constraints.places,
-                          self.located), reason_text(eqn)
+                          self.located), because_text(eqn)
 
     def atom(self, atom: Atom, names: Names, notation: Notation) -> str:
         """An operand: a name, or `2.0:f32[]`; `2.0:f32` is on no mesh though the program is."""

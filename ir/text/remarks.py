@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from ..op import Collective
 from ..ops.communication.collective_kinds import equation_kind, received_bytes
 from ..program import Equation, Var
+from ..reasons import read_reason, reason_text
 from ..source.location import UNKNOWN, Location, ParsedLocation
 from ..support.lazy import lazy_pattern
 from .placeholders import quote
@@ -109,9 +110,9 @@ def brief_place(eqn: Equation, files: Files) -> str:
     return "" if place is UNKNOWN else f"{file_word(files.label(place.file))}:{place.line}"
 
 
-def reason_text(eqn: Equation) -> str:
+def because_text(eqn: Equation) -> str:
     """Why an equation exists, as a comment writes it after `because`."""
-    reason = eqn.reason
+    reason = reason_text(eqn.reason)
     if reason and (reason != reason.strip() or not reason.isprintable() or reason[0] == '"'):
         reason = quote(reason)
     return reason
@@ -150,7 +151,7 @@ class Remark:
 
     def __init__(self, match: re.Match, function: str) -> None:
         group = match.groupdict()
-        self.reason = _unword(group.get("reason") or "")
+        self.reason = read_reason(_unword(group.get("reason") or ""))
         self.asked = [(int(m[1]), Remark(_WHERE.fullmatch(m[2]), function))     # type: ignore
                       for m in _ASKED.finditer(group.get("asked") or "")]
         self.place: Location | None = None

@@ -8,9 +8,23 @@ judged (cost/prices.py).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
-from ...ir.support.lazy import lazy_pattern
+from ...ir.reasons import (
+    ASKED,
+    BRINGING,
+    CHOSEN,
+    EXCHANGING,
+    MOVING,
+    NEEDED,
+    NO_EXCHANGE,
+    PASSING_ON,
+    REPEATING,
+    RESULT,
+    SUMMING,
+    Alternative,
+    Clause,
+    operand,
+)
 from ...ir.support.named_tuple import NamedTuple
 from ..cost.prices import Prices
 from .costs import Pending
@@ -19,103 +33,6 @@ from .layouts import LayoutIds, LayoutTable
 from .strategies import Strategy
 
 _EMPTY: Pending = frozenset()
-ASKED, NEEDED, CHOSEN = "asked", "needed", "chosen"
-
-
-class Alternative(NamedTuple):
-    """The best plan without an exchange.
-
-    text: what it does. price: of the part that differs, in the unit by which plans are judged
-    (cost/prices.py). saved: how much of that the chosen plan saves; negative if it pays off only
-    later. unit: "ns" or "B".
-    """
-    text: str
-    price: int
-    saved: int
-    unit: str = "ns"
-
-    @classmethod
-    def of(cls, text: str, price: int, taken: int, prices: Prices) -> Alternative:
-        """price, taken: of the alternative and of the chosen plan, in units of `prices`."""
-        cost = round(price / prices.scale)
-        return cls(text, cost, cost - round(taken / prices.scale), prices.unit)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        if self.unit == "B":
-            return {"text": self.text, "bytes": self.price, "saved_bytes": self.saved}
-        return {"text": self.text, "seconds": self.price / 1e9, "saved_seconds": self.saved / 1e9}
-
-    def __str__(self) -> str:
-        if self.saved > 0:
-            return f"cheaper than {self.text} by {self.saved:,} of {self.price:,} {self.unit}"
-        if self.saved < 0:
-            return (f"better for what follows than {self.text}, which costs {self.price:,} "
-                    f"{self.unit} here, not {self.price - self.saved:,} {self.unit}")
-        return f"no dearer than {self.text}: {self.price:,} {self.unit} either way"
-
-
-_ALTERNATIVE = lazy_pattern(r", (?:no dearer than (.+?): ([\d,]+) (B|ns) either way|"
-                          r"cheaper than (.+?) by ([\d,]+) of ([\d,]+) (B|ns)|"
-                          r"better for what follows than (.+?), which costs ([\d,]+) (B|ns) here, "
-                          r"not ([\d,]+) (?:B|ns))")
-_ASKED = lazy_pattern(r" asks for | asked for\b| takes operand \d+ as | wants its operands so|"
-                    r"^out_specs claim| says that result |` is written here$")
-_PLACE = lazy_pattern(r", (?:as asked for|asked for here|asked for at \S+:\d+:\d+)(?=;|$)")
-# remarks on an exchange, other than its reason
-_REMARK = lazy_pattern(r"^(?:the same in every iteration of|finished once for all|and \d+ more$|"
-                     r"and more$|one device sends )| the finished sum |"
-                     r"^\d+ of \d+ rows of dimension \d+ count$|"
-                     r"^dimension \d+ of `[^`]*` has \d+ rows, padded to \d+$")
-_OF_A_SUM = lazy_pattern(r" leaves partial | finished sum | the sum that ")
-
-
-def parse_alternative(clause: str) -> Alternative | None:
-    """The alternative that a reason names."""
-    found = _ALTERNATIVE.search(clause)
-    if found is None:
-        return None
-    if found[1]:
-        return Alternative(found[1], _number(found[2]), 0, found[3])
-    if found[4]:
-        return Alternative(found[4], _number(found[6]), _number(found[5]), found[7])
-    return Alternative(found[8], _number(found[9]), _number(found[9]) - _number(found[11]),
-                       found[10])
-
-
-def without_alternative(reason: str) -> str:
-    """The reason without the alternative, and without the line of the user's request."""
-    return _PLACE.sub("", _ALTERNATIVE.sub("", reason))
-
-
-def _number(text: str) -> int:
-    return int(text.replace(",", ""))
-
-
-def kind_of(clause: str) -> str:
-    """The kind of one reason; without any, the user wrote the exchange."""
-    if not clause or _ASKED.search(clause):
-        return ASKED
-    return CHOSEN if _ALTERNATIVE.search(clause) else NEEDED
-
-
-def kind_of_reason(reason: str, sums: bool | None = None) -> tuple[str, Alternative | None]:
-    """The kind of an exchange with these reasons, and the alternative if it was chosen.
-
-    Of several reasons the one that would keep the exchange alone decides: "needed" first, then
-    "asked". sums: whether the exchange adds up; if only some of the reasons are about a sum, only
-    those that fit are considered.
-    """
-    every = reason.split("; ")
-    clauses = [c for c in every if not _REMARK.search(c)] or every
-    if sums is not None:
-        clauses = [c for c in clauses if bool(_OF_A_SUM.search(c)) == sums] or clauses
-    kinds = [kind_of(c) for c in clauses]
-    for kind in (NEEDED, ASKED):
-        if kind in kinds:
-            return kind, None
-    found = [a for a in map(parse_alternative, clauses) if a is not None]
-    return CHOSEN, found[0]
 
 
 class CostedStrategy(NamedTuple):
@@ -228,8 +145,7 @@ class Comparison:
 
     def alternative(self, row: CostedStrategy, rest: int = 0) -> Alternative:
         """A row as the alternative. rest: what else would have to be paid with it."""
-        return Alternative.of(" and ".join(self._words(row)), row.cost + rest, self.taken.cost,
-                              self.layouts.prices)
+        return alternative(self._steps(row), row.cost + rest, self.taken.cost, self.layouts.prices)
 
     def cost_of(self, p: int) -> int:
         """The cost of bringing variable p to the layout in which it is taken."""
@@ -237,29 +153,29 @@ class Comparison:
         need = self.taken.strategy.needs[decision.places.index(p)]
         return self.layouts.moved[decision.var_kinds[p], self.held[p]][need][0]
 
-    def _words(self, row: CostedStrategy) -> Iterator[str]:
+    def _steps(self, row: CostedStrategy) -> Iterator[Clause]:
         decision, table = self.decision, self.layouts.table
         spelled, strategy = self._spelled, row.strategy
         for p in row.moved:
             i = decision.places.index(p)
-            yield f"bringing operand {i} to {spelled(table[strategy.needs[i]][0])}"
+            yield BRINGING(operand(i), spelled(table[strategy.needs[i]][0]))
         passed = {a for sums in strategy.sums for a in sums}
         if passed - {a for sums in self.taken.strategy.sums for a in sums}:
-            yield f"passing on the sum over {', '.join(spelled.names(passed))}"
+            yield PASSING_ON(spelled.names(passed))
         if row.exchanges_inside:
-            yield "exchanging blocks"
+            yield EXCHANGING()
         if row.summed:
-            yield f"summing its result over {', '.join(spelled.names(row.summed))}"
+            yield SUMMING(RESULT, spelled.names(row.summed))
         elif row.after:
             (k, *_) = row.after
-            which = "its result" if len(strategy.results) == 1 else f"its result {k}"
-            yield f"moving {which} from {spelled(table[strategy.results[k]][0])}"
+            which = RESULT if len(strategy.results) == 1 else RESULT._replace(number=k)
+            yield MOVING(which, spelled(table[strategy.results[k]][0]))
         mine = {a for axes in self.taken.strategy.candidate.axes_of.values() for a in axes}
         own = {a for axes in strategy.candidate.axes_of.values() for a in axes}
         if mine - own and decision.repeats(strategy):
-            yield f"computing it alike over {', '.join(spelled.names(mine - own))}"
+            yield REPEATING(spelled.names(mine - own))
         elif not (row.moved or passed or row.exchanges_inside or row.summed or row.after):
-            yield "no exchange at all"
+            yield NO_EXCHANGE()
 
     @property
     def _spelled(self) -> _Spelling:
@@ -272,8 +188,8 @@ class _Spelling:
     def __init__(self, layouts: LayoutTable) -> None:
         self.layouts = layouts
 
-    def names(self, axes: Iterable[str]) -> list[str]:
-        return list(map(str, self._own(self.layouts.mesh.sort_axes(axes))))
+    def names(self, axes: Iterable[str]) -> str:
+        return ", ".join(map(str, self._own(self.layouts.mesh.sort_axes(axes))))
 
     def __call__(self, entries: Sequence[Sequence[str]]) -> str:
         return spelled([self._own(axes) for axes in entries])
@@ -284,6 +200,14 @@ class _Spelling:
             return axes if joint is None else joint.spelled(axes)
         except ValueError:              # a part of a joint axis that its axes do not have
             return axes
+
+
+def alternative(steps: Iterable[Clause], price: int, taken: int, prices: Prices) -> Alternative:
+    """What these steps cost instead. price, taken: of the alternative and of the chosen plan, in
+    units of `prices`.
+    """
+    cost = round(price / prices.scale)
+    return Alternative(tuple(steps), cost, cost - round(taken / prices.scale), prices.unit)
 
 
 def spelled(entries: Sequence[Sequence[str]]) -> str:

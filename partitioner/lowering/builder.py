@@ -23,13 +23,14 @@ from ...ir.ops.elementwise.arithmetic import mul_p
 from ...ir.ops.elementwise.convert import convert_element_type_p
 from ...ir.ops.elementwise.identity import device_put_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.reasons import Reason
 from ...ir.shardings.normalized import unsharded
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, array_type
 from ..factors import Axes
-from ..padding_notes import paddings
+from ..reasons import paddings
 from .recipes import Recipe, recipe_of
 
 _EMPTY: frozenset[str] = frozenset()
@@ -120,8 +121,8 @@ class Lowering:
         self.consts: list[tuple[Var, Any]] = []
         self.env = _Blocks(mesh)
         self.location: Location = UNKNOWN
-        self.reason = ""
-        self.exchange_reason = ""         # reason of the collectives that an op's emitter makes
+        self.reason: Reason = ()
+        self.exchange_reason: Reason = ()       # of the collectives that an op's emitter makes
         self.only_direct = True           # has every equation so far been `direct`?
 
     # -- building ----------------------------------------------------------------------------
@@ -245,11 +246,11 @@ class Lowering:
         if recipe.emitter:
             assert eqn.op.localize is not None
             # why its blocks exchange something is no reason for the rest of it
-            self.exchange_reason, self.reason = eqn.reason or recipe.exchange, ""
-            if recipe.exchange and paddings(eqn.reason):    # why there is padding: a remark
-                self.exchange_reason = f"{recipe.exchange}; {eqn.reason}"
+            self.exchange_reason, self.reason = eqn.reason or recipe.exchange, ()
+            if recipe.exchange and any(paddings(eqn.reason)):   # why there is padding: a remark
+                self.exchange_reason = (*recipe.exchange, *eqn.reason)
             results = list(eqn.op.localize(Context(self, eqn, operands, recipe)))
-            self.exchange_reason = ""
+            self.exchange_reason = ()
         else:
             params = eqn.params if recipe.instance is None else recipe.instance.params
             results = self.emit(eqn.op, operands, params)

@@ -9,6 +9,15 @@ import numpy as np
 from ...ir.op import Op
 from ...ir.op_instance import OpInstance, Signature, instance_of
 from ...ir.ops.communication.collective import pand_p, pmax_p, pmin_p, por_p, pprod_p, pxor_p
+from ...ir.reasons import (
+    EXCHANGES,
+    LEAVES_RESULTS,
+    OVER,
+    SOMEWHERE_OVER,
+    Clause,
+    Reason,
+    operand,
+)
 from ...ir.rules.factor import PASS
 from ...ir.rules.rule import ELEMENTWISE, FactorRule
 from ...ir.types import ArrayType, Entries, Shape
@@ -34,8 +43,8 @@ class Recipe:
 
     def __init__(self, types: tuple[ArrayType, ...], declared: tuple[ArrayType, ...],
                  rule: FactorRule | None = None, axes_of: Mapping[int, Axes] | None = None,
-                 emitter: bool = False, exchange: str = "", instance: OpInstance | None = None,
-                 finish: tuple[tuple[Op, tuple[Axes, ...], str], ...] = (), direct: bool = True
+                 emitter: bool = False, exchange: Reason = (), instance: OpInstance | None = None,
+                 finish: tuple[tuple[Op, tuple[Axes, ...], Reason], ...] = (), direct: bool = True
                  ) -> None:
         self.types, self.declared, self.rule = types, declared, rule
         self.axes_of: Mapping[int, Axes] = {} if axes_of is None else axes_of
@@ -87,18 +96,18 @@ def recipe_of(instance: OpInstance, types: tuple[ArrayType, ...], declared: tupl
     split = [(f, axes_of[f], info.factors[f]) for f in sorted(axes_of)
              if info.factors[f].kind != PASS]
     if not split:
-        return Recipe(types, declared, rule, axes_of, emitter, "", local, (), not emitter)
-    worked = [f"{_place(info, f)} is over {', '.join(axes)}" for f, axes, _ in split]
-    exchange = f"`{op.name}` puts its blocks together: {'; '.join(worked)}"
-    finish: dict[Op, tuple[tuple[Axes, ...], list[str]]] = {}
-    for (_, axes, factor), text in zip(split, worked, strict=True):
+        return Recipe(types, declared, rule, axes_of, emitter, (), local, (), not emitter)
+    first, *others = worked = [_over(info, f, axes) for f, axes, _ in split]
+    exchange = (EXCHANGES(op.name, because=(first,)), *others)
+    finish: dict[Op, tuple[tuple[Axes, ...], tuple[Clause, ...]]] = {}
+    for (_, axes, factor), clause in zip(split, worked, strict=True):
         if factor.reducer:
             bools = OF_BOOLS if declared[0].dtype == np.bool_ else {}
             reducer = bools.get(factor.operator) or FINISH[factor.operator]
-            before, texts = finish.get(reducer, ((), []))
-            finish[reducer] = ((*before, axes), [*texts, text])
-    done = tuple([(reducer, axes, f"`{op.name}` leaves partial results: {', '.join(texts)}")
-                  for reducer, (axes, texts) in finish.items()])
+            before, clauses = finish.get(reducer, ((), ()))
+            finish[reducer] = ((*before, axes), (*clauses, clause))
+    done = tuple([(reducer, axes, (LEAVES_RESULTS(op.name, because=clauses),))
+                  for reducer, (axes, clauses) in finish.items()])
     return Recipe(types, declared, rule, axes_of, emitter, exchange, local, done,
                   not emitter and not done)
 
@@ -111,7 +120,7 @@ def _is_split(tensors: Sequence[ArrayType]) -> bool:
     return False
 
 
-def _place(info: RuleInfo, f: int) -> str:
-    """In words, where a factor appears."""
-    return next((f"dimension {d} of operand {i}" for i in range(info.operands)
-                 for g, d, _ in info.places[i] if g == f), "a dimension")
+def _over(info: RuleInfo, f: int, axes: Axes) -> Clause:
+    """Where a factor appears, and the axes that split it."""
+    return next((OVER(d, operand(i), ", ".join(axes)) for i in range(info.operands)
+                 for g, d, _ in info.places[i] if g == f), SOMEWHERE_OVER(", ".join(axes)))

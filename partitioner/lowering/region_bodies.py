@@ -16,6 +16,7 @@ from ...ir.ops.communication.collective import OPS_ON_DATA, psum_invariant_p, pv
 from ...ir.ops.communication.sharding import assume_invarying_p
 from ...ir.ops.control.region import Region
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.reasons import CLAIMS_SAME
 from ...ir.rules.factor_axes import axes_without
 from ...ir.types import ArrayType
 from ..redistribution.moves import varying
@@ -41,7 +42,7 @@ def localize_manual_region(out: Lowering, eqn: Equation) -> None:
             around, *outer.aval.entries)
         extra = out.mesh.sort_axes(axes_without(atom.aval.varying, claimed, out.mesh))
         if extra:
-            out.reason = "out_specs claim that this result is the same along " + ", ".join(extra)
+            out.reason = (CLAIMS_SAME(", ".join(extra)),)
             atom = out.emit(assume_invarying_p, [atom], {"axes": extra})[0]
         out.env[outer] = atom
 

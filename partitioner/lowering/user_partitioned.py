@@ -10,6 +10,7 @@ import math
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.ops.communication.sharding import assume_invarying_p
 from ...ir.program import Atom, Equation
+from ...ir.reasons import GIVES_SO, SAYS_SAME, WANTS, Reason
 from ...ir.rewriting.inline import inline
 from ...ir.rules.factor_axes import axes_without
 from ...ir.types import ArrayType, Entries
@@ -26,7 +27,7 @@ def localize_user_function(out: Lowering, eqn: Equation) -> None:
     body = inline(blocks.program)
     recipe = recipe_of(eqn.instance, tuple(types), tuple([v.aval for v in eqn.outvars]),
                        eqn.params)
-    reason = f"`{blocks.name}` wants its operands so"
+    reason = (WANTS(blocks.name),)
     atoms = [_moved(out, out.atom(a), t, t.entries, want, reason)
              for a, t, want in zip(eqn.invars, types, blocks.operands, strict=True)]
     out.bind_all(body.invars, atoms)
@@ -54,15 +55,14 @@ def localize_user_function(out: Lowering, eqn: Equation) -> None:
                 atom = out.emit(reducer, [atom], {"axes": over})[0]
                 extra = [a for a in extra if a not in over]
         if extra:
-            out.reason = f"`{blocks.name}` says that result {i} is the same along " + ", ".join(
-                extra)
+            out.reason = (SAYS_SAME(blocks.name, i, ", ".join(extra)),)
             atom = out.emit(assume_invarying_p, [atom], {"axes": extra})[0]
         out.env[var] = _moved(out, atom, aval, made, aval.entries,
-                              f"`{blocks.name}` gives its result so")
+                              (GIVES_SO(blocks.name),))
 
 
 def _moved(out: Lowering, atom: Atom, aval: ArrayType, source: Entries, target: Entries,
-           reason: str) -> Atom:
+           reason: Reason) -> Atom:
     if source == target:
         return atom
     out.reason = reason

@@ -20,7 +20,7 @@ from ...ir.program import Atom, Equation, Program
 from ...ir.support.lazy import lazy_import
 from ..cost.kinds import is_product
 from ..cost.prices import Prices
-from ..reasons import merged_reasons
+from ..reasons import reason_of_group
 from .two_step_sums import in_two_steps
 
 _schedule = lazy_import("..cost.schedule", __package__)
@@ -337,9 +337,7 @@ class _Combining:
             return False
         for member in group.members:
             self.missing.difference_update(member.outvars)
-        reason = merged_reasons([f"{e.reason or f'`{e.op.name}`'} ({e.location})"
-                                 for e in group.members])
-        eqn = combined(group.members, reason)
+        eqn = combined(group.members, reason_of_group(group.members))
         self.combined[eqn] = tuple(group.members)
         self.eqns.append(eqn)
         return True

@@ -32,7 +32,7 @@ def dedupe(program: Program, but: frozenset[Op] = frozenset()) -> Program:
                 now.update(zip(eqn.outvars, first.outvars, strict=True))
                 if eqn.reason and eqn.reason != first.reason:
                     eqns[number] = first.replace(
-                        reason=merged_reasons((*first.reason.split("; "), eqn.reason)))
+                        reason=merged_reasons((*[(c,) for c in first.reason], eqn.reason)))
                 continue
         eqns.append(eqn)
     if not now:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ...ir.op import Op
 from ...ir.program import Equation, Literal, Program
+from ...ir.reasons import SAME_IN_ALL, Reason
 from ...ir.rewriting.hoist import hoist
 from ..cost.kinds import by_types
 from ..cost.operations import equation_flops
@@ -31,8 +32,8 @@ def _is_worth_it(eqn: Equation) -> bool:
         [a.aval.local_nbytes for a in eqn.invars if type(a) is not Literal])
 
 
-def _reason(eqn: Equation, loop: Equation) -> str:
+def _reason(eqn: Equation, loop: Equation) -> Reason:
     if not exchanges(eqn.op):
         return eqn.reason
     return merged_reasons((eqn.reason or written(eqn.op.name),
-                           f"the same in every iteration of `{loop.op.name}`"))
+                           (SAME_IN_ALL(loop.op.name),)))

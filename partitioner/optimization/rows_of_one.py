@@ -13,6 +13,7 @@ from ...ir.ops.communication.exchange_rows import exchange_rows_p
 from ...ir.ops.communication.row_exchange_plan import Piece, Wanted, plain
 from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Literal
+from ...ir.reasons import ONE_SENDS
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ..reasons import is_written, merged_reasons
 
@@ -24,7 +25,7 @@ def _sent(m: Match, rows: Atom, exchange: Equation, owner: int, split: int) -> A
     wanted = Wanted(part, 0, part, (Piece(0, size, 0, owner * size, 1),))
     return m.emit(exchange_rows_p, rows, like=exchange, axis_name=m.axis_name, axis_size=devices,
                   dimension=split, parts=(size,), wanted=plain((wanted,)),
-                  reason=merged_reasons((exchange.reason, "one device sends all that is read")))
+                  reason=merged_reasons((exchange.reason, (ONE_SENDS(),))))
 
 
 def _are_of_one_block(m: Match) -> Any:

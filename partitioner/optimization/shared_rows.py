@@ -13,7 +13,7 @@ from ...ir.ops.communication.row_exchange_plan import lacking
 from ...ir.ops.derivatives import slice_along
 from ...ir.ops.movement.slicing import slice_p
 from ...ir.program import Atom, Equation, Program, Var
-from ..reasons import merged_reasons
+from ..reasons import reason_of_group
 
 _SHARED = ("axis_name", "axis_size", "dimension", "parts")
 
@@ -53,12 +53,11 @@ def _together(group: list[Equation], program: Program) -> list[Equation]:
     params = {**first.params, "wanted": tuple(w for e in group for w in e.params["wanted"])}
     (aval,) = infer(first.op, tuple(a.aval for a in operands), params, program.mesh)
     whole = Var(aval)
-    out = [first.replace(outvars=(whole,), params=params, reason=merged_reasons(
-        [f"{e.reason or f'`{e.op.name}`'} ({e.location})" for e in group]))]
+    out = [first.replace(outvars=(whole,), params=params, reason=reason_of_group(group))]
     start = 0
     for eqn in group:
         shape = eqn.outvars[0].aval.shape
-        out.append(eqn.replace(op=slice_p, invars=(whole,), reason="",
+        out.append(eqn.replace(op=slice_p, invars=(whole,), reason=(),
                                params=slice_along(shape, d, start, start + shape[d])))
         start += shape[d]
     return out

@@ -19,11 +19,11 @@ from ...ir.op import OPS, Op
 from ...ir.ops.identities import identity
 from ...ir.padded import Padded, same_number
 from ...ir.program import Atom, Equation, Literal, Var
+from ...ir.reasons import COUNT, PADDED, Reason
 from ...ir.rules.factor import PASS, REDUCE, SCAN
 from ...ir.rules.rule import ELEMENTWISE, FactorRule
 from ...ir.types import ArrayType, Shape, array_type
 from ..factors import major_factor
-from ..padding_notes import padded_to, rows_count
 
 
 class Output:
@@ -88,7 +88,7 @@ class _Context:
     # -- building --------------------------------------------------------------------------------
 
     def append(self, op: Op, operands: Sequence[Atom], avals: Sequence[ArrayType],
-               params: dict[str, Any], names: Sequence[str | None] = (), reason: str = ""
+               params: dict[str, Any], names: Sequence[str | None] = (), reason: Reason = ()
                ) -> tuple[Var, ...]:
         out = tuple([Var(t, names[i] if names else None) for i, t in enumerate(avals)])
         self.out.eqns.append(self.eqn.replace(op=op, invars=operands, outvars=out, params=params,
@@ -98,7 +98,7 @@ class _Context:
     def call(self, name: str, *operands: Atom, **params: Any) -> Atom:
         return self._made(name, operands, params)
 
-    def _made(self, name: str, operands: Sequence[Atom], params: dict[str, Any], reason: str = ""
+    def _made(self, name: str, operands: Sequence[Atom], params: dict[str, Any], reason: Reason = ()
               ) -> Atom:
         """The result of an equation, appended unless an equal one was."""
         op, made = OPS[name], self.out.made
@@ -139,19 +139,19 @@ class _Context:
         number = self.number(fill, x.atom.aval)
         return self._made("pad", [x.atom, number], {"padding_config": tuple(config)}, reason)
 
-    def _rows(self, x: Padded, d: int, start: int, limit: int, reason: str) -> Atom:
+    def _rows(self, x: Padded, d: int, start: int, limit: int, reason: Reason) -> Atom:
         starts = _with((0,) * len(x.shape), d, start)
         return self._made("slice", [x.atom], {
             "start_indices": starts, "limit_indices": _with(x.sizes, d, limit), "strides": None},
             reason)
 
-    def _padding(self, x: Padded, d: int, size: int) -> str:
+    def _padding(self, x: Padded, d: int, size: int) -> Reason:
         """The reason for moving rows of an operand: it, or the result, is padded."""
         n, name = x.shape[d], self.eqn.op.name
         for sizes, t in zip(self.sizes[:1], self.result_types, strict=False):
             if d < len(sizes) and sizes[d] == size:
                 n = t.shape[d]
-        return padded_to(d, name, n, size) if n != size else ""
+        return (PADDED(d, name, n, size),) if n != size else ()
 
     def masked(self, x: Padded, d: int, value: Any) -> Padded:
         if x.holds(d, value):
@@ -160,7 +160,7 @@ class _Context:
         base = self.full(value, aval)
         placed = self._made("place", [x.atom, base], {
             "dimension": d, "start": 0, "limit": x.shape[d], "low": 0},
-            rows_count(x.shape[d], x.size(d), d))
+            (COUNT(x.shape[d], x.size(d), d),))
         return Padded(placed, x.shape, _with(x.fills, d, value))
 
     def resized(self, x: Padded, d: int, size: int) -> Padded:
@@ -176,7 +176,7 @@ class _Context:
     def cut(self, x: Padded, d: int) -> Padded:
         if not x.is_padded(d):
             return x
-        atom = self._rows(x, d, 0, x.shape[d], rows_count(x.shape[d], x.size(d), d))
+        atom = self._rows(x, d, 0, x.shape[d], (COUNT(x.shape[d], x.size(d), d),))
         return Padded(atom, x.shape, _with(x.fills, d, None))
 
     # -- equations -------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from ...ir.op_instance import SIGNATURES, Signature
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.passes import LayoutConstraints
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.reasons import LEAVES_SO, TAKES_AS, Reason, operand
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
 from ...ir.support.caches import cached
@@ -25,7 +26,14 @@ from ..regions import has_region, region_of, with_programs
 from .origins import WHEN_ASKED, Origins
 from .program_graph import boundary_entries
 from .propagate import check_ends, solve
-from .resolve import CAPTURED, asked_reason, defined_at, enlarges, layout_reason, slices_reason
+from .resolve import (
+    CAPTURED_USES,
+    asked_reason,
+    defined_at,
+    enlarges,
+    layout_reason,
+    slices_reason,
+)
 from .resolved_types import (
     bare_literal,
     brought,
@@ -110,7 +118,7 @@ def decide(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partitio
     return new
 
 
-Arrivals = Mapping[Var, tuple[ArrayType, Location, str]]
+Arrivals = Mapping[Var, tuple[ArrayType, Location, Reason]]
 
 
 @cached(4096)
@@ -183,7 +191,7 @@ class _Writer:
         for i, target in enumerate(targets):
             if target is not None and outvars[i].aval is not target:
                 outvars[i] = brought(outvars[i], target, defined_at(old, old.outvars[i]),
-                                     "the result leaves `shard_map` in this layout", more)
+                                     (LEAVES_SO(),), more)
         return _resolved(old, mesh, invars, consts, [*eqns, *more] if more else eqns, outvars)
 
     def atom(self, atom: Atom) -> Atom:
@@ -206,7 +214,7 @@ class _Writer:
         whole = typed(aval, mesh, ((),) * aval.ndim)
         new = var if whole is aval else Var(whole, var.name)
         own = _type_on(aval, mesh)
-        atom = brought(new, own, UNKNOWN, CAPTURED, eqns)
+        atom = brought(new, own, UNKNOWN, CAPTURED_USES, eqns)
         self.plain = self.plain and atom.aval is own
         if atom is not var:
             self.now[var] = atom
@@ -312,7 +320,7 @@ class _Writer:
                 if new.aval.entries != entries:
                     operands[i] = brought(
                         new, typed(outer, mesh, entries, new.aval.sharding.spec.unreduced),
-                        eqn.location, f"`shard_map` takes operand {i} as {spec}", eqns)
+                        eqn.location, (TAKES_AS("shard_map", operand(i), str(spec)),), eqns)
         targets: list[ArrayType | None] = []
         for v, atom, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"], strict=True):
             if not v.aval.shape or isinstance(atom, Literal):
@@ -326,7 +334,7 @@ class _Writer:
     def region(self, eqn: Equation, operands: list[Atom], mesh: AbstractMesh,
                eqns: list[Equation]) -> dict[str, Any]:
         region = region_of(eqn)
-        arrivals: dict[Var, tuple[ArrayType, Location, str]] = {}
+        arrivals: dict[Var, tuple[ArrayType, Location, Reason]] = {}
         for slot in region.slots:
             if slot.operand < 0:
                 continue

@@ -16,6 +16,7 @@ from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.ops.control.region import Region, Slot
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.program import Equation, Program, Var
+from ...ir.reasons import reason_text
 from ...ir.rules.rule import ELEMENTWISE, make_rule
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
 from ...ir.types import ArrayType, Entries
@@ -177,7 +178,7 @@ class ProgramGraph(Graph):
                     warn_indivisible(eqn, aval, len(entries), axes, divides, self.size)
                 axes = divides
             entries.append(axes)
-        root = Root(eqn.reason or "`with_sharding_constraint`", eqn.location)
+        root = Root(reason_text(eqn.reason) or "`with_sharding_constraint`", eqn.location)
         self.constrain(result, entries, root)
         pending = frozenset(eqn.params.get("unreduced", ()))
         self.pending[result] |= pending

@@ -15,6 +15,20 @@ from ...ir.op_instance import SIGNATURES
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.passes import LayoutConstraints
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.reasons import (
+    CAPTURED,
+    DECIDED,
+    KEEPS,
+    LEAVES_SO,
+    MOVED,
+    RESULT_ASKED,
+    SLICES,
+    TAKES_AS,
+    Reason,
+    asks,
+    operand,
+    reason_text,
+)
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.types import ArrayType, Entries
@@ -33,13 +47,13 @@ from .resolved_types import (
 )
 from .step import Layout
 
-CAPTURED = "the uses of this captured array want blocks of it"
+CAPTURED_USES: Reason = (CAPTURED(),)
 
 
-def asked_reason(program: Program, i: int, spec: PartitionSpec | None) -> str:
+def asked_reason(program: Program, i: int, spec: PartitionSpec | None) -> Reason:
     """Why result i leaves in another layout than it is computed in."""
     if spec is None:
-        return "the type of this result is decided"
+        return (DECIDED(),)
     names = program.result_names
     name = names[i] if i < len(names) and names[i] else f"[{i}]"
     entries = spec.entries
@@ -47,17 +61,17 @@ def asked_reason(program: Program, i: int, spec: PartitionSpec | None) -> str:
         entries = entries[:-1]
     whole = spec_from_entries(entries, spec.unreduced, spec.reduced)
     which = "the result" if len(program.outvars) == 1 else f"result {name}"
-    return f"{which} is asked for as {whole}"
+    return (RESULT_ASKED(which, str(whole)),)
 
 
-def layout_reason(eqn: Equation) -> str:
+def layout_reason(eqn: Equation) -> Reason:
     """Why an operand of a loop or branch is moved."""
-    return f"`{eqn.op.name}` keeps this value in one layout"
+    return (KEEPS(eqn.op.name, MOVED),)
 
 
-def slices_reason(eqn: Equation) -> str:
+def slices_reason(eqn: Equation) -> Reason:
     """Why each slice of an operand is moved."""
-    return f"`{eqn.op.name}` takes its slices so"
+    return (SLICES(eqn.op.name),)
 
 
 def enlarges(have: ArrayType, entries: Entries) -> bool:
@@ -162,7 +176,7 @@ class _Resolver:
                     for a in axes])
 
     def program(self, program: Program, mesh: AbstractMesh,
-                targets: Sequence[ArrayType | None], reasons: Sequence[str],
+                targets: Sequence[ArrayType | None], reasons: Sequence[Reason],
                 arrivals: Mapping[Var, tuple[ArrayType, Location, str]] | None = None
                 ) -> Program:
         """targets: the types in which the results leave (None: as they are). arrivals: parameters
@@ -185,7 +199,7 @@ class _Resolver:
             laid_out = self.type_of(var, mesh)
             self.env[var] = whole
             if laid_out is not whole.aval:
-                self.env[var] = brought(whole, laid_out, UNKNOWN, CAPTURED, eqns)
+                self.env[var] = brought(whole, laid_out, UNKNOWN, CAPTURED_USES, eqns)
         self.equations(program, mesh, eqns)
         outvars = []
         for atom, target, reason in zip(program.outvars, targets, reasons, strict=True):
@@ -273,8 +287,10 @@ class _Resolver:
             if isinstance(new, Var):
                 self.pinned.add(new)
             return
-        reason = "" if eqn.op is reshard_p else (
-            f"{eqn.reason or '`with_sharding_constraint`'} asks for {eqn.params['sharding'].spec}")
+        reason: Reason = ()
+        if eqn.op is not reshard_p:
+            who = reason_text(eqn.reason) or "`with_sharding_constraint`"
+            reason = (asks(who, str(eqn.params["sharding"].spec)),)
         bound = self.bind(result, mesh)
         eqns.append(Equation(reshard_p, (new,), (bound,), {"dst_sharding": target.sharding},
                              eqn.location, reason))
@@ -293,7 +309,7 @@ class _Resolver:
                 entries = tuple(p + t for p, t in zip(prefix, tail, strict=True))
                 pending = new.aval.sharding.spec.unreduced
                 new = brought(new, typed(outer.aval, mesh, entries, pending), eqn.location,
-                              f"`shard_map` takes operand {i} as {spec}", eqns)
+                              (TAKES_AS("shard_map", operand(i), str(spec)),), eqns)
             operands.append(new)
         targets: list[ArrayType | None] = []
         for outer, body_atoms, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
@@ -307,7 +323,7 @@ class _Resolver:
             targets.append(typed(body_atoms.aval, body_mesh, tail,
                                  self.graph.pending[self.graph.of(body_atoms)]))
         new_body = self.program(body, body_mesh, targets,
-                                ["the result leaves `shard_map` in this layout"] * len(targets))
+                                [(LEAVES_SO(),)] * len(targets))
         params = {**eqn.params, "jaxpr": new_body, "mesh": mesh}
         outvars = [self.bind(v, mesh) for v in eqn.outvars]
         eqns.append(Equation(eqn.op, operands, outvars, params, eqn.location, eqn.reason))
@@ -318,7 +334,7 @@ class _Resolver:
         reason = layout_reason(eqn)
         operands = [self.atom(a) for a in eqn.invars]
         targets: dict[tuple[int, int], ArrayType] = {}
-        arrivals: dict[Var, tuple[ArrayType, Location, str]] = {}
+        arrivals: dict[Var, tuple[ArrayType, Location, Reason]] = {}
         for slot in region.slots:
             body_atoms = region.body_atoms(slot)
             leader = body_atoms[0]
@@ -362,11 +378,11 @@ class _Resolver:
         eqns.append(Equation(eqn.op, operands, outvars, with_programs(eqn.params, programs),
                              eqn.location, eqn.reason))
 
-    def requester(self, atom: Atom, eqn: Equation) -> tuple[Location, str]:
+    def requester(self, atom: Atom, eqn: Equation) -> tuple[Location, Reason]:
         """Who wants a slice in the layout that it has in the body of a loop."""
         root = self.graph.asked.get(self.graph.of(atom))
         if root is not None and root.location is not UNKNOWN:
-            return root.location, f"{root.text} asks for it"
+            return root.location, (asks(root.text, "it"),)
         return eqn.location, slices_reason(eqn)
 
 

@@ -5,6 +5,7 @@ from ...ir.meshes.mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from ...ir.op_instance import OpInstance, instance_of
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.reasons import Reason
 from ...ir.shardings.sharding import named_sharding_abstract
 from ...ir.source.location import Location
 from ...ir.spec import spec_from_entries
@@ -68,7 +69,7 @@ def without_sharding(instance: OpInstance) -> OpInstance:
     return known[()]
 
 
-def reshard_equation(operand: Atom, aval: ArrayType, location: Location, reason: str,
+def reshard_equation(operand: Atom, aval: ArrayType, location: Location, reason: Reason,
                      name: str | None = None) -> Equation:
     """`operand` brought to the layout of `aval`."""
     if name is None and isinstance(operand, Var):
@@ -84,7 +85,7 @@ def name_of_form(var: Var, aval: ArrayType) -> str | None:
     return var.name if same else None
 
 
-def brought(atom: Atom, aval: ArrayType, location: Location, reason: str, eqns: list[Equation]
+def brought(atom: Atom, aval: ArrayType, location: Location, reason: Reason, eqns: list[Equation]
             ) -> Atom:
     """`atom` in the layout of `aval`; adds an equation if that takes one."""
     if atom.aval.sharding is aval.sharding or isinstance(atom, Literal):

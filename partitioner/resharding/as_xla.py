@@ -8,6 +8,7 @@ from ...ir.ops.contractions.fft import fft_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.ops.reductions.sorting import top_k_p
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.reasons import NO_CASE
 from ...ir.rewriting.inside import inside
 from ...ir.types import ArrayType, Entries
 from ..choice.xla.local_rule import LocalRule
@@ -43,7 +44,7 @@ def _on_whole_arrays(program: Program) -> Program:
         before, after = [[typed(v.aval, v.aval.mesh, ((),) * v.aval.ndim,
                                 v.aval.sharding.spec.unreduced) for v in values]
                          for values in (eqn.invars, eqn.outvars)]
-        why = f"XLA's partitioner has no case for `{eqn.op.name}`"
+        why = (NO_CASE(eqn.op.name),)
         operands = [known.get(atom) or brought(atom, aval, eqn.location, why, eqns)
                     for atom, aval in zip(eqn.invars, before, strict=True)]
         results = [v if v.aval is aval else Var(aval)

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.ops.control.region import Region, Slot
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.reasons import HOLDING, HOLDS, Alternative, Reason
 from ...ir.types import ArrayType, Entries
-from ..choice.comparisons import Alternative, spelled
+from ..choice.comparisons import alternative, spelled
 from ..cost.prices import Prices
 from ..propagation.resolved_types import reshard_equation, typed
 from ..regions import has_region, is_loop, region_of, trips_of, with_programs
@@ -78,8 +79,8 @@ def _cheapest_slices(maker: Equation, made: Slot, reader: Equation, slot: Slot,
     first, *others = sorted(costs, key=costs.__getitem__)
     if costs[first] >= costs[param.aval.entries]:
         return None
-    return first, Alternative.of(f"stacking it as {spelled(others[0])}", costs[others[0]][0],
-                                 costs[first][0], prices)
+    return first, alternative([HOLDING("stacking", spelled(others[0]))], costs[others[0]][0],
+                              costs[first][0], prices)
 
 
 def _with_bodies(eqn: Equation, better: _Better) -> Equation:
@@ -199,8 +200,8 @@ def _better(eqn: Equation, around: _Around, prices: Prices) -> _Better:
                  for entries in (now.entries, *held.candidates())}
         first, *others = sorted(costs, key=costs.__getitem__)
         if costs[first] < costs[now.entries]:
-            second = f"{'giving' if branches else 'carrying'} it as {spelled(others[0])}"
-            found[slot] = first, Alternative.of(second, costs[others[0]], costs[first], prices)
+            second = HOLDING("giving" if branches else "carrying", spelled(others[0]))
+            found[slot] = first, alternative([second], costs[others[0]], costs[first], prices)
     return found
 
 
@@ -233,9 +234,9 @@ def _rewritten(eqn: Equation, better: _Better, around: _Around,
     return [*before, whole, *after]
 
 
-def _reason(eqn: Equation, second: Alternative) -> str:
+def _reason(eqn: Equation, second: Alternative) -> Reason:
     inside = "body needs" if is_loop(eqn) else "branches need"
-    return f"`{eqn.op.name}` holds this value as its {inside} it, {second}"
+    return (HOLDS(eqn.op.name, inside, ending=second),)
 
 
 def _program(region: Region, p: int, better: _Better, eqn: Equation) -> Program:

@@ -18,6 +18,7 @@ from typing import Any
 from ...ir.fingerprint import literal_key
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.reasons import CARRIED, MORE, RUNS_BEFORE, WAITS, Reason
 from ...ir.rewriting.unread import without_unread
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.types import ArrayType
@@ -31,8 +32,8 @@ from .folding import fold_reshards, takes
 _LITTLE = 1
 _NEVER = float("inf")       # the cost of a value that must be finished where it arises
 _MOST_REASONS = 8
-MORE = "and more"
-CARRIED = "the sum that the loop carries is needed in its body"
+_MORE: Reason = (MORE(),)
+_CARRIED: Reason = (CARRIED(),)
 
 
 def delayed(program: Program, prices: Prices) -> Program:
@@ -57,7 +58,7 @@ class Delay:
         self.entering = dict(entering or {})
         self.leaving = dict(leaving or {})
         # result that leaves in its earlier form -> where and why it would have been finished
-        self.left: dict[int, tuple[Location, tuple[str, ...]]] = {}
+        self.left: dict[int, tuple[Location, tuple[Reason, ...]]] = {}
         self.earlier: dict[Atom, ArrayType] = {}
         self.touched: list[tuple[int, Equation, Sunk | None]] = []
         self._plan(frozenset())
@@ -215,7 +216,7 @@ class _Writer:
         self.eqns: list[Equation] = []
         self.forms: dict[Atom, Var] = {}            # value -> the variable with its earlier form
         self.finished: set[Atom] = set()            # values with an earlier form, finished as well
-        self.why: dict[Atom, tuple[str, ...]] = {}  # earlier form -> reasons for finishing it
+        self.why: dict[Atom, tuple[Reason, ...]] = {}  # earlier form -> reasons for finishing it
         self.where: dict[Atom, Location] = {}
         self.brought: dict[tuple[Any, ArrayType], Var] = {}
 
@@ -230,7 +231,7 @@ class _Writer:
                 continue
             form = Var(plan.entering[v], name_of_form(v, plan.entering[v]))
             invars.append(form)
-            self._record_form(v, form, (CARRIED,), plan.location)
+            self._record_form(v, form, (_CARRIED,), plan.location)
         for k, eqn, sinking in plan.touched:
             self.eqns += eqns[done:k]
             done = k + 1
@@ -249,7 +250,7 @@ class _Writer:
                 outvars.append(form)
                 plan.left[i] = (self.where.get(form, plan.location), self.why.get(form, ()))
             else:
-                outvars.append(self.bring(atom, want, None, "the sum that a loop carries waits"))
+                outvars.append(self.bring(atom, want, None, (WAITS(),)))
         eqns, results = fold_reshards(without_unread(self.eqns, outvars, (reshard_p,)), outvars)
         return program.replace(invars=invars, eqns=eqns, outvars=results)
 
@@ -272,10 +273,10 @@ class _Writer:
         sources = [o for o in operands if o in self.why]
         reasons = tuple(dict.fromkeys(r for o in sources for r in self.why[o]))
         if len(reasons) > 1:
-            reasons = tuple(r for r in reasons if r not in (CARRIED, MORE))
+            reasons = tuple(r for r in reasons if r not in (_CARRIED, _MORE))
         if len(reasons) > _MOST_REASONS:
-            reasons = (*reasons[:_MOST_REASONS], MORE)
-        where = [self.where[o] for o in sources if self.why[o] != (CARRIED,)]
+            reasons = (*reasons[:_MOST_REASONS], _MORE)
+        where = [self.where[o] for o in sources if self.why[o] != (_CARRIED,)]
         self._record_form(result, form, reasons, (where or [self.where[sources[0]]])[0])
 
     def _operand(self, eqn: Equation, sinking: Sunk, i: int, atom: Atom) -> Atom:
@@ -285,10 +286,9 @@ class _Writer:
         if atom.aval.sharding is want.sharding or (
                 isinstance(atom, Literal) and not want.sharding.spec.unreduced):
             return atom
-        return self.bring(atom, want, eqn.location, f"`{eqn.op.name}` runs before the reshard of "
-                          "another operand")
+        return self.bring(atom, want, eqn.location, (RUNS_BEFORE(eqn.op.name),))
 
-    def _record_form(self, v: Var, form: Var, reasons: tuple[str, ...], where: Location) -> None:
+    def _record_form(self, v: Var, form: Var, reasons: tuple[Reason, ...], where: Location) -> None:
         """Record that `form` is the earlier form of `v`; finish it here unless that is left for
         later.
         """
@@ -329,7 +329,7 @@ class _Writer:
         else:
             self.eqns.append(eqn)
 
-    def bring(self, atom: Atom, want: ArrayType, where: Location | None, reason: str) -> Atom:
+    def bring(self, atom: Atom, want: ArrayType, where: Location | None, reason: Reason) -> Atom:
         key = (literal_key(atom) if isinstance(atom, Literal) else atom, want)
         if key not in self.brought:
             move = reshard_equation(atom, want, where or self.plan.location, reason)

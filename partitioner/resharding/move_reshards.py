@@ -12,6 +12,7 @@ from __future__ import annotations
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.ops.control.region import Region, Slot
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.reasons import CARRIES, FINISHED_ONCE
 from ...ir.rewriting.inside import inside
 from ...ir.support.caches import in_memo
 from ...ir.support.named_tuple import NamedTuple
@@ -296,7 +297,7 @@ def _branched(eqn: Equation, prices: Prices) -> list[Equation]:
         left = [plan.left[k] for plan in plans if k in plan.left]
         where = left[0][0] if left else eqn.location
         reason = merged_reasons((*(r for _, reasons in left for r in reasons),
-                                 f"finished once for all branches of `{eqn.op.name}`"))
+                                 (FINISHED_ONCE("branches", eqn.op.name),)))
         move = reshard_equation(results[k], outer.aval, where, reason, outer.name)
         finishing.append(move.replace(outvars=(outer,)))
     nested = {(name, place): program for (name, place, _), program in
@@ -320,12 +321,12 @@ def _outer_reshards(eqn: Equation, region: Region, at: int, body: Program,
         if s.operand >= 0:
             operand = operands[s.operand]
             move = reshard_equation(operand, _as_form(operand.aval, waiting), eqn.location,
-                                    f"`{loop}` carries this sum and finishes it at its end")
+                                    (CARRIES(loop),))
             before.append(move)
             operands[s.operand] = move.outvars[0]
         results[s.result] = Var(waiting)
         where, reasons = plan.left.get(_output(s, at), (eqn.location, ()))
-        reason = merged_reasons((*reasons, f"finished once for all iterations of `{loop}`"))
+        reason = merged_reasons((*reasons, (FINISHED_ONCE("iterations", loop),)))
         move = reshard_equation(results[s.result], outer.aval, where, reason, outer.name)
         after.append(move.replace(outvars=(outer,)))
         for p, i in s.inputs:                           # the test has the carry as well

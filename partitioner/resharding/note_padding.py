@@ -1,7 +1,7 @@
 """Notes on reshards of padded values: how many of their rows are real.
 
-Equations that pad (preparation/uneven.py) have reasons of a fixed form. Starting there, the number
-of real rows is followed along pass-through factors, into loops too, and noted on every `reshard` of
+Equations that pad (preparation/uneven.py) say so in their reasons. Starting there, the number of
+real rows is followed along pass-through factors, into loops too, and noted on every `reshard` of
 such a value: "63 of 64 rows of dimension 0 count".
 """
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Mapping
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Program
+from ...ir.reasons import COUNT, PADDED
 from ...ir.types import Shape
 from ..factors import major_factor
-from ..padding_notes import paddings, rows_count
+from ..reasons import paddings
 from ..regions import has_region, region_of, with_programs
 
 
@@ -22,7 +23,8 @@ def note_padding(program: Program) -> Program:
 
 
 def _pads(program: Program) -> bool:
-    if "pad" in program.op_names and any([paddings(e.reason) for e in program.eqns if e.reason]):
+    if "pad" in program.op_names and any([
+            c.sentence is PADDED for e in program.eqns for c in e.reason]):
         return True
     for eqn in program.eqns if program.holds_programs else ():
         if has_region(eqn) and any([_pads(body) for _, _, body in region_of(eqn).programs]):
@@ -57,9 +59,9 @@ class _Notes:
         if shape is None:
             return eqn
         self.shapes[eqn.outvars[0]] = shape
-        said = [rows_count(n, size, d) for d, (n, size) in enumerate(
+        said = [COUNT(n, size, d) for d, (n, size) in enumerate(
             zip(shape, eqn.outvars[0].aval.shape, strict=True)) if n != size]
-        return eqn.replace(reason="; ".join([*filter(None, [eqn.reason]), *said]))
+        return eqn.replace(reason=(*eqn.reason, *said))
 
     def follow(self, eqn: Equation) -> None:
         """The shapes known of the results: of an equation that pads, or along factors of its

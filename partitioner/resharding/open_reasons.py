@@ -11,17 +11,17 @@ from collections.abc import Callable, Sequence
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.passes import LayoutConstraints
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.reasons import AS_XLA, ASKED, CHOSEN, EXCHANGES, NEEDED, OPEN, Clause, Reason
 from ...ir.source.location import Location
+from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import Entries
-from ..choice.comparisons import ASKED, CHOSEN, NEEDED
 from ..choice.lookahead import LookaheadSearch
 from ..choice.reasons import operand_reason, result_reason
 from ..propagation.resolved_types import typed
 from ..reasons import shown_reasons
 from .reason_kinds import PlannedEquation, ReasonKinds
 
-_OPEN = "?"                 # a placeholder for a reason
 Form = tuple[Entries, frozenset[str]]       # a layout, and the axes of a pending sum
 
 
@@ -53,15 +53,15 @@ class OpenReasons:
     def __init__(self, program: Program, constraints: LayoutConstraints,
                  search: LookaheadSearch) -> None:
         self.program, self.constraints, self.search = program, constraints, search
-        self.produced: dict[Var, Produced | tuple[Location, str]] = {}
+        self.produced: dict[Var, Produced | tuple[Location, Reason]] = {}
         self.open: list[PendingReason] = []
 
-    def placeholder(self, planned: PlannedEquation, at: int, source: Var | None = None) -> str:
+    def placeholder(self, planned: PlannedEquation, at: int, source: Var | None = None) -> Reason:
         """A placeholder for a reason that is given once all is known."""
         self.open.append(PendingReason(planned, at, source, []))
-        return f"{_OPEN}{len(self.open) - 1}"
+        return _open(len(self.open) - 1)
 
-    def why(self, var: Var) -> tuple[Location, str]:
+    def why(self, var: Var) -> tuple[Location, Reason]:
         """(where, why) a variable was not produced as its type says."""
         produced, waiting = self.produced, [var]
         while waiting:
@@ -78,12 +78,12 @@ class OpenReasons:
         return produced[var]                                              # type: ignore[return-value]
 
     def cause(self, planned: PlannedEquation, k: int, operands: Sequence[Atom]
-              ) -> tuple[Location, str]:
+              ) -> tuple[Location, Reason]:
         """(where, why) result k is not as its type says: because of this equation, or of one that
         its sums come from.
         """
         eqn, info, spec = planned.eqn, planned.info, planned.spec
-        before: list[tuple[Location, str]] = []
+        before: list[tuple[Location, Reason]] = []
         own = spec.pending
         for a, sums in zip(operands, spec.sums, strict=True):
             if sums:
@@ -97,14 +97,12 @@ class OpenReasons:
             if asked is None:
                 before = self.passed_on(eqn, spec.layouts[info.operands + k], k, operands)
                 own = not before
-        reason = ""
-        if own:
-            reason = self.placeholder(planned, ~k)
+        reason = self.placeholder(planned, ~k) if own else ()
         where = before[0][0] if before else asked or eqn.location
         return where, shown_reasons([*[why for _, why in before], reason] if before else [reason])
 
     def passed_on(self, eqn: Equation, made: Entries, k: int, operands: Sequence[Atom]
-                  ) -> list[tuple[Location, str]]:
+                  ) -> list[tuple[Location, Reason]]:
         """What made an operand differ from its type, if result k differs in the same axes."""
         axes = _differing(made, eqn.outvars[k].aval.entries)
         return [self.why(a) for a, was in zip(operands, eqn.invars, strict=True)
@@ -118,28 +116,29 @@ class OpenReasons:
         """
         kinds = ReasonKinds(self.program, self.constraints, self.search)
         kinds.finished(eqns, outvars)
-        found: dict[str, str] = {}
+        found: dict[Clause, Reason] = {}
         for eqn in eqns:
-            if _OPEN in eqn.reason:
-                clauses = eqn.reason.split("; ")
-                for c in clauses:
-                    if c[:1] == _OPEN and c not in found:
-                        found[c] = self.rendered(
-                            eqn, self.open[int(c[1:])], kinds, source)
-                eqn.reason = shown_reasons([found.get(c, c) for c in clauses])
+            is_open = False
+            for c in eqn.reason:
+                if c.sentence is OPEN:
+                    is_open = True
+                    if c not in found:
+                        found[c] = self.given(eqn, self.open[c.values[0]], kinds, source)
+            if is_open:
+                eqn.reason = shown_reasons([found.get(c, (c,)) for c in eqn.reason])
 
-    def rendered(self, where: Equation, why: PendingReason, kinds: ReasonKinds,
-                 source: Callable[[Var, Form], Var]) -> str:
+    def given(self, where: Equation, why: PendingReason, kinds: ReasonKinds,
+              source: Callable[[Var, Form], Var]) -> Reason:
         planned, at = why.planned, why.at
         eqn, info, spec = planned.eqn, planned.info, planned.spec
-        kind, said = kinds.verdict(planned, at, why.more)
+        kind, ending = kinds.verdict(planned, at, why.more)
         if self.search.types_stay and kind == CHOSEN:
-            said = ", as in XLA"                # no alternatives were considered
+            ending = AS_XLA()                   # no alternatives were considered
         if where.op is not reshard_p:           # the equation itself exchanges something
-            return f"`{eqn.op.name}` puts its blocks together{said}" if kind == CHOSEN else ""
+            return (EXCHANGES(eqn.op.name, ending=ending),) if kind == CHOSEN else ()
         if at < 0:
-            return result_reason(eqn.op, info, spec, ~at, eqn.outvars[~at].aval,
-                                 kind == ASKED) + said
+            clause = result_reason(eqn.op, info, spec, ~at, eqn.outvars[~at].aval, kind == ASKED)
+            return (clause if ending is None else clause._replace(ending=ending),)
         types = []
         for j, atom in enumerate(eqn.invars):
             if j == at:
@@ -150,7 +149,14 @@ class OpenReasons:
                 types.append(atom.aval)
         types += [typed(v.aval, self.program.mesh, spec.layouts[info.operands + k], spec.pending)
                   for k, v in enumerate(eqn.outvars)]
-        return operand_reason(eqn.op, info, at, spec, tuple(types), kind == NEEDED) + said
+        clause = operand_reason(eqn.op, info, at, spec, tuple(types), kind == NEEDED)
+        return (clause if ending is None else clause._replace(ending=ending),)
+
+
+@cached(4096)
+def _open(number: int) -> Reason:
+    """The placeholder of an open reason."""
+    return (OPEN(number),)
 
 
 def _differing(one: Entries, other: Entries) -> set[str]:

@@ -13,15 +13,25 @@ from collections.abc import Sequence
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.passes import LayoutConstraints
 from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.reasons import (
+    ASKED,
+    ASKED_AT,
+    ASKED_HERE,
+    ASKED_SO,
+    CHOSEN,
+    Alternative,
+    Clause,
+)
 from ...ir.rules.factor import PASS
 from ...ir.source.location import Location
 from ...ir.support.named_tuple import NamedTuple
-from ..choice.comparisons import ASKED, CHOSEN, Comparison, kind_of
+from ..choice.comparisons import Comparison
 from ..choice.decisions import Decision, EquationDecision
 from ..choice.layouts import LayoutIds
 from ..choice.lookahead import LookaheadSearch
 from ..choice.strategies import StrategySpec
 from ..factors import RuleInfo
+from ..reasons import kind_of
 
 _FAR = 16           # equations, at most, to a constraint by the user
 
@@ -48,9 +58,10 @@ class ReasonKinds:
         self.layouts = search.layouts
 
     def verdict(self, planned: PlannedEquation, at: int,
-                more: Sequence[tuple[PlannedEquation, int]] = ()) -> tuple[str, str]:
-        """(kind, remark) for moving operand `at` of an equation, or result `~at`. more: other
-        equations that take the operand in the same layout.
+                more: Sequence[tuple[PlannedEquation, int]] = ()
+                ) -> tuple[str, Clause | Alternative | None]:
+        """(kind, ending of the clause) for moving operand `at` of an equation, or result `~at`.
+        more: other equations that take the operand in the same layout.
         """
         k = ~at
         comparison, at = self.comparison(planned, at)
@@ -61,24 +72,24 @@ class ReasonKinds:
                 ~at, self.asked_for(result) is not None)
             if summed and self.constraints.places.get(result) == planned.eqn.location:
                 kind, row = ASKED, None          # with the equation's out_sharding
-            return kind, f", {comparison.alternative(row)}" if row is not None else (
-                ", asked for here" if kind == ASKED and summed else "")
+            return kind, comparison.alternative(row) if row is not None else (
+                ASKED_HERE() if kind == ASKED and summed else None)
         place = comparison.decision.places[at]
         if not comparison.cost_of(place):
-            return CHOSEN, ""                   # a slice costs nothing
+            return CHOSEN, None                 # a slice costs nothing
         places = map(self.asked_for, planned.eqn.outvars if comparison.only_ends else ())
         asked = next((p for p in places if p is not None), None)
         kind, row = comparison.of_operand(place, asked is not None)
         if kind == ASKED:
-            return kind, f", asked for at {asked}" if asked.line else ", as asked for"  # type: ignore
+            return kind, ASKED_AT(str(asked)) if asked.line else ASKED_SO()     # type: ignore
         rest = 0
         for other, i in more:
             again, j = self.comparison(other, i, planned.held[planned.eqn.invars[at]])
             found, without = again.of_operand(again.decision.places[j], False)
             if without is None:
-                return found, ""
+                return found, None
             rest += without.cost - again.taken.cost + again.cost_of(again.decision.places[j])
-        return kind, "" if row is None else f", {comparison.alternative(row, rest)}"
+        return kind, None if row is None else comparison.alternative(row, rest)
 
     def comparison(self, planned: PlannedEquation, at: int, before: LayoutIds = ()
                    ) -> tuple[Comparison, int]:
@@ -144,7 +155,7 @@ class ReasonKinds:
                 return place
             readers = self.readers.get(v, ())
             for eqn in readers:
-                if eqn.op is reshard_p and kind_of(eqn.reason) == ASKED:
+                if eqn.op is reshard_p and kind_of(eqn.reason)[0] == ASKED:
                     return eqn.location
             onward = [eqn for eqn in readers if len(eqn.outvars) == 1 and not eqn.op.subprograms
                       and not eqn.op.effect and eqn.op is not reshard_p and all([

@@ -17,6 +17,7 @@ from ...ir.ops.communication.sharding import reshard_p
 from ...ir.ops.control.region import Region
 from ...ir.passes import RECOMPUTES, LayoutConstraints
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
+from ...ir.reasons import Reason
 from ...ir.rewriting.substitution import substituted
 from ...ir.settings.phases import phase
 from ...ir.source.location import UNKNOWN, Location
@@ -27,6 +28,7 @@ from ..choice.lookahead import LookaheadSearch, SumTrips, WideSearch
 from ..choice.strategies import Strategy, StrategySpec
 from ..cost.prices import Prices
 from ..factors import RuleInfo, rule_info
+from ..propagation.resolve import layout_reason
 from ..propagation.resolved_types import name_of_form, reshard_equation, typed
 from ..reasons import shown_reasons
 from ..regions import has_region, region_of, with_programs
@@ -123,7 +125,7 @@ class _Chooser:
             else:
                 self.holding(eqn)
             part += 1 if members.__class__ is Decision else len(members)    # type: ignore[arg-type]
-        outvars = [self.left(atom) if k in self.search.free else self.as_typed(atom, UNKNOWN, "")
+        outvars = [self.left(atom) if k in self.search.free else self.as_typed(atom, UNKNOWN, ())
                    for k, atom in enumerate(program.outvars)]
         if self.reasons.open and not self.draft:
             self.reasons.explain(eqns, outvars, self.source)
@@ -168,7 +170,7 @@ class _Chooser:
                                        named(*need))
         return numbers[best]
 
-    def bring(self, v: Var, need: Form, location: Location, reason: str,
+    def bring(self, v: Var, need: Form, location: Location, reason: Reason,
               name: str | None = None, source: Var | None = None) -> Var:
         """The variable that holds `v` in this form, made by a new reshard if necessary. source: the
         result of `source`, if known.
@@ -179,7 +181,7 @@ class _Chooser:
         if source in self.reasons.produced and (source.aval.sharding.spec.unreduced or not reason):
             location, why = self.reasons.why(source)
             moved = source.aval.entries != need[0]
-            reason = shown_reasons([why, reason if moved else ""])
+            reason = shown_reasons([why, reason if moved else ()])
         move = reshard_equation(source, self.laid_out(v.aval, *need), location, reason,
                                 name or v.name)
         self.eqns.append(move)
@@ -189,7 +191,7 @@ class _Chooser:
         self.held[v][need] = result
         return result
 
-    def as_typed(self, atom: Atom, location: Location, reason: str) -> Atom:
+    def as_typed(self, atom: Atom, location: Location, reason: Reason) -> Atom:
         if isinstance(atom, Literal) or (atom not in self.env and atom not in self.held):
             return atom
         return self.bring(atom, form(atom.aval), location, reason)
@@ -200,7 +202,7 @@ class _Chooser:
             found, t = self.env[atom], self.env[atom].aval
             if not t.sharding.spec.unreduced and t.local_size < atom.aval.local_size:
                 return found
-        return self.as_typed(atom, UNKNOWN, "")
+        return self.as_typed(atom, UNKNOWN, ())
 
     # -- equations -------------------------------------------------------------------------------
 
@@ -276,7 +278,7 @@ class _Chooser:
         """Operand i of an equation, brought to the layout in which the strategy takes it."""
         why = self.reasons.placeholder(planned, i, source)
         now = self.bring(atom, need, planned.eqn.location, why, None, source)
-        if why in self.eqns[-1].reason.split("; "):
+        if why[0] in self.eqns[-1].reason:
             self.brought[now] = self.reasons.open[-1]
         return now
 
@@ -310,7 +312,7 @@ class _Chooser:
         (operand,), (result,) = eqn.invars, eqn.outvars
         if isinstance(operand, Literal) or result.aval.sharding.spec.reduced \
                 or operand.aval.sharding.spec.reduced:
-            self.eqns.append(eqn.replace(invars=(self.as_typed(operand, eqn.location, ""),)))
+            self.eqns.append(eqn.replace(invars=(self.as_typed(operand, eqn.location, ()),)))
             return
         self.loose = self.loose or result not in self.search.last
         self.env[result] = self.bring(operand, form(result.aval), eqn.location, eqn.reason,
@@ -320,7 +322,7 @@ class _Chooser:
         """Write an equation with nested programs: operands and results are as their types say,
         except what loops stack for other loops.
         """
-        reason = f"`{eqn.op.name}` keeps this value in one layout"
+        reason = layout_reason(eqn)
         stacks, free = self.stacks, _NONE
         if stacks is None:
             stacks = self.stacks = {} if self.search.types_stay else stacks_between_loops(

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from ...ir.reasons import NEEDED
 from ...ir.source.location import Location
-from ...partitioner.choice.comparisons import NEEDED
 from ...partitioner.collectives import CollectiveRecord
 from ..reasons.causes import Cause
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.program import Equation
+from ...ir.reasons import ASKED, CHOSEN, Alternative
 from ...ir.source.location import Location
 from ...ir.source.wording import duration
-from ...partitioner.choice.comparisons import ASKED, CHOSEN, Alternative
 from ..words import quantity
 from .calls import NO_CALLS, Calls
 

@@ -7,25 +7,38 @@ traced back, op by op, to the annotation that introduced it (axis_paths.py).
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 
 from ...ir.passes import LayoutConstraints
 from ...ir.program import Atom, Equation, Var
+from ...ir.reasons import (
+    ASKED,
+    ASKED_AT,
+    ASKED_SO,
+    EXCHANGES,
+    GIVES,
+    GIVES_ASKED,
+    LEAVES_RESULTS,
+    RESULT_ASKED,
+    SAID,
+    TAKES_AS,
+    WRITTEN_TO,
+    Clause,
+    Reason,
+    reason_text,
+)
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.types import ArrayType
-from ...partitioner.choice.comparisons import ASKED, kind_of, parse_alternative, without_alternative
 from ...partitioner.collectives import CollectiveRecord, collectives, each_part
 from ...partitioner.propagation.origins import vetoes
-from ...partitioner.reasons import WRITTEN, written
+from ...partitioner.reasons import RESHARD_WRITTEN, written
 from ..words import as_written, spec_text
 from .body_paths import BodyPaths
 from .causes import Asked, Cause, Path, reached, sharding_key, where, whole_axes
 from .value_paths import equations
 
 _VETOES = 3
-_INSIDE = re.compile(r"^`[^`]*` (?:puts its blocks together|leaves partial results)")
 _LONG = 72                  # characters of an expression or rule that are shown
 _NEARBY, _WIDE = 8, 16      # steps and values in the search for a mentioned equation
 
@@ -40,41 +53,39 @@ class Reasons(BodyPaths):
         if kind == ASKED:
             return replace(cause, kind=kind, asked_by=self.asked_by(record, cause))
         if other is None:
-            asked = any(kind_of(c) == ASKED for c in record.reason.split("; "))
+            asked = any([c.kind == ASKED for c in record.why])
             return replace(cause, kind=kind, rule=rule_of(cause.equation),
                            asked_by=self.asked_by(record, cause) if asked else None)
         equation = cause.equation
-        clause = next(c for c in record.reason.split("; ") if parse_alternative(c) == other)
+        clause = next(c for c in record.why if c.alternative == other)
         if cause.move is not None:
             equation = self.context(cause.move, clause) or equation
         if equation is not None:
-            other = other._replace(text=self.named(other.text, equation))
+            does = self.with_line(other.does(self.shown(equation)), equation)
+            other = other._replace(steps=(SAID(does),))
         return replace(cause, kind=kind, alternative=other)
 
     def asked_by(self, record: CollectiveRecord, cause: Cause) -> Asked:
         """Who asked for it, and where."""
-        clauses = [c for c in record.reason.split("; ") if kind_of(c) == ASKED]
-        clause = as_written(clauses[0]) if clauses else ""
-        result = re.match(r"(.*result.*) is asked for as (.*)", clause)
-        if result:
-            return Asked(f"`out_shardings`, {result[2]} for {result[1]}", UNKNOWN,
-                         self.result_of(cause))
-        if clause.endswith("as asked for"):
-            return Asked("`out_shardings`", UNKNOWN, self.result_of(cause))
+        clause = next((c for c in record.why if c.kind == ASKED), SAID(""))
         at = cause.asked or record.source
-        taken = re.match(r"`shard_map` takes operand (\d+) as (.*)", clause)
-        if taken:
-            return Asked(f"`in_specs[{taken[1]}]` of the `shard_map`, {taken[2]}", at)
-        far = re.search(r", asked for at (\S+:\d+:\d+)$", clause)
-        if far:
-            at = self.asked_at.get(far[1], UNKNOWN)
-        elif "its result is asked for" in clause and cause.move is not None:
-            equation = self.context(cause.move, clause)
-            held = [h.root_location for v in (equation.outvars if equation is not None else ())
-                    for h in self.held(v) if h.root_location.line]
-            at = held[0] if held else at
-        name = re.match(r"`([\w.\-]+)`", clause)
-        return Asked(_expression(at, self.layout_asked(at) or (name[1] if name else record.op)), at)
+        match clause:
+            case Clause(sentence=form, values=(which, spec)) if form is RESULT_ASKED:
+                return Asked(f"`out_shardings`, {as_written(spec)} for {which}", UNKNOWN,
+                             self.result_of(cause))
+            case Clause(ending=Clause(sentence=form)) if form is ASKED_SO:
+                return Asked("`out_shardings`", UNKNOWN, self.result_of(cause))
+            case Clause(sentence=form, values=(_, operand, spec)) if form is TAKES_AS:
+                return Asked(f"`in_specs[{operand.number}]` of the `shard_map`, {as_written(spec)}",
+                             at)
+            case Clause(ending=Clause(sentence=form, values=(place,))) if form is ASKED_AT:
+                at = self.asked_at.get(place, UNKNOWN)
+            case Clause(sentence=form) if form is GIVES_ASKED and cause.move is not None:
+                equation = self.context(cause.move, clause)
+                held = [h.root_location for v in (equation.outvars if equation is not None else ())
+                        for h in self.held(v) if h.root_location.line]
+                at = held[0] if held else at
+        return Asked(_expression(at, self.layout_asked(at) or clause.op or record.op), at)
 
     def result_of(self, cause: Cause) -> int:
         """The number of the result that a cause brings to its layout, or -1."""
@@ -108,33 +119,33 @@ class Reasons(BodyPaths):
         """The cause of a collective, traced back to what the user wrote."""
         move = self.move_of(record)
         if move is None:
-            equation = self.spoken_of(record.reason, record.source)
+            equation = self.spoken_of(record.why, record.source)
             if equation is None:
-                return Cause(None, None, record.reason or written(record.op),
+                return Cause(None, None, reason_text(record.why or written(record.op)),
                              tuple(dict.fromkeys(self.body_paths(record))))
             axes = frozenset(map(str, record.mesh_axes))
             candidates = self.named_at[reached(record.source), equation.op.name]
             paths = {e: tuple(self.operand_paths(e, axes)) for e in candidates}
             equation = next((e for e in candidates if paths[e]), equation)
-            return Cause(None, equation, self.named(without_alternative(record.reason), equation),
+            return Cause(None, equation, self.named([c.bare for c in record.why], equation),
                          paths[equation])
         operand, result = move.invars[0], move.outvars[0]
         summed = operand.aval.sharding.spec.unreduced - result.aval.sharding.spec.unreduced
-        reason = move.reason or record.reason or WRITTEN
-        clauses = list(dict.fromkeys(without_alternative(reason).split("; ")))
+        reason = move.reason or record.why or RESHARD_WRITTEN
+        clauses = list(dict.fromkeys([c.bare for c in reason]))
         spoken = [self.context(move, clause) for clause in clauses]
         equation = spoken[0]
-        text = "; ".join(dict.fromkeys(self.named(clause, eqn) if eqn is not None else clause
-                                       for clause, eqn in zip(clauses, spoken, strict=True)))
-        text = text.replace(WRITTEN,
-                            f"`reshard` to {result.aval.sharding.spec} is written here")
-        text = text.replace("keeps this value", f"keeps {self.name(operand)}")
+        of_spec = WRITTEN_TO("reshard", str(result.aval.sharding.spec))
+        text = "; ".join(dict.fromkeys([
+            self.named([of_spec if eqn is None and (clause,) == RESHARD_WRITTEN else clause], eqn,
+                       operand) for clause, eqn in zip(clauses, spoken, strict=True)]))
         paths = list(self.sum_paths(operand, summed)) if summed else []
         axes = frozenset(map(str, record.mesh_axes))
         if not summed or not axes & {str(a) for a in summed}:
             paths += self.layout_paths(operand, result, equation)
         made = self.made.get(self.source(operand)) if isinstance(operand, Var) else None
-        if "is laid out" in reason and made is not None:   # operands disagree, and none prevails
+        if made is not None and any([c.sentence is GIVES for c in reason]):
+            # operands disagree, and none prevails
             paths += self.operand_paths(made, axes)
         if not any(whole_axes([p.axis]) & whole_axes(axes) for p in paths if not p.planned):
             paths += self.nearby_paths(operand, result, equation, axes)
@@ -176,14 +187,15 @@ class Reasons(BodyPaths):
         return self.of_tensor.get(self.tensor(atom))
 
     def move_of(self, record: CollectiveRecord) -> Equation | None:
-        if _INSIDE.search(record.reason):
+        if record.why and record.why[0].sentence in (EXCHANGES, LEAVES_RESULTS):
             return None
         axes = whole_axes(record.mesh_axes)
+        told = {c._replace(place="") for c in record.why}
 
-        def score(of: tuple[str, frozenset[str]]) -> tuple:
+        def score(of: tuple[Reason, frozenset[str]]) -> tuple:
             reason, changed = of[0], whole_axes(of[1])
-            named = bool(reason) and (reason in record.reason or record.reason in reason)
-            return (bool(axes & changed), named or reason == record.reason, -len(axes ^ changed))
+            named = bool(reason) and (told.issuperset(reason) or told.issubset(reason))
+            return (bool(axes & changed), named or reason == record.why, -len(axes ^ changed))
 
         found = self.equal_moves.get(reached(record.source), {})
         best = max(found, key=score, default=None)
@@ -194,9 +206,9 @@ class Reasons(BodyPaths):
         return candidates[n * len(candidates) // total]
 
     @functools.cached_property
-    def equal_moves(self) -> dict[tuple, dict[tuple[str, frozenset[str]], list[Equation]]]:
+    def equal_moves(self) -> dict[tuple, dict[tuple[Reason, frozenset[str]], list[Equation]]]:
         """By place, the reshards in program order that share a reason and axes."""
-        found: dict[tuple, dict[tuple[str, frozenset[str]], list[Equation]]] = {}
+        found: dict[tuple, dict[tuple[Reason, frozenset[str]], list[Equation]]] = {}
         for at, moves in self.moves.items():
             for eqn in moves:
                 changed = _axes_changed(eqn.invars[0].aval, eqn.outvars[0].aval)
@@ -210,23 +222,22 @@ class Reasons(BodyPaths):
         """
         candidates: dict[tuple, list[int]] = {}
         for r, _ in each_part(collectives(self.local)):
-            key = (r.kind, reached(r.source), r.reason, r.mesh_axes)
+            key = (r.kind, reached(r.source), r.why, r.mesh_axes)
             candidates.setdefault(key, []).append(id(r.equation))
         return {eqn: (n, len(same)) for same in candidates.values() for n, eqn in enumerate(same)}
 
-    def context(self, move: Equation, clause: str) -> Equation | None:
+    def context(self, move: Equation, clause: Clause) -> Equation | None:
         """The equation that a clause of a reason mentions: one that makes or reads the value."""
-        op = re.match(r"`([\w\-]+)`", clause)
-        name = op.group(1) if op else ""
+        name = clause.op
         made = self.made.get(move.invars[0]) if isinstance(move.invars[0], Var) else None
-        if made is not None and made.op.name == name and ("leaves" in clause or "gives" in clause):
+        if made is not None and made.op.name == name and clause.sentence.of_result:
             return made
         for eqn in self.readers.get(move.outvars[0], ()):
             if eqn.op.name == name:
                 return eqn
         if made is not None and made.op.name == name:
             return made
-        return self.spoken_of(clause, move.location) or self.nearby(move, name)
+        return self.spoken_of((clause,), move.location) or self.nearby(move, name)
 
     def nearby(self, move: Equation, name: str) -> Equation | None:
         """The nearest equation of this op before or after the moved value."""
@@ -253,10 +264,9 @@ class Reasons(BodyPaths):
                     waiting += eqn.outvars
         return found
 
-    def spoken_of(self, reason: str, location: Location) -> Equation | None:
+    def spoken_of(self, reason: Reason, location: Location) -> Equation | None:
         """The equation at a place whose op the reason begins with."""
-        op = re.match(r"`([\w\-]+)`", reason)
-        found = self.named_at.get((reached(location), op.group(1)), []) if op else []
+        found = self.named_at.get((reached(location), reason[0].op), []) if reason else []
         return found[0] if found else None
 
 

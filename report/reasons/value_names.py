@@ -5,10 +5,12 @@ through the equations that produce them, so that a report can name the value in 
 """
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Var
+from ...ir.reasons import MOVED, OPERAND, RESULT, Clause, Tensor
 from ...partitioner.pipeline import Partitioned
 from ...partitioner.propagation.graph import Node
 from ...partitioner.propagation.origins import origins_of
@@ -133,17 +135,30 @@ class Values:
                     return self.origins.tensors.get(eqn.outvars[k], -1)
         return t
 
-    def named(self, reason: str, eqn: Equation) -> str:
-        """The reason with the names of operands and the line of the equation."""
-        def operand(match: re.Match) -> str:
-            i = int(match.group(1))
-            return self.name(eqn.invars[i]) if i < len(eqn.invars) else match.group(0)
+    def named(self, clauses: Iterable[Clause], eqn: Equation | None, moved: Atom | None = None
+              ) -> str:
+        """Clauses in words, with the names of tensors and the line of the equation. moved: the
+        value that is moved.
+        """
+        shown = self.shown(eqn, moved)
+        return self.with_line("; ".join([c.in_words(shown) for c in clauses]), eqn)
 
-        def result(match: re.Match) -> str:
-            k = int(match.group(1) or 0)
-            return self.name(eqn.outvars[k]) if k < len(eqn.outvars) else match.group(0)
+    def shown(self, eqn: Equation | None, moved: Atom | None = None) -> Callable[[Any], str]:
+        """How to write a value of a clause about this equation."""
+        tensors = {} if moved is None else {MOVED.role: (moved,)}
+        if eqn is not None:
+            tensors |= {OPERAND: eqn.invars, RESULT.role: eqn.outvars}
 
-        text = re.sub(r"operand (\d+)", operand, as_written(reason))
-        text = re.sub(r"its result(?: (\d+))?\b", result, text)
-        at = f" {self.calls.line(eqn.location)}" if eqn.location.line else ""
-        return text.replace(f"`{eqn.op.name}`", f"`{eqn.op.name}`{at}", 1)
+        def text(value: Any) -> str:
+            if not isinstance(value, Tensor):
+                return str(value) if eqn is None else as_written(str(value))
+            atoms, k = tensors.get(value.role, ()), max(value.number, 0)
+            return self.name(atoms[k]) if k < len(atoms) else str(value)
+        return text
+
+    def with_line(self, text: str, eqn: Equation | None) -> str:
+        """A text with the line of the equation after its name."""
+        if eqn is None or not eqn.location.line:
+            return text
+        name = f"`{eqn.op.name}`"
+        return text.replace(name, f"{name} {self.calls.line(eqn.location)}", 1)

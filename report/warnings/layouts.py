@@ -11,8 +11,8 @@ from ...ir.shardings.sharding import NamedSharding
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import UNCONSTRAINED, spec_from_entries
 from ...ir.types import ArrayType, Entries
-from ...partitioner.padding_notes import paddings
 from ...partitioner.pipeline import Partitioned
+from ...partitioner.reasons import paddings
 from ..advice.changes import Argument
 from ..analysis import Analysis
 from ..words import quantity

@@ -15,6 +15,7 @@ from shardtrace.ir.meshes.mesh import AbstractMesh, empty_abstract_mesh
 from shardtrace.ir.op import OPS
 from shardtrace.ir.ops import dialect
 from shardtrace.ir.program import Literal, Program, Var
+from shardtrace.ir.reasons import read_reason, reason_text
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.source.location import UNKNOWN, Location
 from shardtrace.ir.spec import PartitionSpec as P
@@ -174,7 +175,7 @@ def test_lines_are_broken_where_the_parser_reads_on():
         assert max(len(x) for x in text.splitlines() if not x.startswith("file ")) <= width
         again = parse_program(text)
         assert programs_equal(again, program)
-        assert again.eqns[0].reason == reason
+        assert again.eqns[0].reason == read_reason(reason)
         assert again.eqns[0].location.file == "folder/a_long_name_of_a_file.py"
     assert ("\n      # because `concatenate` puts its blocks together: dimension 0 of operand 0\n"
             "      #   is over X\n") in print_program(program, width=80)
@@ -185,7 +186,7 @@ def test_a_comment_below_an_equation_stays_a_comment():
                             "  # looks at x\n  #   twice\n  z: f32[] = cos y\n"
                             "      # because it is so\n      #   and so on\n      # really\n"
                             "  return z\n}\n")
-    assert [e.reason for e in program.eqns] == ["", "it is so and so on"]
+    assert [reason_text(e.reason) for e in program.eqns] == ["", "it is so and so on"]
     assert program.eqns[0].location.line == 1
 
 

@@ -15,6 +15,7 @@ from shardtrace.ir.meshes.manual_state import ManualState
 from shardtrace.ir.meshes.mesh import AbstractMesh, Mesh
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Equation, Level, Literal, Program, Var
+from shardtrace.ir.reasons import read_reason
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.source.location import Location
 from shardtrace.ir.spec import PartitionSpec as P
@@ -50,14 +51,14 @@ def same_places(a: Program, b: Program) -> bool:
 
 # -- programs --------------------------------------------------------------------------------------
 
-def equation(name, operands, params=None, types=None, mesh=MESH, **kwargs):
+def equation(name, operands, params=None, types=None, mesh=MESH, reason="", **kwargs):
     op = OPS[name]
     params = params or {}
     if types is None:
         types = infer(op, tuple(a.aval for a in operands), params, mesh)
     names = kwargs.pop("names", [None] * len(types))
     out = [Var(a, n) for a, n in zip(types, names, strict=True)]
-    return Equation(op, operands, out, params, **kwargs)
+    return Equation(op, operands, out, params, reason=read_reason(reason), **kwargs)
 
 
 def test_a_program_reads_like_the_function_it_was():

@@ -20,10 +20,11 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
+from shardtrace.ir.reasons import LEAVES, read_reason
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.text.print import print_program
-from shardtrace.partitioner.choice.comparisons import Alternative, kind_of_reason, parse_alternative
 from shardtrace.partitioner.collectives import collectives
+from shardtrace.partitioner.reasons import kind_of
 from shardtrace.sharding import AxisType, NamedSharding, reshard
 from shardtrace.sharding import PartitionSpec as P
 
@@ -389,14 +390,6 @@ def test_the_runner_up_is_a_plan_that_can_be_written_down(name, forced):
     assert abs(moved - c.total - c.alternative.saved) < 16
 
 
-@pytest.mark.parametrize("other", [
-    Alternative("bringing operand 0 to P('X', None) and moving its result from P()", 4096, 1024),
-    Alternative("exchanging blocks", 12, 0), Alternative("summing its result over X, Y", 10, -5)])
-def test_reasons_tell_the_runner_up_so_that_it_is_read_back(other):
-    text = f"`add` takes dimension 0 of operand 1 over X, {other} (train.py:3:1)"
-    assert parse_alternative(text) == other
-
-
 def explained(f, *args, **options):
     with st.set_mesh(args[0].sharding.mesh):
         return st.explain(st.jit(f, **options))(*args).collectives
@@ -453,14 +446,15 @@ def test_who_asked_is_told_with_the_line(f, args, options, text):
 
 
 def test_several_reasons_have_the_kind_of_the_one_that_would_keep_the_exchange():
-    needs, takes = "`cumsum` needs dimension 0 of operand 0 whole", "`add` takes it, no dearer than"
-    takes = f"{takes} a: 8 B either way"
-    asks = "`with_sharding_constraint` asks for P()"
-    for reasons, kind in [((takes,), "chosen"), ((takes, asks), "asked"),
-                          ((asks, takes, needs), "needed"), (("",), "asked"),
-                          ((takes, "the same in every iteration of `scan`"), "chosen")]:
-        assert kind_of_reason("; ".join(reasons))[0] == kind
+    (needs,), (takes,), (asks,), (remark,) = map(read_reason, (
+        "`cumsum` needs dimension 0 of operand 0 whole",
+        "`add` takes dimension 0 of operand 1 over X, no dearer than exchanging blocks: 8 B either "
+        "way", "`with_sharding_constraint` asks for P()", "the same in every iteration of `scan`"))
+    for reason, kind in [((takes,), "chosen"), ((takes, asks), "asked"),
+                         ((asks, takes, needs), "needed"), ((), "asked"),
+                         ((takes, remark), "chosen")]:
+        assert kind_of(reason)[0] == kind
     # a sum that is finished elsewhere: the sum is needed, where it goes was asked for
-    both = f"`dot_general` leaves partial sums; {asks}"
-    assert kind_of_reason(both, sums=True)[0] == "needed"
-    assert kind_of_reason(both, sums=False)[0] == "asked"
+    both = LEAVES("dot_general"), asks
+    assert kind_of(both, sums=True)[0] == "needed"
+    assert kind_of(both, sums=False)[0] == "asked"

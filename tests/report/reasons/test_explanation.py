@@ -10,6 +10,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace import lax
 from shardtrace.report.advice.ranking import EQUAL_WORTH
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
@@ -279,3 +280,17 @@ def test_operands_that_loops_and_branches_have_moved(run):
     for gap in found.gaps():
         assert 0 <= gap.lower_bound <= gap.received_bytes
     assert gap.source.text() in str(found)
+
+
+def test_of_many_exchanges_at_a_line_each_has_the_move_of_its_own_reason():
+    """Some reasons begin with the words of others."""
+    mesh = AbstractMesh((8,), ("x",))
+    rows = NamedSharding(mesh, P("x"))
+    found = st.explain(st.jit(lambda a: lax.associative_scan(jnp.add, a), out_shardings=rows))(
+        st.ShapeDtypeStruct((64, 128), np.float32, sharding=rows))
+    told = [part for c in found.collectives for part in c.parts or (c,)
+            if part.cause.move is not None]
+    assert len(told) > 10
+    for part in told:
+        reason, own = part.cause.move.reason, [c._replace(place="") for c in part.record.why]
+        assert {*reason} <= {*own} or {*own} <= {*reason}, (str(part.record), reason)
