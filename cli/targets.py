@@ -193,7 +193,7 @@ class FoundProgram(Found):
         """Raise Problem where no argument has a known sharding: figures would mean nothing."""
         program = self.program
         if (self.is_text and program.level is Level.TRACED and program.mesh.auto_axes
-                and program.invars and Requests.KEY not in program.memo
+                and program.invars and Requests.KEY not in program.attributes
                 and all(s is None for s in self.specs)):
             option = layout_option(program, parameter_names(program))
             example = f", such as {option}" if option else ""

@@ -155,7 +155,7 @@ class WatchedFile:
                 self.met(self.seen[-1])
                 again()
         elif len(self._ran) < 4 * _MOST and (
-                item.program.mesh.axis_names or item.program.memo.get("meshes")
+                item.program.mesh.axis_names or item.program.attributes.get("meshes")
                 or any(s is not None for s in item.specs)):
             self._ran.append(item)
 

@@ -88,7 +88,7 @@ def _program(program: Program, abstracted: Abstracted | None = None) -> tuple:
             count += 1
             rows += v.aval, v.name
     return (program.name, program.level, program.mesh, program.global_in, program.global_out,
-            program.arg_names, program.result_names, program.memo.get("meshes", ()),
+            program.arg_names, program.result_names, program.attributes.get("meshes", ()),
             tuple([(v.aval, v.name) for v in program.invars]), tuple(consts), tuple(rows),
             tuple([numbers[a] if a in numbers else literal_key(a)          # type: ignore
                    for a in program.outvars]))

@@ -101,11 +101,11 @@ def run_passes(passes: Iterable[Pass], program: P, *context: Any,
     return program
 
 
-# -- what passes pass on, in the memo of a program, by key ---------------------------------
+# -- what passes pass on, in the attributes of a program, by key ---------------------------
 
 class Requests(NamedTuple):
-    """In the memo of a TRACED program: how its arguments are laid out and its results shall be, as
-    types on the mesh with all axes Explicit; None for those that are open.
+    """Of a TRACED program: how its arguments are laid out and its results shall be, as types on the
+    mesh with all axes Explicit; None for those that are open.
     """
     arguments: tuple[ArrayType | None, ...]
     results: tuple[ArrayType | None, ...]
@@ -114,8 +114,8 @@ class Requests(NamedTuple):
 
 
 class LayoutConstraints(NamedTuple):
-    """In the memo of a RESOLVED program: which results of equations stay as their types say, all if
-    `fixed` is None; and where the user constrains values.
+    """Of a RESOLVED program: which results of equations stay as their types say, all if `fixed` is
+    None; and where the user constrains values.
     """
     fixed: frozenset[Var] | None
     places: dict[Var, Location]
@@ -123,22 +123,17 @@ class LayoutConstraints(NamedTuple):
     KEY = "demands"
 
 
-# In the memo of a LOCAL program: the pass that is still to come.
+# Of a LOCAL program: the pass that is still to come.
 NEXT_PASS = "next pass"
 
-# In the memo of a program: the passes that are left out, in alphabetical order.
+# Of a program: the passes that are left out, in alphabetical order.
 SKIPPED_PASSES = "without"
 
-# In the memo of a program: what it is partitioned for, (objective, hardware, limit of memory).
+# Of a program: what it is partitioned for, (objective, hardware, limit of memory).
 OBJECTIVE = "judged by"
 
-# In the memo of a RESHARDED program and what is made of it: whether the planner lets devices
-# compute the same.
+# Of a RESHARDED program and what is made of it: whether the planner lets devices compute the same.
 RECOMPUTES = "repeats"
 
-# In the memo of a program: for each parameter whether results may take its memory.
+# Of a program: for each parameter whether results may take its memory.
 DONATED = "donated"
-
-# What the text of a program says and only the memo holds.
-TEXT_ATTRIBUTES = ("meshes", Requests.KEY, LayoutConstraints.KEY, NEXT_PASS, SKIPPED_PASSES,
-                   OBJECTIVE, DONATED)

@@ -27,6 +27,7 @@ from .source.location import UNKNOWN, Location
 from .types import ArrayType
 
 _NO_EFFECTS: frozenset[str] = frozenset()
+_NO_ATTRIBUTES: Mapping[str, Any] = {}
 
 
 # What writes programs, by notation. Set by ir/__init__.py: the files in text/ import this one.
@@ -216,16 +217,19 @@ class Program:
     global_in, global_out: at level LOCAL, the sharded types of the whole values whose blocks the
       parameters and results are; () at the other levels.
     arg_names, result_names: paths for messages ("x", "params['w']", "[0]").
+    attributes: what else its text says, and what passes tell later ones of it (ir/passes.py).
+    memo: a cache of what was computed from it.
     """
 
-    __slots__ = ("arg_names", "consts", "eqns", "global_in", "global_out", "invars", "level",
-                 "memo", "mesh", "name", "outvars", "result_names")
+    __slots__ = ("arg_names", "attributes", "consts", "eqns", "global_in", "global_out", "invars",
+                 "level", "memo", "mesh", "name", "outvars", "result_names")
 
     def __init__(self, name: str, invars: Sequence[Var], eqns: Sequence[Equation],
                  outvars: Sequence[Atom], *, consts: Sequence[tuple[Var, Any]] = (),
                  mesh: AbstractMesh = empty_abstract_mesh, level: Level = Level.TRACED,
                  global_in: Sequence[ArrayType] = (), global_out: Sequence[ArrayType] = (),
-                 arg_names: Sequence[str] = (), result_names: Sequence[str] = ()) -> None:
+                 arg_names: Sequence[str] = (), result_names: Sequence[str] = (),
+                 attributes: Mapping[str, Any] = _NO_ATTRIBUTES) -> None:
         self.name = name
         self.invars = tuple(invars)
         self.eqns = tuple(eqns)
@@ -237,7 +241,8 @@ class Program:
         self.global_out = tuple(global_out)
         self.arg_names = tuple(arg_names)
         self.result_names = tuple(result_names)
-        self.memo: dict[Any, Any] = {}     # what passes compute once per program
+        self.attributes: dict[str, Any] = {**attributes}
+        self.memo: dict[Any, Any] = {}
 
     @property
     def jaxpr(self) -> Program:
@@ -325,8 +330,8 @@ class Program:
         return memo["effects"]
 
     def replace(self, **changes: Any) -> Program:
-        """A copy of the program with these fields replaced. With the same equations it keeps what
-        was computed from them, and nothing else of `memo`.
+        """A copy of the program with these fields replaced. Its attributes stay unless it gets
+        another level; of its memo what was computed from equations stays if these do.
         """
         new = Program.__new__(Program)
         new.name, new.invars, new.eqns, new.outvars = (
@@ -338,6 +343,8 @@ class Program:
             if name not in _FIELDS:
                 raise TypeError(f"a Program has no field {name!r}")
             setattr(new, name, value if name in _SINGLE else tuple(value))
+        if "attributes" not in changes:
+            new.attributes = {} if "level" in changes else {**self.attributes}
         new.memo = {}
         if "eqns" not in changes:
             known = _OF_EQUATIONS if _WITH_NAMES.isdisjoint(changes) else _OF_EQUATIONS[1:]
@@ -394,7 +401,7 @@ def subprograms_in(op: Op, params: Mapping[str, Any]) -> list[tuple[str, Program
 
 
 _FIELDS = frozenset(Program.__slots__) - {"memo"}
-_SINGLE = frozenset(("level", "mesh", "name"))
+_SINGLE = frozenset(("attributes", "level", "mesh", "name"))
 _WITH_NAMES = frozenset(("consts", "invars", "outvars"))
 _OF_EQUATIONS = (SOUND_NAMES, "ops", "op_names", "all_op_names", "holds_programs",      # in memo
                  "result_types", "result_meshes", "effects")

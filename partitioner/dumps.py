@@ -84,7 +84,7 @@ class Dump:
     def remember(self, local: Program) -> None:
         """Note in the last stage's program where it was dumped, for later dumps of it."""
         if self.folder is not None:
-            local.memo[Dump.KEY] = self
+            local.attributes[Dump.KEY] = self
 
     def execution(self, number: int, step: Pass, program: Program, body: str = "") -> None:
         """Write the program after pass `number` of the executor's; `body` names that of a loop."""

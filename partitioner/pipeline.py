@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from ..ir.diagnostics.errors import VerificationError
 from ..ir.meshes.mesh import AbstractMesh
 from ..ir.ops.communication.retiling import merged_axes
-from ..ir.passes import OBJECTIVE, SKIPPED_PASSES, TEXT_ATTRIBUTES, Requests, skipped
+from ..ir.passes import OBJECTIVE, SKIPPED_PASSES, Requests, skipped
 from ..ir.program import Program
 from ..ir.settings.context import config
 from ..ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
@@ -57,7 +57,7 @@ class Options(NamedTuple):
         """The objective for a program. Raises ValueError for an unknown one, VerificationError if
         the program's text names it.
         """
-        said = program.memo.get(OBJECTIVE, ("", "", 0))
+        said = program.attributes.get(OBJECTIVE, ("", "", 0))
         limit = self.memory_limit
         try:
             return Objective.of(
@@ -92,7 +92,7 @@ class Partitioned:
     @property
     def taken(self) -> Objective:
         """What made the plan that is taken: `objective`, or another one that was tried for it."""
-        said = self.stages["inlined"].memo.get(OBJECTIVE)
+        said = self.stages["inlined"].attributes.get(OBJECTIVE)
         return Objective.of(said[0], self.objective.hardware, self.objective.memory_limit) if (
             said) else self.objective
 
@@ -130,7 +130,7 @@ def partition(program: Program, *, mesh: AbstractMesh,
     found that needs as little as is asked for, and VerificationError naming the pass if one leaves
     a program that breaks the promises of its level.
     """
-    known: Requests | None = program.memo.get(Requests.KEY)
+    known: Requests | None = program.attributes.get(Requests.KEY)
     if known is not None:
         in_shardings = in_shardings or _spec_of(known.arguments)
         out_shardings = out_shardings or _spec_of(known.results)
@@ -143,9 +143,7 @@ def partition(program: Program, *, mesh: AbstractMesh,
               skip & _OURS, keeps_plan(program), options.compared, options.draft)
     requests = _requests(program, request)
     if not program.mesh.axis_names and mesh.axis_names:
-        said = {k: v for k, v in program.memo.items() if k in TEXT_ATTRIBUTES}
         program = program.replace(mesh=mesh)     # its text says on which mesh it is partitioned
-        program.memo.update(said)
     program = with_attribute(program, Requests.KEY, requests)
     if request.skip:
         program = with_attribute(program, SKIPPED_PASSES, tuple(sorted(request.skip)))
@@ -171,7 +169,7 @@ def left_out(program: Program) -> frozenset[str]:
     """The passes that the program's text leaves out. Raises VerificationError for one that is
     needed.
     """
-    without = program.memo.get(SKIPPED_PASSES, ())
+    without = program.attributes.get(SKIPPED_PASSES, ())
     for name in {*without} - _OURS:
         raise VerificationError(f"pass {name!r} cannot be left out; those that can are "
                                 f"{', '.join(sorted(_OURS))}")

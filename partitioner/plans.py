@@ -134,7 +134,7 @@ class _Plans:
 
     def _plan(self, stages: dict[str, Program], objective: Objective) -> _Plan:
         *_, local = stages.values()
-        return _Plan(stages, local, objective, self.program.memo.get(DONATED, ()))
+        return _Plan(stages, local, objective, self.program.attributes.get(DONATED, ()))
 
     def stages(self, objective: Objective, dump: Dump | None = None, draft: bool = False
                ) -> Iterator[tuple[str, Program]]:
@@ -250,7 +250,7 @@ def _plans_to_make(resharded: Program, local: Program, objective: Objective) -> 
     """resharded, local: of the usual plan."""
     if objective.name != "time":
         return _ToMake(False)
-    found = _ToMake(local.memo.get(RECOMPUTES, False))
+    found = _ToMake(local.attributes.get(RECOMPUTES, False))
     if not (local.holds_programs or any(map(exchanges, local.ops))):
         return found
     uses = list(each_collective(local))

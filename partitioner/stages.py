@@ -72,7 +72,7 @@ def _changed(done: list[tuple[str, Pass, Program, Program]], request: PartitionR
     """
     after = carrying(after, before)
     if step.stage == "inlined":
-        after = with_attribute(after, Requests.KEY, before.memo.get(Requests.KEY))
+        after = with_attribute(after, Requests.KEY, before.attributes.get(Requests.KEY))
     elif after.level is Level.LOCAL:
         after = _before(after, "" if "optimize" in request.skip else "optimize")
     done.append((string.ascii_lowercase[number], step, before, after))
@@ -114,20 +114,17 @@ def _is_users(problem: Exception) -> bool:
 
 
 def with_attribute(program: Program, key: str, said: Any) -> Program:
-    """The program with an attribute that its text shows and only its memo holds; unchanged for
-    None.
-    """
-    if said is None or program.memo.get(key) == said:
+    """The program with an attribute; unchanged for None."""
+    if said is None or program.attributes.get(key) == said:
         return program
-    memo = {**program.memo, key: said}
-    program = program.replace()
-    program.memo = memo
-    return program
+    new = program.replace()
+    new.attributes[key], new.memo = said, {**program.memo}      # it computes the same
+    return new
 
 
 def carrying(after: Program, before: Program) -> Program:
     """The program after a pass, with the attributes of its input that later stages need."""
-    said = before.memo
+    said = before.attributes
     for key in (DONATED, SKIPPED_PASSES, OBJECTIVE, RECOMPUTES):
         if key in said:
             after = with_attribute(after, key, said[key])
@@ -136,11 +133,10 @@ def carrying(after: Program, before: Program) -> Program:
 
 def _before(local: Program, name: str) -> Program:
     """A LOCAL program with the name of the pass that is still to come ("": none)."""
-    if local.memo.get(NEXT_PASS, "") == name:
+    if local.attributes.get(NEXT_PASS, "") == name:
         return local
-    memo = {**local.memo, NEXT_PASS: name}
+    new = local.replace()
+    new.attributes[NEXT_PASS], new.memo = name, {**local.memo}
     if not name:
-        del memo[NEXT_PASS]
-    local = local.replace()
-    local.memo = memo
-    return local
+        del new.attributes[NEXT_PASS]
+    return new

@@ -166,9 +166,9 @@ def autoshard_program(program: Program, *, hardware: str | Hardware | None = Non
     mesh = searched_mesh(asked)
     assert isinstance(mesh, AbstractMesh)
     objective = objective_of(hardware, memory_limit)
-    donated = program.memo.get(DONATED) or (False,) * len(program.invars)
-    bare = program.replace()
-    bare.memo.update({k: v for k, v in program.memo.items() if k != Requests.KEY})
+    donated = program.attributes.get(DONATED) or (False,) * len(program.invars)
+    bare = program.replace(attributes={
+        k: v for k, v in program.attributes.items() if k != Requests.KEY})
     found = searched(lambda one: Subject(bare, mesh, tuple(donated)), mesh, objective, fixed or {},
                      topology)
     plan = found.result.best.plan

@@ -25,7 +25,7 @@ def eval_jaxpr(jaxpr: Program, consts: Sequence[Any], *args: Any) -> list[Any]:
         raise ValueError(f"the program {jaxpr.name} has {len(jaxpr.invars)} parameters, but got "
                          f"{len(args)} arguments")
     values = [c[1] if type(c) is tuple and isinstance(c[0], Var) else c for c in consts]
-    own, meshes = [value for _, value in jaxpr.consts], jaxpr.memo.get("meshes", ())
+    own, meshes = [value for _, value in jaxpr.consts], jaxpr.attributes.get("meshes", ())
     if values and len(values) == len(own) and any(map(operator.is_not, values, own)):
         jaxpr = jaxpr.replace(invars=[*jaxpr.constvars, *jaxpr.invars], consts=())
         args = (*values, *args)

@@ -16,7 +16,6 @@ from typing import Any
 from ...ir.diagnostics.diagnostic import visible
 from ...ir.diagnostics.errors import ShardtraceError
 from ...ir.fingerprint import programs_equal
-from ...ir.passes import TEXT_ATTRIBUTES
 from ...ir.program import Program
 from ...ir.source.location import UNKNOWN
 from ...ir.text.folding import unfold_comment
@@ -132,9 +131,7 @@ def _without_own_lines(program: Program, file: str) -> Program:
             params[name] = new if k < 0 else (*held[:k], new, *held[k + 1:])
         where = UNKNOWN if eqn.location.file == file else eqn.location
         eqns.append(eqn.replace(params=params, location=where))
-    done = program.replace(eqns=tuple(eqns))
-    done.memo.update({k: v for k, v in program.memo.items() if k in TEXT_ATTRIBUTES})
-    return done
+    return program.replace(eqns=tuple(eqns))
 
 
 # -- comments --------------------------------------------------------------------------------------

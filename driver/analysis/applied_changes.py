@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.meshes.mesh import AbstractMesh
-from ...ir.passes import DONATED, TEXT_ATTRIBUTES, Requests
+from ...ir.passes import DONATED, Requests
 from ...ir.program import Program
 from ...ir.rewriting.retyped import OnMesh
 from ...ir.shardings.sharding import NamedSharding, Sharding
@@ -49,18 +49,16 @@ def _trial(base: Partitioned, compared: float) -> Options:
 def inlined(program: Program, padded: bool = True, objective: Objective | None = None) -> Program:
     """The program as changes see it: every call replaced by what it calls. padded: dimensions that
     axes would split are, where sizes do not divide, as in what is partitioned, if the program's
-    memo says what is asked for (`Requests`). objective: what makes the plan of that.
+    attributes say what is asked for (`Requests`). objective: what makes the plan of that.
     """
     new = program
-    asked = program.memo.get(Requests.KEY) or Requests(
+    asked = program.attributes.get(Requests.KEY) or Requests(
         (None,) * len(program.invars), (None,) * len(program.outvars))
     in_specs, out_specs = [tuple([None if t is None else t.spec for t in types]) for types in asked]
     request = PartitionRequest(program.mesh, in_specs, out_specs, objective or Objective.of())
     for step in PREPARE:
         if step.name not in request.left_out and (padded or step.name != "pad-uneven"):
             new = step.run(new, request)
-    if "meshes" in program.memo:
-        new.memo["meshes"] = program.memo["meshes"]
     return new
 
 
@@ -83,9 +81,7 @@ def changed_program(program: Program, changes: Sequence[Change], mesh: AbstractM
     types = [t.update(sharding=NamedSharding(mesh, specs[i].padded(t.ndim))) if i in specs else t
              for i, t in enumerate(new.in_avals)]
     typed = stage(lambda *xs: evaluate(new, xs, edited=True), types, new)
-    done = typed.replace(arg_names=program.arg_names, result_names=program.result_names)
-    done.memo["meshes"] = typed.memo.get("meshes", ())
-    return done
+    return typed.replace(arg_names=program.arg_names, result_names=program.result_names)
 
 
 class ChangedBoundary(Boundary):
@@ -144,7 +140,7 @@ class Changed(Jitted):
         leaves = self._relaid(leaves)
         passed: Sequence[Interleaved] = ()
         if any(isinstance(c, Interleave) and c.arguments for c in self._changes):
-            passed = self._trace(leaves, in_tree, static)[0].memo.get(INTERLEAVED, ())
+            passed = self._trace(leaves, in_tree, static)[0].attributes.get(INTERLEAVED, ())
         for order, rows, _ in passed:
             leaves = [_ordered(x, order, rows.get(i, {})) for i, x in enumerate(leaves)]
         placed, named = tree.unflatten(in_tree, leaves)
@@ -213,7 +209,7 @@ class TracedSubject:
     def apply(self, changes: Sequence[Change]) -> Changed:
         """The function with the changes."""
         return Changed(self.jitted, changes, self.mesh,
-                       asked=self.partitioned.traced.memo.get(Requests.KEY),
+                       asked=self.partitioned.traced.attributes.get(Requests.KEY),
                        plan=self.partitioned.taken)
 
     def part(self, short: Shortened, compared: bool) -> ProgramSubject:
@@ -233,13 +229,13 @@ class ProgramSubject:
         self.options = options or Options(hardware=hardware)
         self.partitioned: Partitioned = partition(
             program, mesh=program.mesh, in_shardings=self.specs, options=self.options)
-        self.donated: tuple[bool, ...] = program.memo.get(DONATED, ())
+        self.donated: tuple[bool, ...] = program.attributes.get(DONATED, ())
 
     def changed(self, changes: Sequence[Change], longest: float) -> Partitioned:
         specs = list(self.specs)
         for i, spec in arg_specs(changes).items():
             specs[i] = spec
-        known = self.program.memo.get(Requests.KEY)
+        known = self.program.attributes.get(Requests.KEY)
         wanted: list[Any] = [None if t is None else t.spec for t in known.results] if known else (
             [None] * len(self.program.outvars))
         for i, spec in result_specs(changes).items():
@@ -260,14 +256,14 @@ class ProgramSubject:
 
 def _part(whole: TracedSubject | ProgramSubject, short: Shortened, compared: bool
           ) -> ProgramSubject:
-    traced, known = whole.partitioned.traced, whole.partitioned.traced.memo.get(Requests.KEY)
-    program = drop_unread(short.program).replace()
-    program.memo.update({k: v for k, v in traced.memo.items() if k in TEXT_ATTRIBUTES})
+    traced, known = whole.partitioned.traced, whole.partitioned.traced.attributes.get(Requests.KEY)
+    program = drop_unread(short.program).replace(attributes={**traced.attributes})
     if whole.donated:
-        program.memo[DONATED] = tuple([whole.donated[i] for i in short.arguments])
+        program.attributes[DONATED] = tuple([whole.donated[i] for i in short.arguments])
     if known is not None:
-        program.memo[Requests.KEY] = Requests(tuple([known.arguments[i] for i in short.arguments]),
-                                              tuple([known.results[i] for i in short.results]))
+        program.attributes[Requests.KEY] = Requests(
+            tuple([known.arguments[i] for i in short.arguments]),
+            tuple([known.results[i] for i in short.results]))
     return ProgramSubject(program, options=_trial(whole.partitioned, math.inf if compared else 0.0))
 
 
@@ -281,7 +277,7 @@ class DecidedSubject:
         mesh = next((t.mesh for t in (*program.global_in, *program.in_avals)
                      if t.mesh.axis_names), program.mesh)
         self.partitioned = Partitioned(mesh, stages, (), (), DEFAULT_OPTIONS.judged(program))
-        self.donated: tuple[bool, ...] = program.memo.get(DONATED, ())
+        self.donated: tuple[bool, ...] = program.attributes.get(DONATED, ())
 
     def changed(self, changes: Sequence[Change], longest: float) -> Partitioned:
         raise ValueError("the shardings of this program are decided; explain the traced program")

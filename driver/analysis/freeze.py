@@ -95,7 +95,7 @@ class Thawed(Jitted):
             executable = self._base._executable(program, leaves, in_tree, out_tree)
             new, unfit = fitted(executable.partitioned.stages["inlined"], self.plan.decisions,
                                 executable.placement.mesh or executable.placement.abstract_mesh)
-            new.memo[OBJECTIVE] = self.plan.objective, "", 0
+            new.attributes[OBJECTIVE] = self.plan.objective, "", 0
             new.arg_names, new.result_names = program.arg_names, program.result_names
             self._unfit[id(new)] = unfit
             found = self._traces[id(program)] = (new, out_tree, captured), program

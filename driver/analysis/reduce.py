@@ -277,10 +277,9 @@ def _sizes(search: _Search, case: Case) -> Case:
 # -- pieces ----------------------------------------------------------------------------------------
 
 def _with(p: Program, **changes: Any) -> Program:
-    new = p.replace(**{k: tuple(v) for k, v in changes.items()})
-    if "meshes" in p.memo:
-        new.memo["meshes"] = p.memo["meshes"]
-    return new
+    """A program with these fields, of whose attributes only the meshes stay."""
+    kept = {k: v for k, v in p.attributes.items() if k == "meshes"}
+    return p.replace(attributes=kept, **{k: tuple(v) for k, v in changes.items()})
 
 
 def _live(p: Program) -> Program:
@@ -363,10 +362,7 @@ class _Resized(Retyped):
     def program(self, program: Program) -> Program:
         if any(self.n in v.aval.shape for v, _ in program.consts):
             raise ValueError("a captured array has its size")
-        new = super().program(program)
-        if "meshes" in program.memo:
-            new.memo["meshes"] = program.memo["meshes"]
-        return new
+        return super().program(_with(program))
 
     def type(self, aval: ArrayType) -> ArrayType:
         return aval.update(shape=self.param(aval.shape)) if self.n in aval.shape else aval

@@ -80,7 +80,7 @@ class BoundProgram:
         self.agreements: dict[Any, Any] = {}
         self.asked = any([s is not None for s in out_shardings])
         placement = resolve(
-            who or program.name, args, program.memo.get("meshes", ()), others, STATE.mesh,
+            who or program.name, args, program.attributes.get("meshes", ()), others, STATE.mesh,
             devices.default_device, functools.partial(who_named, program),
             functools.partial(abstract_mesh_named, program))
         devices_mesh = placement.mesh
@@ -97,7 +97,7 @@ class BoundProgram:
         if "debug" in traced.effects:
             self._tell_shardings()
         self.committed = bool(placement.mesh is not None or self.asked
-                              or any(map(is_single_device, program.memo.get("meshes", ())))
+                              or any(map(is_single_device, program.attributes.get("meshes", ())))
                               or any([a.sharding is not None and a.used for a in args]))
         self.shardings = self._result_shardings(traced.outvars, out_shardings, args)
         if refined is not None:

@@ -110,7 +110,7 @@ def _eager_meshes(operands: Sequence[Any], params: dict[str, Any]) -> Sequence[M
 
 def _named_meshes(op: Op, params: dict[str, Any]) -> list[Mesh]:
     """The concrete meshes that programs held by an equation name."""
-    return [m for _, p in subprograms_in(op, params) for m in p.memo.get("meshes", ())]
+    return [m for _, p in subprograms_in(op, params) for m in p.attributes.get("meshes", ())]
 
 
 def _placements(names: Sequence[str], program: Program, values: Sequence[Any]
@@ -150,9 +150,7 @@ def _ran(program: Program, executable: Executable, args: Sequence[Any]) -> Eager
     """What is about to run, as a program on its mesh."""
     mesh = executable.placement.abstract_mesh
     if mesh.axis_names and not program.mesh.axis_names:
-        memo = program.memo.get("meshes")
         program = program.replace(mesh=mesh)
-        program.memo["meshes"] = memo or ()
     return EagerCall(program, executable.arg_specs, args)
 
 

@@ -218,7 +218,7 @@ def who_named(program: Program, mesh: Mesh) -> str:
                     return jit_p.name                 # of in_shardings or out_shardings
                 return eqn.op.name
         for _, inner in eqn.subprograms() if eqn.op.subprograms else ():
-            if mesh in inner.memo.get("meshes", ()):
+            if mesh in inner.attributes.get("meshes", ()):
                 return who_named(inner, mesh)
     return "sharding_constraint"
 

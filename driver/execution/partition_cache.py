@@ -58,7 +58,7 @@ def partition_cached(program: Program, *, mesh: AbstractMesh, in_shardings: tupl
         return make()
     asked = (mesh, in_shardings, out_shardings, options, options.judged(program),
              config.read("shardtrace_check"), config.read("shardtrace_skip"),
-             program.memo.get(DONATED))
+             program.attributes.get(DONATED))
     outline = program.name, program.mesh, len(program.eqns), program.in_avals, asked
     first = None
     if not _captures(program):              # what is captured may have changed when it is asked for
@@ -89,7 +89,7 @@ def plan_cached(program: Program, mesh: AbstractMesh,
            config.read("shardtrace_allow_excess_precision"))
     found = program.memo.get(key)
     if found is None:
-        dump: Dump | None = program.memo.get(Dump.KEY)
+        dump: Dump | None = program.attributes.get(Dump.KEY)
         if dump is None:
             with collector_paused():
                 found = compiler(program, mesh)

@@ -41,7 +41,7 @@ def further(program: Program, in_shardings: Sequence[PartitionSpec | None] = ()
     if any(s is not None for s in in_shardings):
         raise ValueError(f"a {program.level.value} program has its shardings already")
     stages = {program.level.value: program}
-    first = program.memo.get(NEXT_PASS) or _FIRST[program.level]
+    first = program.attributes.get(NEXT_PASS) or _FIRST[program.level]
     request = PartitionRequest(program.mesh, (), (), DEFAULT_OPTIONS.judged(program),
                                left_out(program))
     names = [step.name for step in PIPELINE]
@@ -56,7 +56,7 @@ def further(program: Program, in_shardings: Sequence[PartitionSpec | None] = ()
 def asked_arguments(program: Program, in_shardings: Sequence[PartitionSpec | None] = ()
                     ) -> list[PartitionSpec | None]:
     """How the parameters of a TRACED program are split: as given here, else as the program says."""
-    known = program.memo.get(Requests.KEY)
+    known = program.attributes.get(Requests.KEY)
     given = list(in_shardings) or [None] * len(program.invars)
     return given if known is None else [
         t.spec if s is None and t is not None else s

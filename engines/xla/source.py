@@ -293,7 +293,7 @@ class Source:
 
     def _placed(self, name: str, devices: Sequence[int]) -> list[str]:
         program = self.program
-        donated = [i for i, gives in enumerate(program.memo.get(DONATED) or ()) if gives]
+        donated = [i for i, gives in enumerate(program.attributes.get(DONATED) or ()) if gives]
         donate = f", donate_argnums={tuple_of(map(str, donated))}" if donated else ""
         if not self.sizes:
             return [f"step = {name}", f"run = jax.jit(step{donate})"]

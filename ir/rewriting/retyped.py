@@ -4,7 +4,6 @@ from __future__ import annotations
 from typing import Any
 
 from ..meshes.mesh import AbstractMesh
-from ..passes import TEXT_ATTRIBUTES
 from ..program import Atom, Equation, Literal, Program, Var
 from ..shardings.normalized import unsharded
 from ..types import ArrayType
@@ -79,6 +78,4 @@ class OnMesh(Retyped):
         made = [v for eqn in program.walk() for v in eqn.outvars]
         if all([v.aval.mesh.axis_names for v in (*program.invars, *made)]):
             return program
-        new = super().program(program)
-        new.memo.update({k: v for k, v in program.memo.items() if k in TEXT_ATTRIBUTES})
-        return new
+        return super().program(program)

@@ -253,9 +253,9 @@ class Frames(Values):
                           mesh=frame.mesh, level=frame.level, global_in=frame.global_in,
                           global_out=frame.global_out, arg_names=frame.paths, result_names=names)
         if frame.requests is not None:
-            program.memo[Requests.KEY] = frame.requests
+            program.attributes[Requests.KEY] = frame.requests
         if frame.donated:
-            program.memo[DONATED] = tuple([v in frame.donated for v in frame.names])
+            program.attributes[DONATED] = tuple([v in frame.donated for v in frame.names])
         return program
 
     def returns(self, parts: list) -> None:
@@ -282,19 +282,19 @@ class Frames(Values):
                     places[eqn.outvars[k]] = asked.location(self.paths, folder)
         if program.level is Level.TRACED:
             if self.layouts_free:
-                program.memo.setdefault(Requests.KEY, Requests(
+                program.attributes.setdefault(Requests.KEY, Requests(
                     (None,) * len(program.invars), (None,) * len(program.outvars)))
         elif self.layouts_free or places:
-            program.memo[LayoutConstraints.KEY] = LayoutConstraints(
+            program.attributes[LayoutConstraints.KEY] = LayoutConstraints(
                 frozenset(self.fixed) if self.layouts_free else None, places)
         if self.next is not None:
-            program.memo[NEXT_PASS] = self.next
+            program.attributes[NEXT_PASS] = self.next
         if self.judged is not None:
-            program.memo[OBJECTIVE] = self.judged
+            program.attributes[OBJECTIVE] = self.judged
         if self.omitted:
-            program.memo[SKIPPED_PASSES] = tuple(sorted(self.omitted))
+            program.attributes[SKIPPED_PASSES] = tuple(sorted(self.omitted))
         if self.concrete:
-            program.memo["meshes"] = tuple(self.concrete)
+            program.attributes["meshes"] = tuple(self.concrete)
         return program
 
     # -- operands --------------------------------------------------------------------------------

@@ -100,14 +100,14 @@ class _Printer:
     def text(self, program: Program) -> str:
         with collector_paused():
             notation = Notation(program.mesh)
-            self.constraints = program.memo.get(LayoutConstraints.KEY, self.constraints)
+            self.constraints = program.attributes.get(LayoutConstraints.KEY, self.constraints)
             self.located = any([e.location is not UNKNOWN for e in program.eqns])
             body = self.function(program, notation, "", "program ")
             heads = []
             if program.mesh is not empty_abstract_mesh:
                 heads.append(f"mesh {mesh_text(program.mesh)}")
             heads += [f"mesh {name} = {mesh_text(m)}" for m, name in notation.meshes.items()]
-            heads += [f"devices {mesh_text(m)}" for m in program.memo.get("meshes", ())
+            heads += [f"devices {mesh_text(m)}" for m in program.attributes.get("meshes", ())
                       if not _default_order(m)]
             if program.level is not Level.TRACED:
                 heads.append(f"level {program.level.value}")
@@ -126,15 +126,16 @@ class _Printer:
 
     def _demands(self, program: Program) -> list[str]:
         """What passes that are to come have to know."""
-        requests = program.memo.get(Requests.KEY)
+        requests = program.attributes.get(Requests.KEY)
         free = self.constraints.fixed is not None or (
             requests is not None and not {*requests.arguments, *requests.results} - {None})
-        following = program.memo.get(NEXT_PASS)
+        following = program.attributes.get(NEXT_PASS)
         return (["layouts free"] * free + [f"next {p}" for p in (following,) if p]
-                + [f"without {p}" for p in program.memo.get(SKIPPED_PASSES, ())]
+                + [f"without {p}" for p in program.attributes.get(SKIPPED_PASSES, ())]
                 + [f"objective {name}" + f" on {quote(device)}" * bool(device)
                    + f" within {limit}" * bool(limit)
-                   for name, device, limit in (program.memo.get(OBJECTIVE, ("", "", 0)),) if name])
+                   for name, device, limit in (
+                       program.attributes.get(OBJECTIVE, ("", "", 0)),) if name])
 
     def function(self, program: Program, notation: Notation, indent: str, prefix: str
                  ) -> list[str]:
@@ -166,8 +167,8 @@ class _Printer:
                    prefix: str) -> list[str]:
         whole = Notation(frozen(program.mesh), notation)      # of global types
         offset = len(program.invars) - len(program.arg_names)
-        given, asked = program.memo.get(Requests.KEY, (program.global_in, program.global_out))
-        donated = program.memo.get(DONATED, ())
+        given, asked = program.attributes.get(Requests.KEY, (program.global_in, program.global_out))
+        donated = program.attributes.get(DONATED, ())
         parameters = []
         for i, var in enumerate(program.invars):
             name = names[var]

@@ -318,7 +318,7 @@ class _Combining:
                     complete |= self.add(waiting)
         assert not self.postponed, "every group is complete at the end"
         program = self.program.replace(eqns=self.eqns)
-        program.memo[MEMBERS] = self.combined
+        program.attributes[MEMBERS] = self.combined
         return program
 
     def add(self, eqn: Equation) -> bool:

@@ -112,9 +112,9 @@ def decide(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partitio
         now, gone = writer.now, writer.gone
         return Origins(solution, {new: t for v, t in solution.graph.index.items()
                                   if v not in gone and isinstance(new := now.get(v, v), Var)})
-    new.memo[WHEN_ASKED] = origins
+    new.attributes[WHEN_ASKED] = origins
     if writer.places:
-        new.memo[LayoutConstraints.KEY] = LayoutConstraints(None, writer.places)
+        new.attributes[LayoutConstraints.KEY] = LayoutConstraints(None, writer.places)
     return new
 
 

@@ -19,7 +19,7 @@ from ..factors import project
 from .fixed_point import Solution
 from .graph import Graph, Node
 
-KEY = "origins"                         # of Program.memo
+KEY = "origins"                         # attribute of a program
 WHEN_ASKED = "origins, when asked for"  # or the function that solves the problem on demand
 
 
@@ -68,9 +68,9 @@ class Origins:
 
 def origins_of(program: Program) -> Origins | None:
     """What a RESOLVED program remembers; None if it does not come from propagation."""
-    found: Origins | None = program.memo.get(KEY)
-    if found is None and WHEN_ASKED in program.memo:
-        found = program.memo[KEY] = program.memo[WHEN_ASKED]()
+    found: Origins | None = program.attributes.get(KEY)
+    if found is None and WHEN_ASKED in program.attributes:
+        found = program.attributes[KEY] = program.attributes[WHEN_ASKED]()
     return found
 
 

@@ -159,9 +159,9 @@ class _Resolver:
                 targets.append(typed(aval, mesh, ((),) * aval.ndim, pending))
         reasons = [asked_reason(program, i, spec) for i, spec in enumerate(out_shardings)]
         new = self.program(program, mesh, targets, reasons)
-        origins = new.memo[KEY] = Origins(self.solution, self.tensors, frozenset(self.pinned))
+        origins = new.attributes[KEY] = Origins(self.solution, self.tensors, frozenset(self.pinned))
         fixed, places = origins.constraints()
-        new.memo[LayoutConstraints.KEY] = LayoutConstraints(fixed, {**places, **self.places})
+        new.attributes[LayoutConstraints.KEY] = LayoutConstraints(fixed, {**places, **self.places})
         return new
 
     def is_free(self, t: int) -> bool:

@@ -52,7 +52,7 @@ def insert_reshards(program: Program, prices: Prices, draft: bool = False, wide:
 def resharded(program: Program, prices: Prices, search: type[LookaheadSearch],
               draft: bool = False) -> Program:
     """`insert_reshards` with the strategies of this search. draft: leave reasons open."""
-    constraints = program.memo.get(LayoutConstraints.KEY, _ALL_FIXED)
+    constraints = program.attributes.get(LayoutConstraints.KEY, _ALL_FIXED)
     if search.types_stay:
         constraints = LayoutConstraints(None, constraints.places)
     return _resharded(program, layouts_for(program, prices), constraints, {}, dict, search, draft)
@@ -133,7 +133,7 @@ class _Chooser:
             eqns, outvars = fold_reshards(eqns, outvars)
         made = program.replace(eqns=eqns, outvars=outvars, level=Level.RESHARDED)
         if self.repeats_work:
-            made.memo[RECOMPUTES] = True
+            made.attributes[RECOMPUTES] = True
         return made
 
     def nested(self, program: Program, repeats: dict[Var, int], sum_trips: SumTrips,
@@ -142,7 +142,7 @@ class _Chooser:
             program, self.layouts.prices)
         made = _resharded(program, layouts, self.constraints, repeats, sum_trips,
                           type(self.search), self.draft, free)
-        self.repeats_work = self.repeats_work or RECOMPUTES in made.memo
+        self.repeats_work = self.repeats_work or RECOMPUTES in made.attributes
         return made
 
     def laid_out(self, aval: ArrayType, entries: Entries, pending: frozenset[str]) -> ArrayType:

@@ -279,10 +279,7 @@ def _renamed(program: Program, head: Sequence[Equation], tail: Sequence[Equation
 
 
 def _with(program: Program, eqns: Sequence[Equation], outvars: Sequence) -> Program:
-    new = program.replace(eqns=eqns, outvars=outvars)
-    if "meshes" in program.memo:
-        new.memo["meshes"] = program.memo["meshes"]
-    return new
+    return program.replace(eqns=eqns, outvars=outvars)
 
 
 def arg_specs(changes: Iterable[Change]) -> dict[int, PartitionSpec]:

@@ -186,7 +186,7 @@ def freedoms_of(partitioned: Partitioned) -> Freedoms | None:
         return None
     given = {i: Given(origins.tensors[v], v.aval.shape, merged(v.aval.entries, mesh))
              for i, v in enumerate(program.invars) if origins.tensors.get(v, -1) >= 0}
-    said: Requests | None = partitioned.traced.memo.get(Requests.KEY)
+    said: Requests | None = partitioned.traced.attributes.get(Requests.KEY)
     if said is not None and not partitioned.traced.mesh.explicit_axes:
         given.update({~i: Given(t, asked.shape, merged(asked.entries, mesh)) for i, (t, asked) in
                       enumerate(zip(origins.solution.results, said.results, strict=True))

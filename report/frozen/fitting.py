@@ -130,9 +130,6 @@ def _pinned(program: Program, pins: Pins, mesh: Mesh | AbstractMesh, path: tuple
             ends.append(same.get(a, a))
         else:
             ends.append(constrained(a, spec, program.eqns[-1].location if program.eqns else first))
-    new = program.replace(eqns=out, outvars=ends)
-    if "meshes" in program.memo:
-        new.memo["meshes"] = program.memo["meshes"]
-    return new
+    return program.replace(eqns=out, outvars=ends)
 
 

@@ -46,7 +46,7 @@ class FrozenPlan:
             what += f": {line}" if line else ""
             exchanged[what] = exchanged.get(what, 0) + r.total
         mesh = {str(a): n for a, n in partitioned.mesh.shape.items()}
-        objective, _, _ = partitioned.local.memo.get(OBJECTIVE, (cls.objective, "", 0))
+        objective, _, _ = partitioned.local.attributes.get(OBJECTIVE, (cls.objective, "", 0))
         return cls(partitioned.traced.name, mesh, tuple(decisions(partitioned)), exchanged,
                    objective)
 

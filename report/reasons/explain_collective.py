@@ -111,8 +111,8 @@ class Reasons(BodyPaths):
     def asked_at(self) -> dict[str, Location]:
         """The places where the user wrote layouts, by the name of the place."""
         places = [m.location for moves in self.moves.values() for m in moves]
-        constraints = self.resolved.memo.get(LayoutConstraints.KEY, LayoutConstraints(None, {}))
-        places += constraints.places.values()
+        constraints = self.resolved.attributes.get(LayoutConstraints.KEY)
+        places += constraints.places.values() if constraints is not None else ()
         return {str(at): at for at in places}
 
     def traced(self, record: CollectiveRecord) -> Cause:

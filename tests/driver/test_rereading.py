@@ -145,7 +145,7 @@ def test_each_stage_of_what_is_not_optimized_does(name: str) -> None:
         v.aval.spec if v.aval.has_explicit_mesh() else None for v in traced.invars],
         options=Options(optimize=False))
     assert list(done.stages)[-1] == "local"
-    assert done.local.memo.get(DONATED) == traced.memo.get(DONATED)
+    assert done.local.attributes.get(DONATED) == traced.attributes.get(DONATED)
     check(done.stages)
 
 

@@ -45,7 +45,7 @@ def test_results_without_a_pass(name):
             wanted = st.tree.leaves(st.jit(f)(X, W))
             with st.config.override(shardtrace_skip=name):
                 local = st.jit(f).lower(*args).compile().program
-        assert local.memo["without"] == (name,)
+        assert local.attributes["without"] == (name,)
         results = run_program(local, [X, W], "per_device")
         for got, want in zip(results, wanted, strict=True):
             np.testing.assert_allclose(got, np.asarray(want), rtol=2e-4, atol=1e-4)

@@ -348,8 +348,8 @@ def finish_linear(linear: LinearBuilder, outs: Sequence[Any], like: Program) -> 
     kept = [(v, x) for v, x in zip(linear.residual_vars, linear.residuals, strict=True)
             if v in used]
     program = Program(like.name, [*(v for v, _ in kept), *linear.args], eqns, outvars,
-                      consts=[], mesh=like.mesh, level=like.level)
-    program.memo["meshes"] = like.memo.get("meshes", ())
+                      consts=[], mesh=like.mesh, level=like.level,
+                      attributes={"meshes": like.attributes.get("meshes", ())})
     return Linear(program, tuple(x for _, x in kept))
 
 

@@ -143,10 +143,9 @@ def renamed(eqn: Equation, names: dict[Var, Var]) -> Equation:
 def _of(program: Program, invars: Sequence[Var], eqns: Sequence[Equation], outvars: Sequence[Atom],
         consts: Sequence[tuple[Var, Any]] = ()) -> Program:
     """A part of a program."""
-    new = Program(program.name, invars, eqns, outvars, consts=consts, mesh=program.mesh,
-                  level=program.level)
-    new.memo["meshes"] = program.memo.get("meshes", ())
-    return new
+    return Program(program.name, invars, eqns, outvars, consts=consts, mesh=program.mesh,
+                   level=program.level,
+                   attributes={"meshes": program.attributes.get("meshes", ())})
 
 
 def _traced(program: Program, unknown: Mask, force: Mask, forward: bool) -> Split:
@@ -197,6 +196,4 @@ def without_dead_equations(program: Program) -> Program:
     eqns = live_equations(program.eqns, program.outvars)
     used = {a for e in eqns for a in e.invars} | set(program.outvars)
     consts = [(v, x) for v, x in program.consts if v in used]
-    new = program.replace(eqns=eqns, consts=consts)
-    new.memo["meshes"] = program.memo.get("meshes", ())
-    return new
+    return program.replace(eqns=eqns, consts=consts)

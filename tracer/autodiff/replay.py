@@ -170,7 +170,7 @@ class Replay:
 
     def name_meshes(self, program: Program) -> None:
         """Tell the builders which concrete meshes the program names."""
-        for m in program.memo.get("meshes", ()):
+        for m in program.attributes.get("meshes", ()):
             for b in self.builders:
                 if m not in b.meshes:
                     b.meshes.append(m)
@@ -316,9 +316,8 @@ def flat_program(f: Callable[..., Any], types: Sequence[ArrayType], treedef: Any
 
     program, captured = trace_to_program(flat, types, name=function_name(f))
     if program.consts:
-        captured, meshes = [x for _, x in program.consts], program.memo["meshes"]
+        captured = [x for _, x in program.consts]
         program = program.replace(invars=[*program.constvars, *program.invars], consts=())
-        program.memo["meshes"] = meshes
     return program, captured, trees[-1]
 
 
@@ -334,6 +333,6 @@ def stage(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], like: Pro
             program, _ = trace_to_program(f, types, name=name or like.name, mesh=like.mesh)
     finally:
         STATE.on_equation = observers
-    meshes = dict.fromkeys((*like.memo.get("meshes", ()), *program.memo.get("meshes", ())))
-    program.memo["meshes"] = tuple(meshes)
+    program.attributes["meshes"] = tuple(dict.fromkeys(
+        (*like.attributes.get("meshes", ()), *program.attributes.get("meshes", ()))))
     return program

@@ -167,7 +167,7 @@ def _while_any(axis: MappedAxis, programs: tuple[Program, Program],
 
     key = ("batch while", axis, tuple(test_dims), tuple(dims))
     test, captured, _ = cached_trace(cond, key, any_going, _types([*test_values, *carry]), None)
-    test.memo[ANY_INDEX] = True
+    test.attributes[ANY_INDEX] = True
     run, run_captured, _ = cached_trace(body, (*key, cond), step,
                                         _types([*test_values, *values, *carry]), None)
     return while_p.bind(
@@ -215,9 +215,7 @@ def _batch_cond(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Ty
         taken = [Var(typeof(x)) for x in captured]
         taken[before:before + len(own)] = program.invars[:len(own)]
         if captured:
-            meshes = program.memo.get("meshes", ())
             program = program.replace(invars=[*taken, *program.invars[len(own):]])
-            program.memo["meshes"] = meshes
         programs.append(program)
         before += len(own)
     return cond_p.bind(index, *captured, *values, branches=tuple(programs)), out

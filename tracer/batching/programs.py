@@ -79,9 +79,8 @@ def cached_trace(program: Program, key: tuple[Any, ...], f: Callable[..., list[A
                                      mesh=context, capture_type=capture_type)
     own = not captured
     if new.consts:        # only an outermost program has constants: this one is called by another
-        meshes, captured = new.memo.get("meshes", ()), [x for _, x in new.consts]
+        captured = [x for _, x in new.consts]
         new = new.replace(invars=[*new.constvars, *new.invars], consts=())
-        new.memo["meshes"] = meshes
     if own:
         program.memo[key] = (new, captured, details)
     return new, captured, details
@@ -107,7 +106,7 @@ def replay(axis: MappedAxis, program: Program, operands: Sequence[Any], dims: Di
     env: dict[Var, tuple[Any, int | None]] = dict(
         zip(program.invars, zip(operands, dims, strict=True), strict=True))
     env.update((v, (x, None)) for v, x in program.consts)
-    for m in program.memo.get("meshes", ()):
+    for m in program.attributes.get("meshes", ()):
         record_mesh(m)
 
     def read(atom: Atom) -> tuple[Any, int | None]:

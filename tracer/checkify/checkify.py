@@ -44,7 +44,7 @@ def checkify(f: Callable[..., Any], errors: Iterable[ErrorCategory] = user_check
             return leaves
 
         program, captured = trace_to_program(flat, (), name=function_name(f))
-        with named_meshes(program.memo["meshes"]):
+        with named_meshes(program.attributes["meshes"]):
             error, results = with_checks(program, enabled, captured)
             error = error.with_values(map(finished, error.leaves))
             return error, tree.unflatten(trees[-1], map(finished, results))

@@ -217,7 +217,7 @@ def _while(error: Error, enabled: Enabled, operands: Sequence[Any], eqn: Equatio
     """The condition is checked before the loop and after each run of the body."""
     params = eqn.params
     going, body = params["cond_jaxpr"], params["body_jaxpr"]
-    if ANY_INDEX in going.memo:
+    if ANY_INDEX in going.attributes:
         fail(ValueError, "Checkify does not support batched while-loops "
              "(checkify-of-vmap-of-while). \nHint: if possible, move the vmap to the outer level "
              "to get vmap-of-checkify-of-while.", code="checked-loop", location=eqn.location)

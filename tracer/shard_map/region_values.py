@@ -125,7 +125,8 @@ class BlockBuilder(Builder):
             "check_vma": STATE.check_vma})
         outer = around.replace(eqns=[*around.eqns, *whole.eqns], outvars=results, mesh=self.mesh)
         parent: Any = self.parent
-        outer.memo["meshes"] = (*parent.meshes, *([STATE.mesh] if not STATE.mesh.empty else ()))
+        outer.attributes["meshes"] = (
+            *parent.meshes, *([STATE.mesh] if not STATE.mesh.empty else ()))
         return outer, values
 
 

@@ -312,7 +312,7 @@ class Builder:
         lifted = self.captured_vars if self.parent is not None else []
         program = Program(self.name, [*lifted, *self.args], self.eqns, outvars,
                           consts=self.consts, mesh=mesh, level=Level.TRACED, **details)
-        program.memo["meshes"] = tuple(self.meshes)
+        program.attributes["meshes"] = tuple(self.meshes)
         return program
 
 

@@ -99,7 +99,8 @@ def _uses(program: Program, count: int, conditional: bool) -> Iterator[Use]:
     for eqn in program.eqns:
         found = _kind(eqn)
         if found is not None:
-            yield Use(eqn, *found, count, conditional, program.memo.get(MEMBERS, {}).get(eqn, ()))
+            yield Use(eqn, *found, count, conditional,
+                      program.attributes.get(MEMBERS, {}).get(eqn, ()))
         for name in eqn.op.subprograms:
             held = eqn.params[name]
             branches = held if isinstance(held, tuple) else (held,)

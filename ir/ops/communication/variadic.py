@@ -24,7 +24,7 @@ EACH = frozenset(("all_gather_dimension", "scatter_dimension", "tiled"))
 """Params that each operand has of its own."""
 
 MEMBERS = "exchanges that were combined"
-"""In the memo of a program: by variadic exchange, the exchanges of its operands before, each with
+"""Attribute of a program: by variadic exchange, the exchanges of its operands before, each with
 its own line and reason."""
 
 

@@ -61,7 +61,7 @@ class LiveRanges:
         unfinished = _unfinished(program)
         self._last, self._moved = _last_uses(program, held, unfinished)
         self._of: dict[Var, Buffer] = {}
-        self._ready = _ready(program, held) if BREADTH_FIRST in program.memo else []
+        self._ready = _ready(program, held) if BREADTH_FIRST in program.attributes else []
         self.copies: list[Span] = []
         self._copy_of: dict[tuple[object, ...], Span] = {}          # by value and order
         for v in (*program.invars, *program.constvars):
@@ -147,7 +147,7 @@ class LiveRanges:
                 copy = self._copy_of.setdefault((v, *orders[n]), Span(buffer.nbytes, begin, begin))
                 copy.end = INSTANTS * ends + RUN
         if eqn.op.collective is not None and eqn.op.collective.kind == "reduce-scatter" \
-                and BREADTH_FIRST in self.program.memo:
+                and BREADTH_FIRST in self.program.attributes:
             self.copies.append(Span(sum(operand_bytes(eqn)[0]), entry + ENTRY, entry + EXIT))
         if cost.scratch is not None:
             nbytes = cost.scratch(*operand_bytes(eqn), eqn.types[0], eqn.params)

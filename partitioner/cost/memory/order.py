@@ -34,7 +34,7 @@ def breadth_first(program: Program) -> Program:
                     new.append(j)
         order.update(dict.fromkeys(sorted(kernel)))
     program = program.replace(eqns=[eqns[i] for i in order])
-    program.memo[BREADTH_FIRST] = True
+    program.attributes[BREADTH_FIRST] = True
     return program
 
 

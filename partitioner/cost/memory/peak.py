@@ -70,7 +70,7 @@ def memory(program: Program, donated: Sequence[bool] = ()) -> Memory:
 
 
 def _memory(program: Program, donated: Sequence[bool]) -> Memory:
-    if program.memo.get(OBJECTIVE, ("",))[0] == "xla":
+    if program.attributes.get(OBJECTIVE, ("",))[0] == "xla":
         program = breadth_first(program)
     given = dict(zip(program.invars, donated, strict=False))
     timeline: list[Moment] = []

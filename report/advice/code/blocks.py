@@ -37,7 +37,7 @@ BETWEEN = 32            # values from a value back to the gather that it is made
 GATHERS = ("all_gather", "all_gather_invariant")
 SUMS = ("psum", "psum_invariant")
 _EXCHANGES = (*GATHERS, *SUMS, "pmax", "pmin")
-SPLIT = "split over"     # in the memo of a body: by parameter, the axes over which that is split
+SPLIT = "split over"     # attribute of a body: by parameter, the axes over which that is split
 
 
 def behind(m: Match) -> list[Equation]:
@@ -212,7 +212,7 @@ class Blocks:
         """
         assert self.gather is not None
         axes, waiting = {*self.gather.axes}, [atom]
-        split = self.m.program.memo.get(SPLIT, {})
+        split = self.m.program.attributes.get(SPLIT, {})
         for _ in range(BETWEEN):
             if not waiting:
                 break

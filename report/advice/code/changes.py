@@ -19,7 +19,6 @@ from ....ir.source.location import UNKNOWN, Location
 from ...reasons.causes import where
 from ...reasons.value_paths import inner_programs
 from .blocks import BLOCKS, SPLIT, behind
-from .interleave import INTERLEAVED
 from .joins import JOINS
 from .loops import LOOPS, with_numbers
 from .one_block import ONE_BLOCK
@@ -126,23 +125,15 @@ def _rewritten(program: Program, rewrites: Rewrites) -> Program:
         for (_, name, j), inner in inner_programs(eqn, n):
             inner = with_numbers(eqn, inner, makers) if eqn.op.name == "scan" else inner
             if "in_specs" in eqn.params:
-                inner.memo[SPLIT] = {v: {str(a) for e in s.padded(v.aval.ndim).entries for a in e}
-                                     for v, s in zip(inner.invars, eqn.params["in_specs"],
-                                                     strict=True)}
+                inner.attributes[SPLIT] = {
+                    v: {str(a) for e in s.padded(v.aval.ndim).entries for a in e}
+                    for v, s in zip(inner.invars, eqn.params["in_specs"], strict=True)}
             made = _rewritten(inner, rewrites)
             if made is not inner:
                 held = new.get(name, eqn.params[name])
                 new[name] = made if j < 0 else (*held[:j], made, *held[j + 1:])
         eqns.append(eqn.replace(params={**eqn.params, **new}) if new else eqn)
         changed = changed or bool(new)
-    within = _with_memo(program.replace(eqns=eqns), program) if changed else program
+    within = program.replace(eqns=eqns) if changed else program
     after = rewrites(within)
-    return _with_memo(after if after is within else drop_dead(after), program)
-
-
-def _with_memo(after: Program, before: Program) -> Program:
-    """What holds of a program that was rewritten, too."""
-    if after is not before:
-        kept = [key for key in ("meshes", SPLIT, INTERLEAVED) if key in before.memo]
-        after.memo.update({key: before.memo[key] for key in kept})
-    return after
+    return after if after is within else drop_dead(after)

@@ -25,7 +25,7 @@ from ...reasons.value_paths import inner_programs
 from .reordering import NONE, Walk
 from .row_order import Order, Rows
 
-INTERLEAVED = "passed interleaved"      # in a program's memo: the `Interleaved` of each change
+INTERLEAVED = "passed interleaved"      # attribute of a program: the `Interleaved` of each change
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Interleave:
                           self.location)
 
     def made(self, program: Program) -> Program:
-        """The program with the change. `INTERLEAVED` in its memo says which arguments and results
+        """The program with the change. Its attribute `INTERLEAVED` says which arguments and results
         have interleaved rows.
         """
         order = Order(self.counts)
@@ -78,8 +78,8 @@ class Interleave:
                    if (rows := walk.rows_of(a)) and (a.aval.shape, *rows.items()) in like}
         new = walk.done([results.get(i, NONE) for i in range(len(program.outvars))])
         arguments = {i: kept[v] for i, v in enumerate(program.invars) if v in kept}
-        new.memo[INTERLEAVED] = (*program.memo.get(INTERLEAVED, ()),
-                                 Interleaved(order, arguments, results))
+        new.attributes[INTERLEAVED] = (*program.attributes.get(INTERLEAVED, ()),
+                                       Interleaved(order, arguments, results))
         return new
 
 
@@ -114,7 +114,6 @@ def _interleaved(program: Program, change: Interleave, order: Order) -> Program:
     if not joins and all(a is b for a, b in zip(eqns, program.eqns, strict=True)):
         return program
     within = program.replace(eqns=eqns)
-    within.memo.update({k: v for k, v in program.memo.items() if k == "meshes"})
     if not joins:
         return within
     walk = Walk(within, order, {})

@@ -65,10 +65,7 @@ class Walk:
         last = self.program.eqns[-1]
         outvars = [self.ordered(a, rows, last) for a, rows in zip(
             self.program.outvars, wanted, strict=True)]
-        new = drop_dead(self.program.replace(eqns=self.eqns, outvars=outvars))
-        if "meshes" in self.program.memo:
-            new.memo["meshes"] = self.program.memo["meshes"]
-        return new
+        return drop_dead(self.program.replace(eqns=self.eqns, outvars=outvars))
 
     def replace(self, eqn: Equation, out: Emitter, values: Sequence[Atom]) -> None:
         """Let values of the emitter take the place of an equation's results."""

@@ -252,10 +252,10 @@ def test_device_orders_are_kept_unless_usual():
     usual = Mesh(np.array([Device(0), Device(1)]), ("X",), (E,))
     x = Var(t((8,)), "x")
     program = Program("f", [x], [], [x], mesh=MESH)
-    program.memo["meshes"] = (usual, CONCRETE)
+    program.attributes["meshes"] = (usual, CONCRETE)
     text = str(program)
     assert "devices (X=2) at (1, 0)\n" in text and text.count("devices") == 1
-    assert round_trip(program).memo["meshes"] == (CONCRETE,)
+    assert round_trip(program).attributes["meshes"] == (CONCRETE,)
 
 
 # -- names -----------------------------------------------------------------------------------------

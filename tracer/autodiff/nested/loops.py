@@ -349,10 +349,8 @@ def _backward_body(body: Program, linear: Mask, given: Mask, nc: int, nk: int
 
     new = stage(run, [*fixed, *sums, *ct_types[:nk], *rows, *stacks], body)
     unused = {v for v, u in zip(new.invars[len(fixed):], used, strict=False) if not u}
-    meshes = new.memo["meshes"]
     new = new.replace(invars=[v for v in new.invars if v not in unused],
                       eqns=live_equations(new.eqns, new.outvars))
-    new.memo["meshes"] = meshes
     return new, summed, kept
 
 

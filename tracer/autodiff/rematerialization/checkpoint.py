@@ -201,7 +201,7 @@ def _call(fun: Callable[..., Any], prevent_cse: bool, policy: Policy | None, *ar
                 [isinstance(x, Tracer) for x in found[1]])):
             traces[key] = found
     program, captured, out_tree = found
-    for mesh in program.memo.get("meshes", ()):
+    for mesh in program.attributes.get("meshes", ()):
         record_mesh(mesh)                       # traced before, perhaps: named here all the same
     outs = checkpoint_p.bind(*captured, *leaves, jaxpr=program, prevent_cse=prevent_cse,
                              differentiated=False, policy=policy)
@@ -286,7 +286,6 @@ def _behind_barrier(program: Program, count: int, params: dict[str, Any]) -> Pro
         found = program.memo["barrier"] = program.replace(
             invars=[*given, *program.invars[count:]],
             eqns=[barrier, *live_equations(program.eqns, program.outvars)])
-        found.memo["meshes"] = program.memo.get("meshes", ())
     return found
 
 
