@@ -6,7 +6,6 @@ import math
 from ..ir.facts import UNEVEN
 from ..ir.meshes.mesh import AbstractMesh
 from ..ir.op import names_with
-from ..ir.ops.communication.collective import all_gather_invariant_p, all_to_all_p, ppermute_p
 from ..ir.ops.control.custom import CALLS
 from ..ir.ops.control.loops_and_branches import REGIONS
 from ..ir.ops.movement.slicing import slice_p
@@ -27,6 +26,7 @@ from .optimization.multiplications import MULTIPLICATIONS
 from .optimization.own_blocks import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS
 from .optimization.rows_of_one import ROWS_OF_ONE
 from .optimization.shared_rows import share_rows
+from .policy import OWN, POLICIES, XLA
 from .preparation.checks import drop_checks
 from .preparation.constants import split_constants
 from .preparation.dead_code import drop_unread
@@ -74,7 +74,7 @@ class PartitionRequest(NamedTuple):
     def left_out(self) -> frozenset[str]:
         """The names of all passes to leave out, including those that the objective has no use for.
         """
-        return self.skip.union(_OF_OTHERS["xla" if self.objective.name == "xla" else "own"],
+        return self.skip.union(_OF_OTHERS[POLICIES[self.objective.name].plans],
                                _OPTIMIZING if "optimize" in self.skip else (),
                                _DECIDED if self.keeps else ())
 
@@ -91,14 +91,11 @@ def _combined(program: Program, request: PartitionRequest) -> Program:
     program = inside(program, lambda body: _combined(body, request))
     objective = request.objective
     judged_by = objective.tried_for or objective.name
-    if judged_by == "xla":
+    if POLICIES[judged_by].combines_sums:
         return combine_as_xla(program)
     return combine(program, objective._replace(name="time").prices(program.mesh),
                    two_steps=judged_by == "time")
 
-
-# XLA does not merge them: each has a channel
-_REPEATED = frozenset((all_gather_invariant_p, all_to_all_p, ppermute_p))
 
 # XLA takes each equation by itself: it plans nothing ahead, and delays and rewrites nothing.
 PREPARE = pipeline(
@@ -133,7 +130,7 @@ PREPARE = pipeline(
          plans="xla", decides=True),
     Pass("pad-uneven", "inlined",
          lambda p, r: pad_uneven(p, r.mesh, r.in_shardings, r.out_shardings,
-                                 r.objective.name != "xla"),
+                                 POLICIES[r.objective.name]),
          "dimensions that axes would split, but do not divide, are padded so that they do",
          names_with(UNEVEN), inside=True, decides=True),
 )
@@ -153,7 +150,7 @@ SIMPLIFY = pipeline(
          "what was masked before it is reduced is sliced where its dimension is not split",
          frozenset({"place"}), plans="own", optimizes=True),
     Pass("dedupe", "optimized",
-         lambda p, r: dedupe(p, _REPEATED if r.objective.name == "xla" else frozenset()),
+         lambda p, r: dedupe(p, POLICIES[r.objective.name].repeated),
          "equal equations are computed once, and so their collectives done once", optimizes=True),
     Pass("fold-gathers", "optimized", lambda p, r: FOLD_GATHERS(p),
          "the own block of what was gathered along the same axes is the block itself",
@@ -183,7 +180,7 @@ PIPELINE = pipeline(
          lambda p, r: decide(p, r.mesh, r.in_shardings, r.out_shardings) if (
              is_decided(p, r.mesh)) else propagate(
                  p, r.mesh, r.in_shardings, r.out_shardings, r.objective.carried_rows,
-                 r.objective.name == "xla"),
+                 POLICIES[r.objective.name]),
          "open dimensions get the axes that their factors have elsewhere", needed=True),
     Pass("insert-reshards", "resharded",
          lambda p, r: insert_reshards(p, r.prices(p), r.draft, r.objective.wide),
@@ -201,7 +198,7 @@ PIPELINE = pipeline(
     Pass("note-padding", "resharded", lambda p, r: note_padding(p),
          "reshards say how many of their rows are padding", frozenset({"reshard"}), inside=True,
          needed=True),
-    Pass("localize", "local", lambda p, r: localize(p, r.objective.name == "xla"),
+    Pass("localize", "local", lambda p, r: localize(p, POLICIES[r.objective.name]),
          "blocks instead of whole values, collectives instead of reshards", needed=True),
     *SIMPLIFY,
     # joined parts are hidden from other passes, so it comes last, in nested programs too
@@ -213,4 +210,4 @@ _DECIDED = frozenset([step.name for step in PIPELINE if step.decides])
 _OPTIMIZING = frozenset([step.name for step in PIPELINE if step.optimizes])
 # By kind of plan, the passes to leave out.
 _OF_OTHERS = {kind: frozenset([step.name for step in PIPELINE if step.plans not in ("", kind)])
-              for kind in ("own", "xla")}
+              for kind in (OWN.plans, XLA.plans)}

@@ -30,6 +30,7 @@ from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, array_type
 from ..factors import Axes
+from ..policy import OWN, Policy
 from ..reasons import paddings
 from .recipes import Recipe, recipe_of
 
@@ -107,13 +108,12 @@ class Special(NamedTuple):
 class Lowering:
     """Appends the equations of a per-device program.
 
-    special: how other modules lower their equations. as_xla: fetch rows of other devices by
-    permutations, even if these move more, and put results together one dimension after the other.
+    special: how other modules lower their equations.
     """
 
     def __init__(self, mesh: AbstractMesh, special: Special, manual: bool = False,
-                 as_xla: bool = False) -> None:
-        self.mesh, self.special, self.as_xla = mesh, special, as_xla
+                 policy: Policy = OWN) -> None:
+        self.mesh, self.special, self.policy = mesh, special, policy
         self.recipe_key = _recipe_key(mesh)
         self.manual = manual              # inside the body of a shard_map
         self.bodies: dict[tuple, Program] = {}            # lowered bodies of loops and branches
@@ -178,7 +178,7 @@ class Lowering:
 
     def nested(self) -> Lowering:
         """A `Lowering` for a program inside this one."""
-        inside = Lowering(self.mesh, self.special, self.manual, self.as_xla)
+        inside = Lowering(self.mesh, self.special, self.manual, self.policy)
         inside.bodies = self.bodies
         return inside
 
@@ -256,7 +256,8 @@ class Lowering:
             results = self.emit(eqn.op, operands, params)
         for op, parts, reason in recipe.finish:
             self.reason = eqn.reason or reason
-            for axes in reversed(parts) if self.as_xla else (sum(parts, ()),):
+            for axes in reversed(parts) if self.policy.sums_by_dimension else (
+                    sum(parts, ()),):
                 results = [self.emit(op, [r], {"axes": axes})[0] for r in results]
         _check_shapes(eqn, recipe, [r.aval for r in results])
         for var, result in zip(eqn.outvars, results, strict=True):
@@ -333,5 +334,5 @@ class Context:
         self.axes_of_factor = recipe.axes_of
         self.emit = lowering.emit
         self.block_offset = lowering.block_offset
-        self.permutes = lowering.as_xla
+        self.permutes = lowering.policy.halos_by_permutes
 

@@ -15,6 +15,7 @@ from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.rules.factor_axes import axes_without
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
+from ..policy import OWN, Policy
 from ..propagation.resolved_types import frozen_mesh, typed
 from ..redistribution.moves import emit_moves
 from ..redistribution.redistribute import plan
@@ -31,10 +32,10 @@ from .region_bodies import (
 from .user_partitioned import localize_user_function
 
 
-def localize(program: Program, as_xla: bool = False) -> Program:
-    """The pass from a RESHARDED program to the per-device one. as_xla: as for `Lowering`."""
+def localize(program: Program, policy: Policy = OWN) -> Program:
+    """The pass from a RESHARDED program to the per-device one."""
     mesh = local_mesh(program.mesh)
-    lowering = Lowering(mesh, _SPECIAL, as_xla=as_xla)
+    lowering = Lowering(mesh, _SPECIAL, policy=policy)
     env, wholes = lowering.env, program.in_avals
     blocks = {t: local_type(t, mesh) for t in set(wholes)}
     invars = [Var(blocks[v.aval], v.name) for v in program.invars]
@@ -100,7 +101,7 @@ def _localize_reshard(out: Lowering, eqn: Equation) -> None:
     steps = plan(target.mesh, source.shape, source.entries, target.entries,
                  source.sharding.spec.unreduced, target.sharding.spec.unreduced)
     count, moves = len(out.eqns), steps.moves
-    if out.as_xla:
+    if out.policy.copies_groups:
         moves = with_copies_of_xla(target.mesh, source.entries, target.entries, moves,
                                    eqn.params.get("inside", ()))
     moved = emit_moves(out, out.atom(operand), moves)

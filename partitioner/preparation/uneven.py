@@ -21,6 +21,7 @@ from ...ir.rewriting.unread import drop_dead
 from ...ir.spec import PartitionSpec
 from ...ir.support.immutable import immutable
 from ...ir.types import Shape
+from ..policy import OWN, Policy
 from ..propagation.graph import Graph
 from ..propagation.propagate import solve
 from ..regions import has_region, region_of, with_programs
@@ -29,11 +30,9 @@ from .padded_equations import Output, equation_on, unpadded, with_sizes
 
 def pad_uneven(program: Program, mesh: AbstractMesh,
                in_shardings: Sequence[PartitionSpec | None],
-               out_shardings: Sequence[PartitionSpec | None], strides: bool = True) -> Program:
+               out_shardings: Sequence[PartitionSpec | None], policy: Policy = OWN) -> Program:
     """The pass: a TRACED program, calls inlined, with all dimensions rounded up to what their axes
     divide.
-
-    strides: also pad odd sizes of windows more than one row apart, which XLA leaves whole.
     """
     splits = [n for n in mesh.axis_sizes if n > 1]
     if not splits or not mesh.auto_axes or mesh.manual_axes or not _may_gain(program, splits):
@@ -41,7 +40,7 @@ def pad_uneven(program: Program, mesh: AbstractMesh,
     wanted = _Wanted(solve(program, mesh, in_shardings, out_shardings, uneven=True).graph)
     if not any(map(wanted.is_uneven, wanted.graph.index)):
         return program
-    return drop_dead(_Writer(wanted, strides).program(program))
+    return drop_dead(_Writer(wanted, policy).program(program))
 
 
 def _strided(eqn: Equation) -> bool:
@@ -67,16 +66,16 @@ class _Wanted:
     """Shapes rounded up to what the axes of a solution divide."""
     graph: Graph
 
-    def sizes(self, atom: Atom, is_xla: bool = False) -> Shape:
-        """The padded shape of a value (random keys have no padding). is_xla: leave a size that has
-        no factor in common with the number of its parts; XLA splits the others over a part of the
-        axes.
+    def sizes(self, atom: Atom, coprime_stay: bool = False) -> Shape:
+        """The padded shape of a value (random keys have no padding). coprime_stay: leave a size
+        that has no factor in common with the number of its parts; XLA splits the others over a part
+        of the axes.
         """
         t, shape = self.graph.of(atom), atom.aval.shape
         if t < 0 or is_extended(atom.aval.dtype):
             return shape
         parts = [math.prod(map(self.graph.size, axes)) for axes in self.graph.layouts[t].entries]
-        return tuple([n if is_xla and math.gcd(n, k) == 1 else self._size(n, k)
+        return tuple([n if coprime_stay and math.gcd(n, k) == 1 else self._size(n, k)
                       for n, k in zip(shape, parts, strict=True)])
 
     def is_uneven(self, var: Var) -> bool:
@@ -90,8 +89,8 @@ class _Wanted:
 class _Writer:
     """Writes programs with padding. env: old variable to its padded or renamed value."""
 
-    def __init__(self, wanted: _Wanted, strides: bool) -> None:
-        self.wanted, self.strides = wanted, strides
+    def __init__(self, wanted: _Wanted, policy: Policy) -> None:
+        self.wanted, self.policy = wanted, policy
         self.env: dict[Atom, Padded] = {}
         self.out = Output()
 
@@ -130,7 +129,8 @@ class _Writer:
             self.region(eqn)
             return
         operands = [self.value(a) for a in eqn.invars]
-        sizes = [self.wanted.sizes(v, not self.strides and _strided(eqn)) for v in eqn.outvars]
+        coprime_stay = not self.policy.pads_strides and _strided(eqn)
+        sizes = [self.wanted.sizes(v, coprime_stay) for v in eqn.outvars]
         if all([x.sizes == x.shape for x in operands]) and all(
                 [s == v.aval.shape for s, v in zip(sizes, eqn.outvars, strict=True)]):
             if any([x.atom is not a for x, a in zip(operands, eqn.invars, strict=True)]):
@@ -177,7 +177,7 @@ class _Writer:
                 shapes[slot.result] = (*front, *shape)
         programs = {}
         for p, (param, place, body) in enumerate(region.programs):
-            programs[param, place] = _Writer(self.wanted, self.strides).program(
+            programs[param, place] = _Writer(self.wanted, self.policy).program(
                 body, arrivals[p], leaves[p], eqn)
         outvars = [v if shape == v.aval.shape else Var(v.aval.update(shape=shape), v.name)
                    for v, shape in zip(eqn.outvars, shapes, strict=True)]

@@ -17,6 +17,7 @@ from ...ir.spec import UNCONSTRAINED
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, Entries
 from ..factors import RuleInfo, rule_info
+from ..policy import OWN, Policy
 from .divisibility import rounded_up
 from .step import Layout
 
@@ -70,13 +71,12 @@ class Graph:
     index: variable -> tensor; tensors of rank 0 have no entry. pending: axes over which a tensor is
     an unfinished sum. roots: where the axes come from that a tensor starts with. asked: tensors
     closed by a constraint. uses: how many equations read a tensor. priority: tensors whose axes
-    spread later than others'. uneven: sizes do not matter, see `rounded_up`. as_xla: what loops
-    carry and stack is as in Shardy. repeats: from the tensor of a broadcast operand to that of the
-    operand.
+    spread later than others'. uneven: sizes do not matter, see `rounded_up`. repeats:
+    from the tensor of a broadcast operand to that of the operand.
     """
 
-    def __init__(self, mesh: AbstractMesh, uneven: bool = False, as_xla: bool = False) -> None:
-        self.mesh, self.uneven, self.as_xla = mesh, uneven, as_xla
+    def __init__(self, mesh: AbstractMesh, uneven: bool = False, policy: Policy = OWN) -> None:
+        self.mesh, self.uneven, self.policy = mesh, uneven, policy
         self.size = mesh.axis_size
         self.kinds: list[Kind] = []
         self.tensors: list[tuple[int, ...]] = []
@@ -179,7 +179,8 @@ class Graph:
     def stack_edge(self, outer: int, inner: int, equation: Equation) -> None:
         """Tie a value to its slices along a first dimension that is not split."""
         if outer >= 0 and inner >= 0:
-            self.link((outer, inner), equation, "n ... -> ... | n!:replicate", self.as_xla)
+            self.link((outer, inner), equation, "n ... -> ... | n!:replicate",
+                      self.policy.loops_as_results)
 
     def link(self, tensors: tuple[int, ...], equation: Equation | None, text: str,
              structural: bool = False) -> None:

@@ -21,6 +21,7 @@ from ...ir.rules.rule import ELEMENTWISE, make_rule
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
 from ...ir.types import ArrayType, Entries
 from ..factors import rule_info
+from ..policy import OWN, Policy
 from ..regions import has_region, region_of
 from .divisibility import dividing, warn_indivisible
 from .graph import Graph, Kind, Root
@@ -38,8 +39,8 @@ class ProgramGraph(Graph):
     """
 
     def __init__(self, mesh: AbstractMesh, uneven: bool = False, carried_rows: bool = False,
-                 as_xla: bool = False) -> None:
-        super().__init__(mesh, uneven, as_xla)
+                 policy: Policy = OWN) -> None:
+        super().__init__(mesh, uneven, policy)
         self.carried_rows = carried_rows
         self.moved: list[tuple[int, tuple[Any, ...], Root, int, frozenset[str]]] = []
 
@@ -80,7 +81,7 @@ class ProgramGraph(Graph):
             self.add_shard_map(eqn, manual)
         elif has_region(eqn):
             region = region_of(eqn)
-            if self.as_xla:
+            if self.policy.loops_as_results:
                 self.share_carries(eqn, region)
             for _, _, program in region.programs:
                 for var in program.invars:
@@ -90,7 +91,8 @@ class ProgramGraph(Graph):
             behind: list[Slot] = []
             for slot in region.slots:
                 (behind if slot.result >= 0 or self.carried_rows else before).append(slot)
-            if self.as_xla:         # a body writes what is stacked before it hands on the rest
+            if self.policy.loops_as_results:
+                # a body writes what is stacked before it hands on the rest
                 behind.sort(key=lambda slot: not slot.stacked)
             for slot in before:
                 self.add_slot(eqn, region, slot)

@@ -21,6 +21,7 @@ from ...ir.program import Program, Var
 from ...ir.source.location import UNKNOWN
 from ...ir.spec import PartitionSpec
 from ...ir.support.caches import cached
+from ..policy import OWN, Policy
 from .carried_rows import split_carried_rows
 from .fixed_point import Solution, run
 from .graph import Root
@@ -33,15 +34,14 @@ _MOST_CUTS = 4         # rounds of cutting axes further
 
 def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[PartitionSpec | None],
           out_shardings: Sequence[PartitionSpec | None], uneven: bool = False,
-          carried_rows: bool = False, asked_first: bool = False) -> Solution:
+          carried_rows: bool = False, policy: Policy = OWN) -> Solution:
     """Build the graph of a program, constrain its ends and run it to the fixed point.
 
     uneven: axes also go where they do not divide a dimension, if there is a row for each device.
-    carried_rows: rows that loops carry start split (carried_rows.py). asked_first: what is asked of
-    results reaches what they are made of before anything else does, as in Shardy.
+    carried_rows: rows that loops carry start split (carried_rows.py).
     """
     check_ends(program, mesh, in_shardings, out_shardings)
-    graph = ProgramGraph(mesh, uneven, carried_rows, asked_first)
+    graph = ProgramGraph(mesh, uneven, carried_rows, policy)
     graph.add_program(program)
     for i, (var, spec) in enumerate(zip(program.invars, in_shardings, strict=True)):
         t = graph.of(var)
@@ -69,7 +69,7 @@ def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partition
     if carried_rows:
         split_carried_rows(program, graph)
     graph.move_constraints()
-    solution = Solution(graph, results, asked if asked_first else ())
+    solution = Solution(graph, results, asked if policy.requests_first else ())
     layouts = set(graph.layouts)
     if any([any(layout.entries) for layout in layouts]) and (any(
             [_can_grow(layout, mesh) for layout in layouts]) or cuts_given(graph)):

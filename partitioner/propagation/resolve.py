@@ -32,6 +32,7 @@ from ...ir.reasons import (
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.types import ArrayType, Entries
+from ..policy import OWN, Policy
 from ..regions import has_region, region_of, with_programs
 from .fixed_point import Solution
 from .origins import KEY, Origins
@@ -84,12 +85,12 @@ def enlarges(have: ArrayType, entries: Entries) -> bool:
 def propagate(program: Program, mesh: AbstractMesh,
               in_shardings: Sequence[PartitionSpec | None],
               out_shardings: Sequence[PartitionSpec | None], carried_rows: bool = False,
-              asked_first: bool = False) -> Program:
+              policy: Policy = OWN) -> Program:
     """The pass: solve the layouts of a TRACED program and write the RESOLVED one. carried_rows,
-    asked_first: as for `solve`.
+    policy: as for `solve`.
     """
     solution = solve(program, mesh, in_shardings, out_shardings, carried_rows=carried_rows,
-                     asked_first=asked_first)
+                     policy=policy)
     return _Resolver(solution).run(program, out_shardings)
 
 
@@ -344,7 +345,7 @@ class _Resolver:
                 continue
             leading = self.type_of(leader, mesh)
             entries = leading.entries
-            if slot.result >= 0 and self.graph.as_xla:
+            if slot.result >= 0 and self.graph.policy.loops_as_results:
                 result = self.type_of(eqn.outvars[slot.result], mesh)
                 entries = result.entries[int(slot.stacked):]
             if BRANCHES in eqn.op.facts and slot.operand >= 0:

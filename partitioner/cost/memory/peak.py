@@ -18,6 +18,7 @@ from ....ir.passes import OBJECTIVE
 from ....ir.program import Equation, Program, Var
 from ....ir.source.location import UNKNOWN, Location
 from ....ir.support.immutable import immutable
+from ...policy import OWN, POLICIES
 from ..buffers import WRITTEN, buffers
 from ..work import bodies
 from .assignment import Span, block_of_temporaries
@@ -70,7 +71,8 @@ def memory(program: Program, donated: Sequence[bool] = ()) -> Memory:
 
 
 def _memory(program: Program, donated: Sequence[bool]) -> Memory:
-    if program.attributes.get(OBJECTIVE, ("",))[0] == "xla":
+    name, *_ = program.attributes.get(OBJECTIVE, ("",))
+    if POLICIES.get(name, OWN).breadth_first:
         program = breadth_first(program)
     given = dict(zip(program.invars, donated, strict=False))
     timeline: list[Moment] = []
