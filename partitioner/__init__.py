@@ -1,9 +1,8 @@
 """Global program to per-device program. Imports `ir` only.
 
 `pipeline.py` partitions a program: the passes of `passes.py` in order, by stages (`stages.py`,
-`dumps.py`), and of several whole plans one (`plans.py`). What XLA's plans do otherwise than ours
-stands in `policy.py`. A folder holds a stage, or what a stage is
-decided by:
+`dumps.py`), and of several whole plans one (`plans.py`, `trial_plans.py`). What XLA's plans do
+otherwise than ours stands in `policy.py`. A folder holds a stage, or what a stage is decided by:
 
     preparation     calls inlined, constraints on one mesh          traced -> inlined
     propagation     open dimensions get mesh axes                   inlined -> resolved

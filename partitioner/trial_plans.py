@@ -1,0 +1,212 @@
+"""Trial plans: those made besides the usual one, each complete, and which of them is taken.
+
+The plan with the shorter step wins. What repeats computation may hold a tenth more than what does
+not; otherwise memory may be larger by as large a factor as the step is shorter, plus a tenth, or by
+any where the other's step is longer than that of XLA's plan.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ..ir.ops.communication.collective_kinds import Use, each_collective
+from ..ir.passes import RECOMPUTES
+from ..ir.program import Program
+from ..ir.support.lazy import lazy_import
+from ..ir.support.named_tuple import NamedTuple
+from .choice.lookahead import BUDGETS
+from .cost.prices import SECOND, Objective
+from .cost.topology import Topology
+from .optimization.hoist import exchanges
+from .reasons import is_written
+
+if TYPE_CHECKING:
+    from .cost.memory import Memory
+
+_memory = lazy_import(".cost.memory", __package__)
+_schedule = lazy_import(".cost.schedule", __package__)
+
+WEIGHTS = (16, 256)             # weights of the bytes of blocks, beside time
+MAX_PEAK_RATIO = 1.1            # how much more a plan may hold at the same step time
+MUCH_SHORTER = 0.95             # ratio of step times up to which it may hold more than that
+MIN_GAIN = 1.03                 # ratio of step times from which blocks may be split in another way
+MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which XLA's plan is worth making;
+                                        # any where starting kernels, which it has fewer of, counts
+MOST_FOR_WIDE_SEARCH = 200      # equations
+WAITS = 0.25            # part of a step that starting the exchanges in loops takes, to try more
+_USUAL = frozenset(("all-reduce", "all-gather", "reduce-scatter"))
+
+
+class Plan(NamedTuple):
+    """The stages of a plan, and the last of them. donated: of the program's arguments."""
+    stages: dict[str, Program]
+    local: Program
+    objective: Objective
+    donated: Sequence[bool]
+
+    @property
+    def memory(self) -> Memory:
+        """The peak memory of a device."""
+        return _memory.memory(self.local, self.donated)
+
+    @property
+    def peak(self) -> int:
+        return self.memory.peak_bytes
+
+    def much_larger_than(self, other: Plan) -> bool:
+        """Does it hold more memory than another plan may at the same step time?"""
+        return self.local is not other.local and self.peak > MAX_PEAK_RATIO * other.peak
+
+    def longer_than(self, other: Plan, most: float = 0.0) -> float:
+        """How many times as long as another plan's a step takes on the hardware: the geometric mean
+        of the ratios with and without overlap of exchanges. The former is not computed if the
+        latter, which is the result then, is at most `most`.
+        """
+        if self.local is other.local:
+            return 1.0
+        topology = Topology.of(self.objective.hardware, self.local.mesh.shape)
+        own, others = (sum(_schedule.totals(p.local, topology)) for p in (self, other))
+        one_by_one = own / max(others, 1e-18)
+        if one_by_one <= most:
+            return one_by_one
+        own, others = (_schedule.times(p.local, topology).mean for p in (self, other))
+        return own / max(others, 1e-18)
+
+
+class Facts(NamedTuple):
+    """What decides which plans are tried. repeats: the usual plan repeats computation. large: it
+    exchanges much, or in ways that XLA's may not need. grows: its blocks may be larger than XLA's.
+    waits: starting the exchanges in loops takes much of its step. narrow: the program was searched
+    narrowly.
+    """
+    repeats: bool
+    large: bool = False
+    grows: bool = False
+    waits: bool = False
+    narrow: bool = False
+
+
+def facts_of(resharded: Program, local: Program, objective: Objective, program: Program) -> Facts:
+    """resharded, local: of the usual plan. program: what plans are made of."""
+    if objective.name != "time":
+        return Facts(False)
+    found = Facts(local.attributes.get(RECOMPUTES, False))
+    if not (local.holds_programs or any(map(exchanges, local.ops))):
+        return found
+    uses = list(each_collective(local))
+    if all([is_written(use.equation) for use in uses]) and (
+            "reshard" not in resharded.all_op_names):
+        return found                    # all are written by hand, and so the same in every plan
+    found = found._replace(waits=_waits_in_loops(local, uses, objective),
+                           narrow=_is_searched_narrowly(program))
+    total = moved = 0
+    for use in uses:
+        if use.kind not in _USUAL:
+            return found._replace(large=True, grows=True)
+        received = use.received_bytes
+        total += received * use.count
+        if use.kind != "all-reduce":
+            moved = max(moved, received)
+    grows = moved > 0 and moved >= sum(
+        [t.local_nbytes for t in (*local.in_avals, *local.out_avals)])
+    least = 0 if objective.hardware.kernel else MIN_BYTES_FOR_XLA_PLAN
+    return found._replace(large=grows or total >= least, grows=grows)
+
+
+def _waits_in_loops(local: Program, uses: Sequence[Use], objective: Objective) -> bool:
+    """Does starting those of a program's exchanges that are in loops take much of a step?"""
+    repeated = [use for use in uses if use.count > 1]
+    if not repeated:
+        return False
+    prices = objective.prices(local.mesh)
+    starts = sum([use.count * prices.exchange_of(use.equation).fixed for use in repeated])
+    topology = Topology.of(objective.hardware, local.mesh.shape)
+    return starts > WAITS * SECOND * sum(_schedule.totals(local, topology))
+
+
+def _is_searched_narrowly(program: Program) -> bool:
+    """Is it, or one that it holds, too long to be searched widely at once, but not for a trial?"""
+    return BUDGETS[0][0] < len(program.eqns) <= MOST_FOR_WIDE_SEARCH or any(
+        [_is_searched_narrowly(body) for _, _, body in program.subprograms()])
+
+
+def step_of(local: Program, objective: Objective) -> float:
+    """Seconds of a step of a per-device program on the hardware of the objective."""
+    return _schedule.times(local, Topology.of(objective.hardware, local.mesh.shape)).step
+
+
+# -- which of two plans is better ------------------------------------------------------------------
+
+def _much_shorter(own: Plan, other: Plan, _: Facts) -> Plan:
+    """The other plan where its step is shorter by a margin; it may hold more, in proportion."""
+    shorter = own.longer_than(other, MIN_GAIN)
+    return other if shorter > MIN_GAIN and (
+        other.peak <= MAX_PEAK_RATIO * shorter * own.peak) else own
+
+
+def shorter_or_lighter(own: Plan, other: Plan, grows: bool = True) -> Plan:
+    """Of two plans the one with the shorter step; it may hold more memory, in proportion."""
+    if own.longer_than(other, 1.0) > 1:
+        return other                    # whatever they hold, which takes as long to find as a plan
+    if not grows or not own.much_larger_than(other):
+        return own
+    most = min(MUCH_SHORTER, MAX_PEAK_RATIO * other.peak / own.peak)
+    return own if own.longer_than(other, most) <= most else other
+
+
+def _within_memory(own: Plan, other: Plan, _: Facts) -> Plan:
+    """The other plan where this one is much larger, else `shorter_or_lighter`."""
+    return other if own.much_larger_than(other) else shorter_or_lighter(own, other)
+
+
+def _no_larger(own: Plan, other: Plan, found: Facts) -> Plan:
+    """`shorter_or_lighter`, if blocks may grow at all."""
+    return shorter_or_lighter(own, other, found.grows)
+
+
+# -- the plans that are tried ----------------------------------------------------------------------
+
+def no_repeats(objective: Objective) -> Objective:
+    return objective._replace(no_repeats=True)
+
+
+def with_lighter_blocks(objective: Objective) -> list[Objective]:
+    return [objective._replace(weight=weight, no_repeats=True) for weight in WEIGHTS]
+
+
+def as_xla(objective: Objective) -> Objective:
+    """The objective of XLA's plan, to be judged by another one."""
+    return objective._replace(name="xla", tried_for=objective.name)
+
+
+class Trial(NamedTuple):
+    """Plans that are tried besides the usual one, each complete. when: they are tried. variants:
+    the objectives by which they are made. judge: the better one of the plan that is taken so far
+    and another. stops: a plan that is the usual one is the last of them.
+    """
+    name: str
+    why: str
+    when: Callable[[Facts], bool]
+    variants: Callable[[Objective], Sequence[Objective]]
+    judge: Callable[[Plan, Plan, Facts], Plan]
+    stops: bool = False
+
+
+TRIALS = (
+    Trial("no repeats", "computation that is repeated may need too much memory",
+          lambda found: found.repeats, lambda o: [no_repeats(o)], _within_memory),
+    Trial("lighter blocks, no repeats", "without repeats blocks may be split in other ways",
+          lambda found: found.repeats, lambda o: with_lighter_blocks(o)[:1],
+          lambda own, other, _: shorter_or_lighter(own, other)),
+    Trial("as XLA", "large exchanges may be none in the plan that XLA makes",
+          lambda found: found.large, lambda o: [as_xla(o)], _no_larger),
+    Trial("lighter blocks", "with more weight on blocks, computation is seldom repeated",
+          lambda found: found.large and not found.repeats, with_lighter_blocks, _much_shorter,
+          stops=True),
+    Trial("carried rows", "rows that iterations keep apart are exchanged outside of the loop",
+          lambda found: found.waits, lambda o: [o._replace(carried_rows=True)], _much_shorter),
+    Trial("wide search", "large exchanges are worth a longer search",
+          lambda found: found.large and found.narrow, lambda o: [o._replace(wide=True)],
+          _no_larger),
+)
+"""In the order in which they are tried."""
