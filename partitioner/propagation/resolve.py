@@ -178,7 +178,7 @@ class _Resolver:
 
     def program(self, program: Program, mesh: AbstractMesh,
                 targets: Sequence[ArrayType | None], reasons: Sequence[Reason],
-                arrivals: Mapping[Var, tuple[ArrayType, Location, str]] | None = None
+                arrivals: Mapping[Var, tuple[ArrayType, Location, Reason]] | None = None
                 ) -> Program:
         """targets: the types in which the results leave (None: as they are). arrivals: parameters
         that come in another type than the one they have inside, and where and why they change.
@@ -189,9 +189,9 @@ class _Resolver:
         for v in program.invars:
             var = self.bind(v, mesh)
             if arrivals and v in arrivals:
-                aval, location, reason = arrivals[v]
+                aval, location, why = arrivals[v]
                 given = Var(aval, v.name)
-                self.env[v] = brought(given, var.aval, location, reason, eqns)
+                self.env[v] = brought(given, var.aval, location, why, eqns)
                 var = given
             invars.append(var)
         for var, value in program.consts:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...op import Op, defop
 from ...program import Equation
+from ...reasons import Reason
 from ...rules.rule import FactorRule
 from ...types import ArrayType
 from .collective import SCATTERS, all_gather_invariant_p, ppermute_p
@@ -67,7 +68,7 @@ VARIADIC: dict[Op, Op] = {op: _variadic(op) for op in (
 _SINGLE = {several: op for op, several in VARIADIC.items()}
 
 
-def combined(eqns: Sequence[Equation], reason: str) -> Equation:
+def combined(eqns: Sequence[Equation], reason: Reason) -> Equation:
     """One exchange instead of these, of one op and equal params, but for those of `EACH`."""
     first = eqns[0]
     params = {k: tuple([e.params[k] for e in eqns]) if k in EACH else v
