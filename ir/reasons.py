@@ -160,6 +160,7 @@ SAID = Sentence("{text}")
 # The user, or what the user wrote, asked for it.
 WRITTEN = Sentence("`{op}` is written here", ASKED)
 WRITTEN_TO = Sentence("`{op}` to {spec} is written here", ASKED)
+ONE_OF = Sentence("`{op}`", ASKED)              # of several that are written, and one exchange
 RESULT_ASKED = Sentence("{which} is asked for as {spec}", ASKED)
 TAKES_AS = Sentence("`{op}` takes {tensor} as {spec}", ASKED)
 WANTS = Sentence("`{op}` wants its operands so", ASKED)
@@ -217,7 +218,6 @@ PADDED = Sentence("dimension {d} of `{op}` has {n} rows, padded to {size}", rema
 COUNT = Sentence("{n} of {size} rows of dimension {d} count", remark=True)
 MORE = Sentence("and more", remark=True)
 AND_MORE = Sentence("and {n} more", remark=True)
-ONE_OF = Sentence("`{op}`")                     # one of several equations that the user wrote
 OPEN = Sentence("?{n}")                         # given once all is known (resharding/open_reasons)
 
 # Endings.

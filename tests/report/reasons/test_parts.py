@@ -5,6 +5,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace import lax
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -69,3 +70,13 @@ def test_each_operand_counts_to_its_own_root_cause() -> None:
         "`x` as P(None, 'data')": exchange.received_bytes // 2,
         "`y` as P(None, 'data')": exchange.received_bytes // 2}
     found.to_html()
+
+
+def test_written_exchanges_that_are_combined_are_asked_for() -> None:
+    def sums(a, b):
+        return lax.psum(jnp.sin(a), "data"), lax.psum(jnp.cos(b), "data")
+
+    mapped = st.shard_map(sums, mesh=MESH, in_specs=(P("data"), P("data")), out_specs=(P(), P()))
+    (c,) = st.explain(mapped)(struct((64, 8), "data"), struct((64, 8), "data")).collectives
+    assert len(c.parts) == 2 and {part.reason_kind for part in c.parts} == {"asked"}
+    assert c.reason_kind == "asked" and c.asked_by.text == '`lax.psum(jnp.sin(a), "data")`'
