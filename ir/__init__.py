@@ -3,6 +3,7 @@
     types, spec          the type of a value: dtype, shape, and how it is split over mesh axes
     op, facts            what an op declares; op_instance: an op with the params of an equation
     program, verify      equations, the four levels of programs, and the check of their promises
+    reasons              why there are equations that the user did not write, as data and in words
     passes               how passes are declared and run; what they tell each other
     padded               dimensions that a mesh does not divide
     api_boundary         what every public function does about errors
