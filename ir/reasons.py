@@ -57,6 +57,11 @@ class Sentence(NamedTuple):
     remark: bool = False
     of_result: bool = False
 
+    __hash__, __eq__ = object.__hash__, object.__eq__       # each is one of the table
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Sentence:
+        return self
+
     def __call__(self, *values: Any, because: tuple[Clause, ...] = (),
                  ending: Clause | Alternative | None = None) -> Clause:
         """The clause with these values, in the order of the blanks."""

@@ -1,6 +1,8 @@
 """Reasons as data: every sentence has a text that is read back as what it was."""
 from __future__ import annotations
 
+import copy
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
@@ -71,6 +73,7 @@ def test_each_sentence_reads_back(name: str) -> None:
     clause = sentence(*[VALUES[blank][-1] for blank in reasons.blanks(sentence)])
     assert read_reason(str(clause)) == (clause,)
     assert read_reason(str(clause))[0].sentence is sentence
+    assert copy.deepcopy(clause) == clause
 
 
 @given(some.text(min_size=1))
