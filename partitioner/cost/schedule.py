@@ -82,6 +82,26 @@ def times(program: Program, topology: Topology) -> Times:
     return Times(Run(topology).program_seconds(program), *totals(program, topology))
 
 
+def mean_beside(program: Program, other: Program, topology: Topology) -> float:
+    """The `Times.mean` of a LOCAL program that differs from another one in its exchanges alone: its
+    computation takes as long as there, so that kernels are found once for several such programs.
+    """
+    if program is other:
+        return times(program, topology).mean
+    known, costs = _costs(other, topology), _Costs([], {})
+    number = {id(eqn): n for n, eqn in enumerate(other.eqns)}
+    for n, eqn in enumerate(program.eqns):
+        at = number.get(id(eqn), -1)
+        if at < 0 and (exchange := collective_of(eqn)) is not None:
+            _add_exchange(costs, n, exchange, topology)
+            continue
+        costs.seconds.append(known.seconds[at])
+        if at in known.links:
+            costs.links[n] = known.links[at]
+    one_by_one = sum(totals(other, topology)) + sum(costs.seconds) - sum(known.seconds)
+    return math.sqrt(Run(topology).program_seconds(program, costs) * one_by_one)
+
+
 @in_memo
 def totals(program: Program, topology: Topology) -> tuple[float, float]:
     """Seconds of all computation and of all collectives of a LOCAL program, without overlap."""
@@ -118,11 +138,16 @@ def _costs(program: Program, topology: Topology) -> _Costs:
         if exchange is None:
             found.seconds.append(equation_seconds(eqn, grouped, device))
             continue
-        found.seconds.append(exchange_seconds(topology, exchange))
-        spans = topology.spans(exchange.mesh_axes)
-        found.links[n] = ["network" if s.dim == NETWORK else f"links {s.dim}"
-                          for s in spans] or ["links 0"]
+        _add_exchange(found, n, exchange, topology)
     return found
+
+
+def _add_exchange(costs: _Costs, n: int, exchange: Exchange, topology: Topology) -> None:
+    """Add equation n, an exchange."""
+    costs.seconds.append(exchange_seconds(topology, exchange))
+    spans = topology.spans(exchange.mesh_axes)
+    costs.links[n] = ["network" if s.dim == NETWORK else f"links {s.dim}"
+                      for s in spans] or ["links 0"]
 
 
 class State:
@@ -146,12 +171,13 @@ class Run:
     def note(self, eqn: Equation, stream: str, start: float, end: float) -> None:
         """Called with the start and end of an equation; see timeline.py."""
 
-    def program(self, program: Program, given: list[float], state: State) -> State:
+    def program(self, program: Program, given: list[float], state: State,
+                costs: _Costs | None = None) -> State:
         """Run a program whose parameters are ready at the times `given`; `ready` of the state has
-        those of its results.
+        those of its results. costs: those of its equations, if they are known.
         """
         ready: dict[Atom, float] = dict(zip(program.invars, given, strict=True))
-        costs = _costs(program, self.topology)
+        costs = costs or _costs(program, self.topology)
         for n, (eqn, seconds) in enumerate(zip(program.eqns, costs.seconds, strict=True)):
             end = 0.0
             for a in eqn.invars:
@@ -210,6 +236,6 @@ class Run:
         period = ends[-1] - ends[-2]
         return ends[-1] + period * (length - len(ends)), period
 
-    def program_seconds(self, program: Program) -> float:
-        end = self.program(program, [0.0] * len(program.invars), State())
+    def program_seconds(self, program: Program, costs: _Costs | None = None) -> float:
+        end = self.program(program, [0.0] * len(program.invars), State(), costs)
         return max([end.clock, end.compute, *end.links.values()])
