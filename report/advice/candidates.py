@@ -97,9 +97,9 @@ class Candidates(GroupedChanges):
         if others:
             return list(dict.fromkeys(changed))
         agreed = self.of_table(self.freedoms.consensus()) if self.freedoms is not None else ()
-        return list(dict.fromkeys([*self.of_code(record, cause), *self.of_parts(record, cause),
-                                   *self.in_body(record, cause),
-                                   *agreed, *self.asked_later(cause),
+        return list(dict.fromkeys([*agreed, *self.of_code(record, cause),
+                                   *self.of_parts(record, cause), *self.in_body(record, cause),
+                                   *self.asked_later(cause),
                                    *filter(None, [self.all_as_made.get(cause.move)]),
                                    *changed, *single]))
 

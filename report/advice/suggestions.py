@@ -47,6 +47,7 @@ _FEW = 4           # fastest changes, and as many that exchange least, that are 
 _FIRST, _SECOND = 0.5, 0.7      # share of a search's budget for single changes
 _ELSEWHERE = 0.5   # share of a remaining collective's seconds that a change must save elsewhere
 _GONE = 0.1        # share of removed bytes, or time, that must really be saved
+_ALIKE = 0.5       # share of the bytes of a collective that few repetitions have to exchange, too
 _LARGEST = 1000    # factor of the data up to which a turn of the ranking is mentioned
 
 
@@ -65,13 +66,31 @@ class Search:
         self.most = trials or SINGLES
         self.whole = Trials(subject, topology, base, len(candidates.place), self.budget)
         self.topology = topology
+        self._short: dict[tuple[bool, int], Trials | None] = {}
         self.found: dict[tuple, Found] = {}
         self.good: dict[tuple[Change, ...], None] = {}     # one may be good for several collectives
 
-    @functools.cached_property
-    def short(self) -> Trials | None:
-        """Trials of the program with few repetitions; None if it repeats little."""
-        return short_trials(self.whole, self.topology)
+    def short_for(self, record: CollectiveRecord) -> Trials | None:
+        """Trials of the program with few repetitions; None if it repeats little, or if the
+        collective is in no repetition that is left. One plan is made in each, if the plan made
+        first exchanges as much there as that of the whole program.
+        """
+        key = key_of(record)
+        for compared in (False, True):
+            short = self.short(compared)
+            if short is None:
+                break
+            left = short.before.at.get(key, 0)
+            if left * short.ratio >= self.whole.before.at.get(key, 0) * (0 if compared else _ALIKE):
+                return short if left else None
+        return None
+
+    def short(self, compared: bool, periods: int = PERIODS) -> Trials | None:
+        """Trials of the program with so many repetitions. compared: are several plans made?"""
+        key = compared, periods
+        if key not in self._short:
+            self._short[key] = short_trials(self.whole, self.topology, compared, periods)
+        return self._short[key]
 
     def suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:
         """Changes that avoid one collective, the best first."""
@@ -83,9 +102,7 @@ class Search:
 
     def searched(self, record: CollectiveRecord, cause: Cause) -> Found:
         candidates = list(dict.fromkeys([*self.good, *self.candidates.of(record, cause)]))
-        short = self.short
-        if short is not None and not short.before.at.get(key_of(record)):
-            short = None                     # the removed part was the one in question
+        short = self.short_for(record)
         left = self.budget.left / 2
         known = set(candidates)
         others = [c for c in self.candidates.of(record, cause, others=True) if c not in known]
@@ -135,40 +152,42 @@ class Search:
             best = dict.fromkeys([changes for *_, changes in search.promising[:SHOWN]])
         for changes, s in best.items():
             tried = self.whole.known(changes)
-            if not tried and self.whole.work <= self.budget.left:
-                tried = (self.whole.attempt(changes),)
+            if not tried and self.whole.least <= self.budget.left:
+                tried = (self.whole.attempt(changes, self.whole.work <= self.budget.left),)
             if tried and tried[0] is not None:
                 whole.noted(changes, tried[0])
             elif not tried and s is not None:
                 whole.found.append(self.in_proportion(s, short))
         return whole.ranked(whole.found)
 
-    @functools.cached_property
-    def longer(self) -> Trials | None:
-        """The short trials with one repetition more, to see what each takes."""
-        return short_trials(self.whole, self.topology, PERIODS + 1)
-
     def in_proportion(self, s: Suggestion, short: Trials) -> Suggestion:
-        """A suggestion for a short program with figures for the whole one: for each repetition left
-        out, what one more of them adds; if that is not known, in proportion to the short program's.
+        """A suggestion for a short program with figures for the whole one: bytes and operations
+        with those that one more repetition adds for each that is left out; times, of which some
+        overlap, in the ratio of those with and without the change.
         """
-        tried = self.longer.attempt(s.changes) if self.longer is not None else None
-        base, was = self.whole.base, short.base
+        (few,) = short.known(s.changes)
+        longer = self.short(short.compared, PERIODS + 1)
+        more = longer.attempt(s.changes) if longer is not None else None
+        assert few is not None
+        last, tried = (longer, more) if longer is not None and more is not None else (short, few)
 
-        def scaled(before: Any, was: Any, now: Any, then: Any) -> Any:
-            found = now + (then - now) * short.gone if tried is not None else (
-                before + (now - was) * short.ratio)
-            return type(before)(max(0, found))
+        def scaled(whole: float, was: float, now: float) -> float:
+            return whole * now / was if was else whole
 
-        then = tried.figures if tried is not None else was
-        figures = {name: scaled(getattr(base, name), getattr(was, name), getattr(s, name),
-                                getattr(then, name))
-                   for name in ("received_bytes", "time", "peak_bytes", "flops")}
-        latency = short.latency_of(tried) if tried is not None else 0.0
-        return replace(s, **figures, estimated=True, latency=scaled(
-            self.whole.latency, short.latency, s.latency, latency), _exchange=scaled(
-                base.times.communication, was.times.communication, s._exchange,
-                then.times.communication))
+        def added(name: str) -> Any:
+            whole, was, once_more, now, then = [getattr(figures, name) for figures in (
+                self.whole.base, short.base, last.base, few.figures, tried.figures)]
+            found = scaled(whole, was, now) if tried is few else (
+                whole + now - was + (then - now - (once_more - was)) * short.gone)
+            return type(whole)(max(0, found))
+
+        times = tried.figures.times
+        return replace(
+            s, **{name: added(name) for name in ("received_bytes", "peak_bytes", "flops")},
+            time=scaled(self.whole.base.time, last.base.time, times.step), estimated=True,
+            latency=scaled(self.whole.latency, last.latency, last.latency_of(tried)),
+            _exchange=scaled(self.whole.base.times.communication,
+                             last.base.times.communication, times.communication))
 
 
 class _One(Ranking):

@@ -120,7 +120,7 @@ class Trials:
                  budget: Budget, compared: bool = True, short: Shortening | None = None) -> None:
         self.subject, self.topology, self.base = subject, topology, base
         self.partitioned: Partitioned = subject.partitioned
-        self.equations, self.budget = equations, budget
+        self.equations, self.budget, self.compared = equations, budget, compared
         short = short or Shortening(range(len(self.partitioned.out_specs)), 1.0, 0, lambda c: c)
         self.results, self.ratio, self.gone = short.results, short.ratio, short.gone
         self.translated = short.translated
@@ -160,48 +160,48 @@ class Trials:
         key = frozenset(changes)
         return (self._tried[key],) if key in self._tried else ()
 
-    def attempt(self, changes: Sequence[Change]) -> Tried | None:
-        """Try these changes; None if the program is invalid with them."""
+    def attempt(self, changes: Sequence[Change], compared: bool = True) -> Tried | None:
+        """Try these changes; None if the program is invalid with them. compared: are several plans
+        made, if it pays?
+        """
         key = frozenset(changes)
         if key in self._tried:
             return self._tried[key]
         result: Tried | None = None
         made = [c for c in map(self.translated, changes) if c is not None]
         if made:
+            longest = self.longest if compared else 0.0
             self.budget.left -= self.work
             with warnings.catch_warnings():  # warnings are about the trial, not the user's program
                 warnings.simplefilter("ignore")
                 try:
-                    partitioned = self.subject.changed(made, self.longest)
+                    partitioned = self.subject.changed(made, longest)
                 except REFUSED:
                     pass                     # the program does not type-check that way
                 else:
                     result = _summary(partitioned, functools.partial(
                         figures, partitioned.local, self.topology, self.subject.donated))
-            if result is None or result.figures.time > self.longest:     # only one plan was made
+            if result is None or result.figures.time > longest:     # only one plan was made
                 self.budget.left += self.work - self.least
         self._tried[key] = result
         return result
 
 
-def short_trials(whole: Trials, topology: Topology, periods: int = PERIODS) -> Trials | None:
+def short_trials(whole: Trials, topology: Topology, compared: bool, periods: int = PERIODS
+                 ) -> Trials | None:
     """Trials of the program with so many repetitions of what it repeats; None if it repeats little.
+    compared: whether several plans are made.
     """
     inlined = whole.partitioned.stages["inlined"]
     short = shortened(inlined, periods)
     if short is None or len(short.program.eqns) * _WORTH > len(inlined.eqns):
         return None
-    for compared in (False, True):
-        try:
-            subject = whole.subject.part(short, compared)
-        except REFUSED:
-            return None
-        partitioned = subject.partitioned
-        whole.budget.left -= work_of(partitioned, len(short.program.eqns), compared)
-        # one plan suffices if it is like the one taken for the whole program
-        if compared or whole.before.at.keys() <= {
-                key_of(r) for r, _ in each_part(collectives(partitioned.local))}:
-            break
+    try:
+        subject = whole.subject.part(short, compared)
+    except REFUSED:
+        return None
+    partitioned = subject.partitioned
+    whole.budget.left -= work_of(partitioned, len(short.program.eqns), compared)
     place: dict[Any, Place] = {v: at for at, v, _ in places(partitioned.stages["inlined"])}
     same: dict[Place, Place] = {at: place[v] for at, v, _ in places(inlined) if v in place}
     arguments = {old: new for new, old in enumerate(short.arguments)}

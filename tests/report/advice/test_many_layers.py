@@ -85,3 +85,33 @@ def test_no_candidate_is_without_a_change() -> None:
     found = st.explain(update)(rows, struct((32768, 1024), "data"))
     candidates = found.search.candidates
     assert all(all(candidates.of(c.record, c.cause)) for c in found.collectives)
+
+
+def test_a_wrong_row_is_found_where_code_could_be_changed_too() -> None:
+    """The heads of attention invite changes of code, each of which takes as long to try."""
+    def attention(x: st.Array, p: dict[str, st.Array]) -> st.Array:
+        q, k, v = ((x @ p[n]).reshape(*x.shape[:2], 16, 64) for n in "qku")
+        scores = nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) / 8)
+        return jnp.einsum("bhqk,bkhd->bqhd", scores, v).reshape(x.shape) @ p["o"]
+
+    def cost(layers: list[dict[str, st.Array]], x: st.Array) -> st.Array:
+        for p in layers:
+            x = x + attention(x, p)
+            x = x + nn.gelu(x @ p["w"] + p["b"]) @ p["v"]
+        return (x * x).mean()
+
+    def adam(params, first, second, x):
+        slopes = st.grad(cost)(params, x)
+        first = st.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, slopes)
+        second = st.tree.map(lambda v, g: 0.99 * v + 0.01 * g * g, second, slopes)
+        return st.tree.map(lambda p, m, v: p - m / (jnp.sqrt(v) + 1e-8), params, first, second), (
+            first, second)
+
+    heads = {n: struct((1024, 1024), None, "model") for n in "qku"}
+    wrong = {**table((None, "model"), (None, "model")), **heads, "o": struct((1024, 1024), "model")}
+    state = [dict(wrong) for _ in range(12)]
+    found = st.explain(adam)(state, state, state, struct((8, 512, 1024), "data"))
+    first = found.root_causes[0]
+    best = first.groups[0][0].suggestions[0]
+    assert "all 12 `params[*]['v']` as P('model') instead of P(None, 'model')" in best.text
+    assert best.time < found.time and not best.estimated
