@@ -58,7 +58,7 @@ def combine(program: Program, prices: Prices, two_steps: bool = False) -> Progra
     others = [other for other in (_cut(groups, prices), _with_large_sums(program, keys, groups))
               if other is not groups]
     return min(found, *[_combined(program, other) for other in others],
-               key=lambda program: _schedule.mean_beside(program, found, topology)) if others else found
+               key=lambda one: _schedule.mean_beside(one, found, topology)) if others else found
 
 
 def combine_as_xla(program: Program) -> Program:
