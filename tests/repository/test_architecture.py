@@ -41,7 +41,8 @@ BELOW = {
     "__init__": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver",
                  "planning", "studio", "api", "cli", "__init__"},
 }
-HEAVY = ("jax", "lark", "mpi4py", "networkx", "opt_einsum", "rich", "safetensors", "scipy")
+HEAVY = ("jax", "lark", "llvmlite", "mpi4py", "networkx", "opt_einsum", "rich", "safetensors",
+         "scipy")
 SELDOM = (
     "hashlib", "html", "json", "logging", "zipfile", "shardtrace.ir.ops.dialect",
     "shardtrace.ir.shardings.hlo_sharding", "shardtrace.ir.ops.linalg.decompositions",

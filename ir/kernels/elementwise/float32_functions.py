@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...support.buffer_pool import empty
+from ..compiled import Loop, Value
 
 _F32, _F64 = np.float32, np.dtype(np.float64)
 _PIECE = 1 << 14                   # elements at a time, so that temporaries stay in cache
@@ -73,15 +74,19 @@ def _horner(x: np.ndarray, coefficients: Sequence[np.ndarray]) -> np.ndarray:
     return rounded
 
 
-def _in_chunks(function: Callable[[np.ndarray], np.ndarray]) -> Callable[..., Any]:
+def _in_chunks(function: Callable[[np.ndarray], np.ndarray], loop: Loop | None = None
+               ) -> Callable[..., Any]:
     """Apply a function of a flat float32 array piece by piece; as ufuncs are, it is called with
-    `out`, and handed to what stands for an array."""
+    `out`, and handed to what stands for an array. loop: gives the same, where that pays."""
     def whole(x: Any, out: np.ndarray | None = None) -> Any:
         if not isinstance(x, (np.ndarray, np.generic)):
             return x.__array_function__(whole, (type(x),), (x,), {})
         flat = np.ascontiguousarray(x, _F32).reshape(-1)
         made = out if out is not None and out.flags.c_contiguous else np.empty(x.shape, _F32)
         pieces = made.reshape(-1)
+        if loop is not None and loop.pays(flat.size):
+            loop(flat, pieces)
+            flat = flat[:0]
         with np.errstate(all="ignore"):
             for start in range(0, flat.size, _PIECE):
                 piece = slice(start, start + _PIECE)
@@ -163,6 +168,49 @@ def _erf_inv(x: np.ndarray) -> np.ndarray:
     return y
 
 
+# -- the same for the elements of a compiled loop --------------------------------------------------
+# Both sides of a choice are computed. What `_log` is given is 1 + x, which is never infinite.
+
+def _wide(x: Any) -> Any:
+    return x.to("double", "fpext") if isinstance(x, Value) else x
+
+
+def _horner_of(x: Value, coefficients: Sequence[Any]) -> Value:
+    wide = _wide(x)
+    first, second, *others = map(_wide, coefficients)
+    total = (wide * first + second).to("float", "fptrunc")
+    for c in others:
+        total = (_wide(total) * wide + c).to("float", "fptrunc")
+    return total
+
+
+def _log_of(x: Value) -> Value:
+    low, tiny = int(_SQRT_HALF.view(np.int32)), np.finfo(_F32).tiny
+    bits = x.choose("oge", tiny, x, tiny).to("i32", "bitcast") - low
+    e = (bits >> 23).to("float", "sitofp")
+    t = ((bits & 0x7FFFFF) + low).to("float", "bitcast") - 1
+    square = t * t
+    powers = [_horner_of(t, p) for p in _LOG]
+    tail = _horner_of(square * t, (*powers, e * _LOG2_LOW))
+    found = t + square * -0.5 + tail + e * _LOG2_HIGH
+    return x.choose("oge", tiny, found, x.choose("oeq", 0, x - np.inf, x * np.nan))
+
+
+def _log1p_of(x: Value) -> Value:
+    square = x * x
+    ratio = _horner_of(x, _LOG1P_TOP) / _horner_of(x, _LOG1P_BOTTOM)
+    near = ratio * (x * square) + square * -0.5 + x
+    return x.call("fabs").choose("olt", _LOG1P_NEAR, near, _log_of(x + 1))
+
+
+def _erf_inv_of(x: Value) -> tuple[Value]:
+    w = -_log1p_of(x * -x)
+    centre = _horner_of(w - 2.5, _ERFINV_CENTRE) * x
+    tail = _horner_of(w.call("sqrt") - 3, _ERFINV_TAIL)
+    tail = x.call("fabs").choose("oeq", 1, x * np.inf, x * tail)
+    return (w.choose("olt", 5, centre, tail),)
+
+
 log = _in_chunks(_log)
 log1p = _in_chunks(_log1p)
-erf_inv = _in_chunks(_erf_inv)
+erf_inv = _in_chunks(_erf_inv, Loop(_erf_inv_of, "float", "float"))

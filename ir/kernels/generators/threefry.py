@@ -17,6 +17,7 @@ import numpy as np
 
 from ...support.buffer_pool import empty
 from ...support.threads import in_parallel, share_count
+from ..compiled import Loop, Value
 from ..key_data import join_words, split_words
 
 Shape = tuple[int, ...]
@@ -55,6 +56,13 @@ def _hash(key1: np.ndarray, key2: np.ndarray, first: np.ndarray, x1: np.ndarray,
 
     What x2 was is read a last time right after its shift, while it is in the nearest cache.
     """
+    few = key1.size == key2.size == first.size == 1
+    loop = _WITH_ONE_KEY if few else _WITH_KEYS
+    if loop.pays(x1.size):
+        given = (key1, key2, first) if few else [
+            np.ascontiguousarray(np.broadcast_to(x, x1.shape)) for x in (key1, key2, first)]
+        loop(*given, x2, x1, x2)
+        return
     keys = (key1, key2, key1 ^ key2 ^ _PARITY)
     for group in range(5):
         for down, up in _SHIFTS[group % 2]:
@@ -66,6 +74,21 @@ def _hash(key1: np.ndarray, key2: np.ndarray, first: np.ndarray, x1: np.ndarray,
             first = x1
         np.add(x1, keys[(group + 1) % 3], out=x1)
         np.add(x2, keys[(group + 2) % 3] + np.uint32(group + 1), out=x2)
+
+
+def _hash_of(key1: Value, key2: Value, x1: Value, x2: Value) -> tuple[Value, Value]:
+    """The same for the elements of a compiled loop."""
+    keys = (key1, key2, key1 ^ key2 ^ _PARITY)
+    for group in range(5):
+        for count in _ROTATIONS[group % 2]:
+            x1 = x1 + x2
+            x2 = x2.call("fshl", x2, count) ^ x1
+        x1 = x1 + keys[(group + 1) % 3]
+        x2 = x2 + keys[(group + 2) % 3] + (group + 1)
+    return x1, x2
+
+
+_WITH_ONE_KEY, _WITH_KEYS = (Loop(_hash_of, "i32 i32 i32 i32", "i32 i32", n) for n in (3, 0))
 
 
 def counters(shape: Shape, whole: Shape | None = None, starts: Sequence[np.ndarray | int] = ()
