@@ -20,7 +20,7 @@ from ...support.buffer_pool import empty
 
 F32, F16, _U16 = np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.uint16)
 FEWEST = 1 << 13                # elements from which numpy's conversion takes longer
-PIECE = 1 << 15                 # elements at a time, whose memory stays in the cache
+PIECE = 1 << 16                 # elements at a time, whose memory stays in the cache
 SAMPLED = 251                   # one of so many elements is looked at for subnormal numbers
 _I32, _f32, _u16 = np.int32, np.float32, np.uint16
 _SIGN, _EXPONENT = _I32(-1 << 31), _I32(0x7F800000)
