@@ -3,7 +3,8 @@
 `memoized` is for functions of jnp, nn and lax that look at nothing but their arguments, the context
 mesh and the settings that tracing depends on. What they record while a function is traced is kept;
 for arguments of the same types, and the same numbers, axes and flags, it is recorded again.
-Elsewhere, and where an argument cannot be identified by its type, they run as they are.
+Programs in it know where they were traced; then it is kept for that place alone. Elsewhere, and
+where an argument cannot be identified by its type, functions run as they are.
 """
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from ...ir.spec import PartitionSpec
 from ...ir.support.caches import Bounded, cached, module_table
 from ...ir.types import ArrayType
 from .staging import Builder
-from .steps import MISS, marks, steps_since
+from .steps import MISS, marks, owner_of, steps_since
 from .tracer import Tracer
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,6 +31,7 @@ BUILDERS: set[type] = {Builder}            # whose `process` only records
 MAPPED: dict[type, Callable[..., Any]] = {}     # for builders of a mapped axis: what is done there
 _PLAIN = frozenset((int, str, type(None), EllipsisType, PartitionSpec, Op))
 _FLAGS = ((bool, 0), (bool, 1))            # True is no 1
+_BY_PLACE = object()                       # what is recorded depends on where, too
 
 
 class Known(Bounded[Any, Any]):
@@ -69,21 +71,29 @@ def memoized(f: F) -> F:
             variables = [x.variable for x in given]
             parts.append(tuple([variables.index(v) for v in variables]))
         key = tuple(parts)
-        found = table[key]
+        found, place = table[key], None
+        if found is _BY_PLACE:
+            place = builder.location or builder.watch.place()
+            key = key, place.key, owner_of("memoized")
+            found = table[key]
         if found is MISS:
             return f(*args, **kwargs)
         if found is not None:
-            steps, several = found
-            results = steps.repeat((builder,), given, builder.location or builder.watch.place())
+            steps, several, _ = found
+            results = steps.repeat((builder,), given,
+                                   place or builder.location or builder.watch.place())
             return tuple(results) if several else results[0]
         before = marks((builder,))
         result = f(*args, **kwargs)
         several = type(result) is tuple
         if not may_warn([x.aval for x in given]) and (builder.location is not None or all(
                 [type(e.location) is Location for e in builder.eqns[before[0][0]:]])):
-            steps = steps_since(before, (builder,), given, result if several else (result,))
+            values = result if several else (result,)
+            steps = steps_since(before, (builder,), given, values, programs=place is not None)
             if steps is not None:
-                table[key] = steps, several
+                table[key] = steps, several, place      # which the key's numbers are alive with
+            elif place is None and steps_since(before, (builder,), given, values, programs=True):
+                table[key] = _BY_PLACE
         return result
 
     return remembering          # type: ignore[return-value]

@@ -142,17 +142,18 @@ def marks(builders: Sequence[Builder]) -> list[tuple[int, ...]]:
 
 
 def steps_since(before: Sequence[tuple[int, ...]], builders: Sequence[Builder],
-                given: Sequence[Any], results: Sequence[Any], constant: type | None = None
-                ) -> Steps | None:
+                given: Sequence[Any], results: Sequence[Any], constant: type | None = None,
+                programs: bool = False) -> Steps | None:
     """The steps that builders recorded since their marks were `before`; None where they are not
     all that happened: something that is not given was captured, an equation has an effect or
     holds a program, or a result is neither traced, None, nor a `constant`.
 
     builders: in the order in which one may use what another recorded. constant: the class of
-    numbers, given ones included; each has the literal that it becomes.
+    numbers, given ones included; each has the literal that it becomes. programs: equations may
+    hold programs, since the steps are for the place alone at which these were traced.
     """
     try:
-        return _Recorded(given, constant).steps(before, builders, results)
+        return _Recorded(given, constant, programs).steps(before, builders, results)
     except _NotRepeatable:
         return None
 
@@ -166,8 +167,8 @@ class _Recorded:
     them, as far as that is known.
     """
 
-    def __init__(self, given: Sequence[Any], constant: type | None) -> None:
-        self.constant, self.count = constant, len(given)
+    def __init__(self, given: Sequence[Any], constant: type | None, programs: bool) -> None:
+        self.constant, self.count, self.programs = constant, len(given), programs
         self.numbers: dict[Any, Any] = {}
         for i, x in enumerate(given):
             if type(x) is Tracer:
@@ -198,7 +199,7 @@ class _Recorded:
             raise _NotRepeatable
         start = self.count
         for eqn in builder.eqns[first:]:
-            if eqn.op.effect or eqn.op.subprograms:      # programs know where they were traced
+            if eqn.op.effect or eqn.op.subprograms and not self.programs:
                 raise _NotRepeatable
             for v in eqn.outvars:
                 self.numbers[v] = self.count

@@ -49,11 +49,14 @@ FUNCTIONS = {
         lambda k: random.exponential(k, (4,)), lambda k: random.bits(k, (2,), jnp.uint8),
         lambda k: st.vmap(lambda k: random.normal(k, (2,)))(random.split(k, 3)))],
     "weak": lambda x, i: (jnp.mean(x.sum() * 2 + jnp.asarray(1.0)), nn.softmax(jnp.full(3, 2.0))),
+    "with programs": lambda x, i: (nn.softplus(x), nn.mish(x), nn.softplus(x), nn.log_sigmoid(x),
+                                   jnp.logaddexp(x, 2.0), jnp.logaddexp(x, x[0])),
     "of an enclosing trace": lambda x, i: (
         st.grad(lambda v: (nn.log_softmax(v) * nn.one_hot(i, 8) * nn.softmax(x)).sum())(x + 1),
         lax.scan(lambda c, y: (c + nn.softmax(x) @ y, nn.one_hot(i, 8)), x[0], x),
         lax.cond(i[0] > 0, lambda: jnp.where(x > 0, x, 0.0), lambda: nn.softmax(x))),
     "a gradient": lambda x, i: st.grad(lambda v: (nn.log_softmax(v)[i, i].mean() + v.var()))(x),
+    "a gradient with programs": lambda x, i: st.grad(lambda v: nn.softplus(nn.mish(v)).sum())(x),
 }
 
 
@@ -62,7 +65,7 @@ def program(f: Any, *args: Any) -> Any:
 
 
 def both_ways(f: Any, *args: Any) -> tuple[Any, Any]:
-    for _ in range(3):
+    for _ in range(5):
         remembered = program(f, *args)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memoized, "BUILDERS", set())
@@ -102,6 +105,43 @@ def test_a_function_of_a_captured_value_runs_twice() -> None:
     for _ in range(4):
         program(lambda x: st.grad(lambda v: (v * scaled(x, 2.0)).sum())(x + 1), X)
     assert len(calls) == 2
+
+
+def test_what_holds_a_program_is_remembered_for_each_place() -> None:
+    """It runs until it is known to hold one, and then twice in each place."""
+    calls = []
+
+    @memoized.memoized
+    def smooth(x: Any) -> Any:
+        calls.append(1)
+        return nn.softplus(x) * 2
+
+    def here(x: Any) -> Any:
+        return smooth(x)
+
+    def there(x: Any) -> Any:
+        return smooth(x)
+
+    counts = []
+    for f in (here, there):
+        for _ in range(5):
+            program(f, X)
+        counts.append(len(calls))
+    assert counts == [4, 6]
+
+
+def test_programs_have_the_place_of_their_call() -> None:
+    def f(x: Any) -> Any:
+        a = nn.softplus(x)
+        b = nn.softplus(x)
+        return a, b
+
+    for _ in range(5):
+        found = program(f, X)
+        first = f.__code__.co_firstlineno
+        assert [e.location.line for e in found.eqns] == [first + 1, first + 2]
+        assert [{inner.location.line for inner in e.params["call_jaxpr"].eqns}
+                for e in found.eqns] == [{first + 1}, {first + 2}]
 
 
 def test_a_call_has_its_own_place() -> None:

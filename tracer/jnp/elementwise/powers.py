@@ -158,6 +158,7 @@ def float_power(x, y, /):
 
 
 @sharding_notes.elementwise
+@memoized
 def logaddexp_function(x1, x2, /):
     """log(exp(x1) + exp(x2)), elementwise, without overflow.
 
@@ -174,6 +175,7 @@ def logaddexp_function(x1, x2, /):
 
 
 @sharding_notes.elementwise
+@memoized
 def logaddexp2_function(x1, x2, /):
     """log2(2 ** x1 + 2 ** x2), elementwise, without overflow: as `logaddexp`, to base 2.
 
