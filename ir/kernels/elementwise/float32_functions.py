@@ -66,11 +66,11 @@ def _horner(x: np.ndarray, coefficients: Sequence[np.ndarray]) -> np.ndarray:
     np.multiply(x, first, out=total)
     for c in others:                            # as `fma`, in memory that is there
         total += c
-        np.copyto(rounded, total, casting="same_kind")
-        np.copyto(total, rounded)
+        rounded[...] = total
+        total[...] = rounded
         total *= x
     total += last
-    np.copyto(rounded, total, casting="same_kind")
+    rounded[...] = total
     return rounded
 
 
