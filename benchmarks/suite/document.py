@@ -150,7 +150,8 @@ SOURCES = """\
   `lax.scan` of a lambda outside of jit, gives the same program from the same lines each time, and
   is partitioned and planned once.
 - **Recorded functions are replayed.** The equations of a softmax, a derivative rule, an op under
-  `vmap` or the boundary of a `shard_map` are known for arguments of the same types. So is the
+  `vmap` or the boundary of a `shard_map` are known for arguments of the same types; those of a
+  softplus, which has a derivative rule of its own, in the place that called it. So is the
   gradient of a program that is traced again, from other lines or with other numbers in it, too.
 - **A call is looked up by one key**, made of the keys that its arguments carry.
 - **Little is held at a time.** A value that a derivative reads late, and that is cheap to compute

@@ -42,7 +42,7 @@ CASES = {
     "both cases": lambda x: jnp.where(x > 1, 2.0, jnp.full_like(x, 3.0)) + x,
     "the condition": lambda x: jnp.where(jnp.full(x.shape, True), x, -x),
     "a number that is computed": lambda x: jnp.where(x > 0, x, jnp.full(x.shape, 2.0) * 3 + 1),
-    "a number of the data": lambda x: x * jnp.broadcast_to(x.sum(), x.shape),
+    "a number of the data": lambda x: x * jnp.broadcast_to(jnp.abs(x).sum(), x.shape),
     "one of three": integers,
     "bfloat16": lambda x: jnp.where(x > 0, x, 0).astype(jnp.bfloat16) * jnp.ones_like(
         x, jnp.bfloat16),
