@@ -26,7 +26,7 @@ from ....ir.types import ArrayType, same_type
 from ....ir.values.typeof import typeof
 from ... import lax
 from ...staging.compile_time import runs_at_once
-from ...staging.memoized import BUILDERS, may_warn
+from ...staging.memoized import BUILDERS, may_warn, memoized
 from ...staging.signature import function_name
 from ...staging.steps import owner_of
 from ...trees import tree
@@ -82,10 +82,13 @@ class custom_jvp:
         self.nondiff_argnums = fixed_positions(fun, nondiff_argnums, nondiff_argnames)
         self.jvp: Callable[..., Any] | None = None
         self.symbolic_zeros = False
-        self._known: dict[Any, tuple[Any, ...]] | None = None     # for functions of ours alone
+        self._known: dict[Any, tuple[Any, ...]] | None = None     # for functions of ours alone,
+        self._remembering: Callable[..., Any] | None = None       # as is this
         if not self.nondiff_argnums and is_ours(getattr(fun, "__module__", None) or ""):
             self._known = module_table(f"{fun.__module__.partition('.')[2]}.{fun.__qualname__}.jvp",
                                        "derivatives, by place and types", 4096)
+            self._remembering = memoized(functools.wraps(fun)(
+                lambda *args, **kwargs: self._bound(*args, **kwargs)))
 
     __getattr__ = forward_rules
 
@@ -113,6 +116,9 @@ class custom_jvp:
         self.defjvp(jvp)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return (self._remembering or self._bound)(*args, **kwargs)
+
+    def _bound(self, *args: Any, **kwargs: Any) -> Any:
         name = function_name(self.fun)
         jvp = self.jvp
         if jvp is None:
