@@ -9,22 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ...ir.reasons import (
-    ASKED,
-    BRINGING,
-    CHOSEN,
-    EXCHANGING,
-    MOVING,
-    NEEDED,
-    NO_EXCHANGE,
-    PASSING_ON,
-    REPEATING,
-    RESULT,
-    SUMMING,
-    Alternative,
-    Clause,
-    operand,
-)
+from ...ir import reasons as say
+from ...ir.reasons import ASKED, CHOSEN, NEEDED, Alternative, Clause, operand
 from ...ir.support.named_tuple import NamedTuple
 from ..cost.prices import Prices
 from .costs import Pending
@@ -158,24 +144,24 @@ class Comparison:
         spelled, strategy = self._spelled, row.strategy
         for p in row.moved:
             i = decision.places.index(p)
-            yield BRINGING(operand(i), spelled(table[strategy.needs[i]][0]))
+            yield say.BRINGING(operand(i), spelled(table[strategy.needs[i]][0]))
         passed = {a for sums in strategy.sums for a in sums}
         if passed - {a for sums in self.taken.strategy.sums for a in sums}:
-            yield PASSING_ON(spelled.names(passed))
+            yield say.PASSING_ON(spelled.names(passed))
         if row.exchanges_inside:
-            yield EXCHANGING()
+            yield say.EXCHANGING()
         if row.summed:
-            yield SUMMING(RESULT, spelled.names(row.summed))
+            yield say.SUMMING(say.RESULT, spelled.names(row.summed))
         elif row.after:
             (k, *_) = row.after
-            which = RESULT if len(strategy.results) == 1 else RESULT._replace(number=k)
-            yield MOVING(which, spelled(table[strategy.results[k]][0]))
+            which = say.RESULT if len(strategy.results) == 1 else say.RESULT._replace(number=k)
+            yield say.MOVING(which, spelled(table[strategy.results[k]][0]))
         mine = {a for axes in self.taken.strategy.candidate.axes_of.values() for a in axes}
         own = {a for axes in strategy.candidate.axes_of.values() for a in axes}
         if mine - own and decision.repeats(strategy):
-            yield REPEATING(spelled.names(mine - own))
+            yield say.REPEATING(spelled.names(mine - own))
         elif not (row.moved or passed or row.exchanges_inside or row.summed or row.after):
-            yield NO_EXCHANGE()
+            yield say.NO_EXCHANGE()
 
     @property
     def _spelled(self) -> _Spelling:

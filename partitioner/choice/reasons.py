@@ -7,28 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...ir import reasons as say
 from ...ir.op import Op
-from ...ir.reasons import (
-    CONTIGUOUS,
-    GIVES,
-    GIVES_ASKED,
-    HAS,
-    LEAVES,
-    NEEDS,
-    NEEDS_OTHER,
-    NEEDS_SUM,
-    OVER,
-    PENDING,
-    RESULT,
-    SPLITS,
-    TAKES,
-    TAKES_OTHER,
-    TAKES_SUM,
-    WORKS_ALONG,
-    Clause,
-    Tensor,
-    operand,
-)
+from ...ir.reasons import Clause, Tensor, operand
 from ...ir.rules.factor import REDUCE
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
@@ -43,7 +24,8 @@ def _over(axes: Axes) -> str:
 def _tensor(info: RuleInfo, t: int) -> Tensor:
     if t < info.operands:
         return operand(t)
-    return RESULT if info.count == info.operands + 1 else RESULT._replace(number=t - info.operands)
+    only = info.count == info.operands + 1
+    return say.RESULT if only else say.RESULT._replace(number=t - info.operands)
 
 
 def _carrier(info: RuleInfo, f: int, besides: int) -> tuple[int, Tensor]:
@@ -64,14 +46,15 @@ def operand_reason(op: Op, info: RuleInfo, i: int, spec: StrategySpec, types: tu
     name = op.name
     finished = types[i].sharding.spec.unreduced - spec.pending
     if finished:
-        return (NEEDS_SUM if needed else TAKES_SUM)(name, ", ".join(sorted(finished)))
+        return (say.NEEDS_SUM if needed else say.TAKES_SUM)(name, ", ".join(sorted(finished)))
     for d, (have, need) in enumerate(zip(types[i].entries, spec.layouts[i], strict=True)):
         if have == need:
             continue
         factors = info.maps[i][d]
-        return (NEEDS if needed else TAKES)(name, d, operand(i), _over(need), because=_because(
-            info, i, spec, types, needed, factors, have, need))
-    return (NEEDS_OTHER if needed else TAKES_OTHER)(name, operand(i))
+        because = _because(info, i, spec, types, needed, factors, have, need)
+        return (say.NEEDS if needed else say.TAKES)(name, d, operand(i), _over(need),
+                                                    because=because)
+    return (say.NEEDS_OTHER if needed else say.TAKES_OTHER)(name, operand(i))
 
 
 def _because(info: RuleInfo, i: int, spec: StrategySpec, types: tuple[ArrayType, ...], needed: bool,
@@ -79,20 +62,20 @@ def _because(info: RuleInfo, i: int, spec: StrategySpec, types: tuple[ArrayType,
     """Why a dimension of operand i, with these factors, is not taken as it is."""
     lost = [a for a in have if a not in need]
     if lost and any(not info.split_ok[f] for f in factors):
-        return (WORKS_ALONG(),)
+        return (say.WORKS_ALONG(),)
     merged = any(len(dim) > 1 and set(dim) & set(factors) for dims in info.maps for dim in dims)
     if merged and lost and needed:
-        return (CONTIGUOUS(),)
+        return (say.CONTIGUOUS(),)
     for a in lost:
         taken = next((f for f, axes in spec.axes_of.items() if a in axes), None)
         if taken is not None and taken not in factors:
-            return (SPLITS(a, *_carrier(info, taken, i)),)
+            return (say.SPLITS(a, *_carrier(info, taken, i)),)
     for t, other in enumerate(types):
         if t == i:
             continue
         for e, group in enumerate(info.maps[t]):
             if set(group) & set(factors) and other.entries[e] != have:
-                return (HAS(_tensor(info, t), e, _over(other.entries[e])),)
+                return (say.HAS(_tensor(info, t), e, _over(other.entries[e])),)
     return ()
 
 
@@ -105,11 +88,12 @@ def result_reason(op: Op, info: RuleInfo, spec: StrategySpec, k: int, aval: Arra
     if summed:
         factors = [f for f, axes in sorted(spec.axes_of.items())
                    if set(axes) & summed and info.factors[f].kind == REDUCE]
-        along = [OVER(d, operand(i), ", ".join(sorted(summed))) for f in factors
+        along = [say.OVER(d, operand(i), ", ".join(sorted(summed))) for f in factors
                  for i in range(info.operands) for g, d, _ in info.places[i] if g == f]
-        return LEAVES(name, because=tuple(along[:1]))
+        return say.LEAVES(name, because=tuple(along[:1]))
     have = spec.layouts[info.operands + k]
     for d, (a, b) in enumerate(zip(have, aval.entries, strict=True)):
         if a != b:
-            return (GIVES_ASKED if asked else GIVES)(name, d, _over(a), RESULT, _over(b))
-    return PENDING(name)
+            gives = say.GIVES_ASKED if asked else say.GIVES
+            return gives(name, d, _over(a), say.RESULT, _over(b))
+    return say.PENDING(name)

@@ -6,18 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from ...ir import reasons as say
 from ...ir.op import Op
 from ...ir.op_instance import OpInstance, Signature, instance_of
 from ...ir.ops.communication.collective import pand_p, pmax_p, pmin_p, por_p, pprod_p, pxor_p
-from ...ir.reasons import (
-    EXCHANGES,
-    LEAVES_RESULTS,
-    OVER,
-    SOMEWHERE_OVER,
-    Clause,
-    Reason,
-    operand,
-)
+from ...ir.reasons import Clause, Reason, operand
 from ...ir.rules.factor import PASS
 from ...ir.rules.rule import ELEMENTWISE, FactorRule
 from ...ir.types import ArrayType, Entries, Shape
@@ -98,7 +91,7 @@ def recipe_of(instance: OpInstance, types: tuple[ArrayType, ...], declared: tupl
     if not split:
         return Recipe(types, declared, rule, axes_of, emitter, (), local, (), not emitter)
     first, *others = worked = [_over(info, f, axes) for f, axes, _ in split]
-    exchange = (EXCHANGES(op.name, because=(first,)), *others)
+    exchange = (say.EXCHANGES(op.name, because=(first,)), *others)
     finish: dict[Op, tuple[tuple[Axes, ...], tuple[Clause, ...]]] = {}
     for (_, axes, factor), clause in zip(split, worked, strict=True):
         if factor.reducer:
@@ -106,7 +99,7 @@ def recipe_of(instance: OpInstance, types: tuple[ArrayType, ...], declared: tupl
             reducer = bools.get(factor.operator) or FINISH[factor.operator]
             before, clauses = finish.get(reducer, ((), ()))
             finish[reducer] = ((*before, axes), (*clauses, clause))
-    done = tuple([(reducer, axes, (LEAVES_RESULTS(op.name, because=clauses),))
+    done = tuple([(reducer, axes, (say.LEAVES_RESULTS(op.name, because=clauses),))
                   for reducer, (axes, clauses) in finish.items()])
     return Recipe(types, declared, rule, axes_of, emitter, exchange, local, done,
                   not emitter and not done)
@@ -122,5 +115,5 @@ def _is_split(tensors: Sequence[ArrayType]) -> bool:
 
 def _over(info: RuleInfo, f: int, axes: Axes) -> Clause:
     """Where a factor appears, and the axes that split it."""
-    return next((OVER(d, operand(i), ", ".join(axes)) for i in range(info.operands)
-                 for g, d, _ in info.places[i] if g == f), SOMEWHERE_OVER(", ".join(axes)))
+    return next((say.OVER(d, operand(i), ", ".join(axes)) for i in range(info.operands)
+                 for g, d, _ in info.places[i] if g == f), say.SOMEWHERE_OVER(", ".join(axes)))

@@ -9,26 +9,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
+from ...ir import reasons as say
 from ...ir.facts import BRANCHES, PER_DEVICE
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op_instance import SIGNATURES
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.passes import LayoutConstraints
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
-from ...ir.reasons import (
-    CAPTURED,
-    DECIDED,
-    KEEPS,
-    LEAVES_SO,
-    MOVED,
-    RESULT_ASKED,
-    SLICES,
-    TAKES_AS,
-    Reason,
-    asks,
-    operand,
-    reason_text,
-)
+from ...ir.reasons import Reason, asks, operand, reason_text
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.types import ArrayType, Entries
@@ -48,13 +36,13 @@ from .resolved_types import (
 )
 from .step import Layout
 
-CAPTURED_USES: Reason = (CAPTURED(),)
+CAPTURED_USES: Reason = (say.CAPTURED(),)
 
 
 def asked_reason(program: Program, i: int, spec: PartitionSpec | None) -> Reason:
     """Why result i leaves in another layout than it is computed in."""
     if spec is None:
-        return (DECIDED(),)
+        return (say.DECIDED(),)
     names = program.result_names
     name = names[i] if i < len(names) and names[i] else f"[{i}]"
     entries = spec.entries
@@ -62,17 +50,17 @@ def asked_reason(program: Program, i: int, spec: PartitionSpec | None) -> Reason
         entries = entries[:-1]
     whole = spec_from_entries(entries, spec.unreduced, spec.reduced)
     which = "the result" if len(program.outvars) == 1 else f"result {name}"
-    return (RESULT_ASKED(which, str(whole)),)
+    return (say.RESULT_ASKED(which, str(whole)),)
 
 
 def layout_reason(eqn: Equation) -> Reason:
     """Why an operand of a loop or branch is moved."""
-    return (KEEPS(eqn.op.name, MOVED),)
+    return (say.KEEPS(eqn.op.name, say.MOVED),)
 
 
 def slices_reason(eqn: Equation) -> Reason:
     """Why each slice of an operand is moved."""
-    return (SLICES(eqn.op.name),)
+    return (say.SLICES(eqn.op.name),)
 
 
 def enlarges(have: ArrayType, entries: Entries) -> bool:
@@ -310,7 +298,7 @@ class _Resolver:
                 entries = tuple(p + t for p, t in zip(prefix, tail, strict=True))
                 pending = new.aval.sharding.spec.unreduced
                 new = brought(new, typed(outer.aval, mesh, entries, pending), eqn.location,
-                              (TAKES_AS("shard_map", operand(i), str(spec)),), eqns)
+                              (say.TAKES_AS("shard_map", operand(i), str(spec)),), eqns)
             operands.append(new)
         targets: list[ArrayType | None] = []
         for outer, body_atoms, spec in zip(eqn.outvars, body.outvars, eqn.params["out_specs"],
@@ -324,7 +312,7 @@ class _Resolver:
             targets.append(typed(body_atoms.aval, body_mesh, tail,
                                  self.graph.pending[self.graph.of(body_atoms)]))
         new_body = self.program(body, body_mesh, targets,
-                                [(LEAVES_SO(),)] * len(targets))
+                                [(say.LEAVES_SO(),)] * len(targets))
         params = {**eqn.params, "jaxpr": new_body, "mesh": mesh}
         outvars = [self.bind(v, mesh) for v in eqn.outvars]
         eqns.append(Equation(eqn.op, operands, outvars, params, eqn.location, eqn.reason))

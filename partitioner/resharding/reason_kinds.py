@@ -10,18 +10,11 @@ import functools
 from collections import defaultdict
 from collections.abc import Sequence
 
+from ...ir import reasons as say
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.passes import LayoutConstraints
 from ...ir.program import Atom, Equation, Literal, Program, Var
-from ...ir.reasons import (
-    ASKED,
-    ASKED_AT,
-    ASKED_HERE,
-    ASKED_SO,
-    CHOSEN,
-    Alternative,
-    Clause,
-)
+from ...ir.reasons import ASKED, CHOSEN, Alternative, Clause
 from ...ir.rules.factor import PASS
 from ...ir.source.location import Location
 from ...ir.support.named_tuple import NamedTuple
@@ -73,7 +66,7 @@ class ReasonKinds:
             if summed and self.constraints.places.get(result) == planned.eqn.location:
                 kind, row = ASKED, None          # with the equation's out_sharding
             return kind, comparison.alternative(row) if row is not None else (
-                ASKED_HERE() if kind == ASKED and summed else None)
+                say.ASKED_HERE() if kind == ASKED and summed else None)
         place = comparison.decision.places[at]
         if not comparison.cost_of(place):
             return CHOSEN, None                 # a slice costs nothing
@@ -81,7 +74,7 @@ class ReasonKinds:
         asked = next((p for p in places if p is not None), None)
         kind, row = comparison.of_operand(place, asked is not None)
         if kind == ASKED:
-            return kind, ASKED_AT(str(asked)) if asked.line else ASKED_SO()     # type: ignore
+            return kind, say.ASKED_AT(str(asked)) if asked.line else say.ASKED_SO()     # type: ignore
         rest = 0
         for other, i in more:
             again, j = self.comparison(other, i, planned.held[planned.eqn.invars[at]])

@@ -10,24 +10,10 @@ import functools
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ...ir import reasons as say
 from ...ir.passes import LayoutConstraints
 from ...ir.program import Atom, Equation, Var
-from ...ir.reasons import (
-    ASKED,
-    ASKED_AT,
-    ASKED_SO,
-    EXCHANGES,
-    GIVES,
-    GIVES_ASKED,
-    LEAVES_RESULTS,
-    RESULT_ASKED,
-    SAID,
-    TAKES_AS,
-    WRITTEN_TO,
-    Clause,
-    Reason,
-    reason_text,
-)
+from ...ir.reasons import ASKED, Clause, Reason, reason_text
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.types import ArrayType
 from ...partitioner.collectives import CollectiveRecord, collectives, each_part
@@ -62,25 +48,25 @@ class Reasons(BodyPaths):
             equation = self.context(cause.move, clause) or equation
         if equation is not None:
             does = self.with_line(other.does(self.shown(equation)), equation)
-            other = other._replace(steps=(SAID(does),))
+            other = other._replace(steps=(say.SAID(does),))
         return replace(cause, kind=kind, alternative=other)
 
     def asked_by(self, record: CollectiveRecord, cause: Cause) -> Asked:
         """Who asked for it, and where."""
-        clause = next((c for c in record.why if c.kind == ASKED), SAID(""))
+        clause = next((c for c in record.why if c.kind == ASKED), say.SAID(""))
         at = cause.asked or record.source
         match clause:
-            case Clause(sentence=form, values=(which, spec)) if form is RESULT_ASKED:
+            case Clause(sentence=say.RESULT_ASKED, values=(which, spec)):
                 return Asked(f"`out_shardings`, {as_written(spec)} for {which}", UNKNOWN,
                              self.result_of(cause))
-            case Clause(ending=Clause(sentence=form)) if form is ASKED_SO:
+            case Clause(ending=Clause(sentence=say.ASKED_SO)):
                 return Asked("`out_shardings`", UNKNOWN, self.result_of(cause))
-            case Clause(sentence=form, values=(_, operand, spec)) if form is TAKES_AS:
+            case Clause(sentence=say.TAKES_AS, values=(_, operand, spec)):
                 return Asked(f"`in_specs[{operand.number}]` of the `shard_map`, {as_written(spec)}",
                              at)
-            case Clause(ending=Clause(sentence=form, values=(place,))) if form is ASKED_AT:
+            case Clause(ending=Clause(sentence=say.ASKED_AT, values=(place,))):
                 at = self.asked_at.get(place, UNKNOWN)
-            case Clause(sentence=form) if form is GIVES_ASKED and cause.move is not None:
+            case Clause(sentence=say.GIVES_ASKED) if cause.move is not None:
                 equation = self.context(cause.move, clause)
                 held = [h.root_location for v in (equation.outvars if equation is not None else ())
                         for h in self.held(v) if h.root_location.line]
@@ -135,7 +121,7 @@ class Reasons(BodyPaths):
         clauses = list(dict.fromkeys([c.bare for c in reason]))
         spoken = [self.context(move, clause) for clause in clauses]
         equation = spoken[0]
-        of_spec = WRITTEN_TO("reshard", str(result.aval.sharding.spec))
+        of_spec = say.WRITTEN_TO("reshard", str(result.aval.sharding.spec))
         text = "; ".join(dict.fromkeys([
             self.named([of_spec if eqn is None and (clause,) == RESHARD_WRITTEN else clause], eqn,
                        operand) for clause, eqn in zip(clauses, spoken, strict=True)]))
@@ -144,7 +130,7 @@ class Reasons(BodyPaths):
         if not summed or not axes & {str(a) for a in summed}:
             paths += self.layout_paths(operand, result, equation)
         made = self.made.get(self.source(operand)) if isinstance(operand, Var) else None
-        if made is not None and any([c.sentence is GIVES for c in reason]):
+        if made is not None and any([c.sentence is say.GIVES for c in reason]):
             # operands disagree, and none prevails
             paths += self.operand_paths(made, axes)
         if not any(whole_axes([p.axis]) & whole_axes(axes) for p in paths if not p.planned):
@@ -187,7 +173,7 @@ class Reasons(BodyPaths):
         return self.of_tensor.get(self.tensor(atom))
 
     def move_of(self, record: CollectiveRecord) -> Equation | None:
-        if record.why and record.why[0].sentence in (EXCHANGES, LEAVES_RESULTS):
+        if record.why and record.why[0].sentence in (say.EXCHANGES, say.LEAVES_RESULTS):
             return None
         axes = whole_axes(record.mesh_axes)
         told = {c._replace(place="") for c in record.why}
