@@ -22,6 +22,7 @@ from shardtrace.partitioner.cost.schedule import times
 from shardtrace.partitioner.cost.topology import Topology
 from shardtrace.partitioner.pipeline import partition
 from shardtrace.partitioner.plans import plans_made
+from shardtrace.partitioner.trial_plans import TRIALS, Facts
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -281,3 +282,13 @@ def test_exchanges_that_are_written_by_hand_ask_for_no_other_plan():
     x = struct((4096, 1024), "x")
     for f, count in (written, 1), (lambda x: jnp.roll(written(x), 1, axis=0), 3):
         assert plans_made(st.jit(f).lower(x).stages, Objective.of("time", "v5p", 0)) == count
+
+
+def test_each_trial_has_a_name_a_reason_and_plans_of_its_own():
+    usual = Objective.of()
+    assert len({trial.name for trial in TRIALS}) == len(TRIALS)
+    for trial in TRIALS:
+        assert trial.why and not trial.when(Facts(False))
+        variants = trial.variants(usual)
+        assert variants and usual not in variants
+        assert all(Objective.of(v.said[0]) == v for v in variants)      # its text makes it again
