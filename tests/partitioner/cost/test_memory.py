@@ -221,7 +221,7 @@ def test_plans_of_xla_gather_all_parameters_first():
         ops[0], ops[0], ops[1], ops[1]]
     peak_bytes = found.memory_analysis().peak_memory_in_bytes
     assert found.explain().peak_bytes == peak_bytes
-    as_written = found.program.replace()             # without the note of whose plan it is
+    as_written = found.program.replace(attributes={})       # without the note of whose plan it is
     assert peak_bytes - memory(as_written).peak_bytes == 256 * 256 * 4
 
 

@@ -195,7 +195,7 @@ def test_a_collective_that_is_the_same_in_every_step():
 
     mapped = st.shard_map(f, mesh=ROW, in_specs=(P("x"), P("x")), out_specs=P("x"))
     stage = st.jit(mapped).lower(bare(64, 64), bare(64, 64))
-    before = explain_program(stage.stages["local"].replace())       # as if it were the last
+    before = explain_program(stage.stages["local"].replace(attributes={}))  # as if the last
     w, = [w for w in before.warnings if w.kind == "loop-invariant"]
     assert "same in each of the loop's 6 steps" in w.text and w.wasted_bytes == 14336 * 5
     assert w.source.line == line(f, "whole =")
