@@ -92,10 +92,11 @@ def _given(found: Found) -> tuple[Program, list]:
     if isinstance(found, FoundProgram):
         program = found.program
         specs = asked_arguments(program, found.specs) if program.level is Level.TRACED else []
-        return program.replace(), specs
+        return program.replace(attributes={}), specs
     stages = found.stages()
     if isinstance(found, FoundFunction):
-        return stages["traced"].replace(), list(found.lowered()._executable.arg_specs)
+        traced = stages["traced"].replace(attributes={})
+        return traced, list(found.lowered()._executable.arg_specs)
     return next(iter(stages.values())), []
 
 
