@@ -4,9 +4,10 @@
     2  the cheapest choice of layouts in the model, by a mixed-integer program (solve.py)
     3  for small programs, every layout of the arguments
     4  the arguments of the best plans so far, changed one group at a time while that helps; under a
-       limit of memory, starting from fast plans that nearly meet it
-    5  optimizer state split where its parameter is whole (states.py)
-    6  constraints on values inside, as few as are needed
+       limit of memory, starting from fast plans that nearly meet it, then from the fastest of all
+    5  plans that are behind with the program made first, by the best of several programs
+    6  optimizer state split where its parameter is whole (states.py)
+    7  constraints on values inside, as few as are needed
 
 Every candidate is partitioned and costed as a whole program (trials.py), and the best one is the
 answer. So the answer is never worse than a named plan. The number of trials depends only on the
@@ -31,6 +32,7 @@ from .named import named_plans
 from .roles import Roles
 from .solve import descend, solve
 from .states import states_of, with_split_states
+from .trials import COMPARED as COMPARED_TRIAL
 from .trials import Plan, Realised, Trial, Trials
 
 EFFORT = 100_000           # equations that are partitioned in all trials together
@@ -46,6 +48,7 @@ STATED = 3                 # plans with names of which states are split further
 EQUAL = 1e-3               # of the cost of a choice: by less the model sees no difference
 SAME = 1.001               # a time is as good as one that is less by this factor
 ASIDE = 1.05               # times the time of the best, from which on a choice is tried in one way
+AGAIN = 1.5                # times the time of the best, up to which one far behind is judged again
 PROMISING = 1.3            # times the time of the best: what takes longer is not changed
 PROPOSED = 3               # layouts of each argument that promise most
 PATIENCE = 2               # plans in a row whose changes lead to nothing better
@@ -94,6 +97,7 @@ class Search:
         self.names = named_plans(self.model, self.roles)
         self.arguments = frozenset(g for g, group in enumerate(self.model.groups)
                                    if group.holds_argument)
+        self.limit = trials.limit            # by which a climb judges plans
         self.found: dict[Plan, Trial] = {}
         self.choices: dict[Plan, tuple[tuple[int, ...], int]] = {}
 
@@ -139,6 +143,10 @@ class Search:
             self.better(self.merit, self.left // 4)
         self.better(lambda t: t.rank)
         self.bring_within()
+        if self.binds:
+            self.climb_freely()
+            self.bring_within()
+        self.compare_behind()
         if self.best.plan in self.choices:
             self.try_choice(self.choices[self.best.plan][0])
         rivals = self.split_states(rivals)
@@ -192,6 +200,18 @@ class Search:
         for t in sorted(above, key=self.merit)[:FEW]:
             self.found[t.plan] = self.trials.within(t)
 
+    def compare_behind(self) -> None:
+        """Judge the best of the plans that are far behind with the program made first by several
+        programs, too, as far as the budget goes: of loops that exchange, the first may not be near
+        the best.
+        """
+        most = AGAIN * self.best.figures.time
+        behind = {t.figures.time: t for t in sorted(       # of equal ones the least constrained
+            self.found.values(), key=lambda t: -len(t.plan.inside))
+                  if not t.peak and t.figures.time <= most}
+        for _, t in sorted(behind.items())[:max(0, self.left) // (COMPARED_TRIAL + 1)]:
+            self.found[t.plan] = self.trials.compared(t)
+
     def rivals(self) -> tuple[Rival, ...]:
         """The named plans."""
         if not self.names:
@@ -207,8 +227,10 @@ class Search:
             trial = None
             if ((not large or heavy or cost[n.name] <= FAR * least)
                     and self.left > enough):
-                first = 2 if cost[n.name] > NEAR * least else int(large)
-                trial = self.try_choice(n.choice, (0, 2) if heavy else range(first, 3))
+                forms = range(int(large), 3)
+                if cost[n.name] > NEAR * least:
+                    forms = (2,) if large else (0, 2)
+                trial = self.try_choice(n.choice, (0, 2) if heavy else forms)
             found.append(Rival(n.name, trial, cost[n.name] / 10 ** 18))
         return tuple(sorted(found, key=lambda r: (
             r.trial is None, r.trial.rank if r.trial else (), r.cost)))
@@ -248,6 +270,15 @@ class Search:
             if start.runs not in done:
                 top = min(map(merit, self.found.values()))
                 behind += not merit(self.climb(start, merit, done, spared)) < top
+
+    def climb_freely(self) -> None:
+        """Climb as if memory had no limit, with a third more of the budget: the fastest plans of
+        all may lead to one that fits.
+        """
+        self.budget += self.budget // 3
+        self.limit = 0
+        self.better(lambda t: t.figures.time)
+        self.limit = self.trials.limit
 
     def climb(self, best: Trial, merit: Callable[[Trial], Any], done: set[tuple[float, ...]],
               spared: int) -> Trial:
@@ -291,8 +322,7 @@ class Search:
         return self.weighed(trial.figures.time, trial.peak, excess)
 
     def weighed(self, time: float, peak: float, excess: int = EXCESS) -> float:
-        limit = self.trials.limit
-        return time * max(1.0, peak / limit) ** excess if limit else time
+        return time * max(1.0, peak / self.limit) ** excess if self.limit else time
 
     def moves(self, own: Sequence[int], best: Trial) -> list[tuple[int, int]]:
         """Other layouts of arguments: the three most promising of each and overall the best first,

@@ -54,8 +54,9 @@ class Plan(NamedTuple):
 
 class Trial(NamedTuple):
     """A plan with its figures. peak: the bytes that a device holds, or 0 if not determined, for a
-    plan far behind one that fits. fits: whether it keeps within the limit of memory. limited:
-    whether it does so only with collectives chosen under that limit.
+    plan far behind one that fits, which is judged by the program made first alone. fits: whether
+    it keeps within the limit of memory. limited: whether it does so only with collectives chosen
+    under that limit.
     """
     plan: Plan
     figures: Figures
@@ -93,7 +94,7 @@ class Trials:
     def trial(self, plan: Plan) -> Trial | None:
         """The figures of a plan; None if the program cannot be partitioned that way."""
         if plan not in self.found:
-            found = self.found[plan] = self._trial(plan)
+            found = self.found[plan] = self._trial(plan, BEHIND * self._best)
             if found is not None and found.fits:
                 self._best = min(self._best, found.figures.time)
         return self.found[plan]
@@ -117,8 +118,16 @@ class Trials:
             program = held if j < 0 else held[j]
         return location
 
-    def _trial(self, plan: Plan) -> Trial | None:
-        near = BEHIND * self._best
+    def compared(self, trial: Trial) -> Trial:
+        """A trial of a plan far behind, with the best of several programs."""
+        found = self._trial(trial.plan, math.inf)
+        assert found is not None
+        self.found[trial.plan] = found
+        if found.fits:
+            self._best = min(self._best, found.figures.time)
+        return found
+
+    def _trial(self, plan: Plan, near: float) -> Trial | None:
         found = self._partitioned(plan, 0, near)
         self.made_so_far += 1
         if found is None:

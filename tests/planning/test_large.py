@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import shardtrace as st
+import shardtrace.numpy as jnp
 from shardtrace import nn
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
@@ -88,3 +89,33 @@ def test_a_fast_plan_that_holds_too_much_is_changed_until_it_fits() -> None:
     found = st.autoshard(step, p, batch, batch, mesh=mesh, hardware="v5p",
                          memory_limit=by_hand.peak_bytes)
     assert found.time <= by_hand.time and found.peak_bytes <= by_hand.peak_bytes
+
+
+@pytest.mark.slow
+def test_a_plan_that_is_behind_with_the_program_made_first_is_compared() -> None:
+    """The recurrent weight's gradient is summed in each step by the program that is made first."""
+    mesh = AbstractMesh((4, 2), ("d", "m"))
+
+    def loss(p: dict[str, Any], xs: Any, y: Any) -> Any:
+        def cell(carry: Any, x: Any) -> Any:
+            h, c = carry
+            i, f, g, o = jnp.split(x @ p["wx"] + h @ p["wh"], 4, -1)
+            c = nn.sigmoid(f) * c + nn.sigmoid(i) * jnp.tanh(g)
+            return (nn.sigmoid(o) * jnp.tanh(c), c), None
+        zero = jnp.zeros(xs.shape[1:])
+        (h, _), _ = st.lax.scan(cell, (zero, zero), xs)
+        return ((h @ p["out"] - y) ** 2).mean()
+
+    def step(p: dict[str, Any], xs: Any, y: Any) -> Any:
+        value, slopes = st.value_and_grad(loss)(p, xs, y)
+        return st.tree.map(lambda p, g: p - 0.01 * g, p, slopes), value
+
+    def struct(*sizes: int, spec: P | None = None) -> st.ShapeDtypeStruct:
+        return st.ShapeDtypeStruct(sizes, np.float32, sharding=NamedSharding(mesh, spec or P()))
+
+    p = {"wx": struct(1024, 4096), "wh": struct(1024, 4096), "out": struct(1024, 1024)}
+    rows = ("d", "m")
+    data = struct(64, 256, 1024, spec=P(None, rows)), struct(256, 1024, spec=P(rows))
+    by_hand = st.explain(step, "h100")(p, *data)
+    found = st.autoshard(step, p, *data, mesh=mesh, hardware="h100")
+    assert found.time <= by_hand.time
