@@ -243,7 +243,7 @@ class _Rows:
             yield text, True, axes
         for path in cause.paths:
             if over := axes & whole_axes([path.axis]):
-                own = path.wanted or all([_keeps_layout(name) for name, _ in path.steps])
+                own = path.wanted or all(_keeps_layout(name) for name, _ in path.steps)
                 result = self.result_of.get(path.tensors[-1], -1) if path.tensors else -1
                 yield self.text.get(path.argument) or self.told(
                     result, path.root, path.root_location), own, over
