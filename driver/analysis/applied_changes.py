@@ -41,11 +41,9 @@ from ..jit.jitted import Jitted
 from ..jit.stages import Traced
 
 
-def _trial(base: Partitioned, compared: float, starts: float = 1.0) -> Options:
+def _trial(base: Partitioned, compared: float) -> Options:
     """The options of a program that is partitioned only to compare its cost with another's."""
-    name, hardware, limit = base.objective[:3]
-    return Options(True, False, name, hardware.starting_sooner(starts) if starts != 1 else hardware,
-                   limit, compared, draft=True)
+    return Options(True, False, *base.objective[:3], compared, draft=True)
 
 
 def inlined(program: Program, padded: bool = True, objective: Objective | None = None) -> Program:
@@ -200,11 +198,10 @@ class TracedSubject:
         self.mesh = executable.placement.mesh or executable.placement.abstract_mesh
         self.donated = tuple(traced._donated())
 
-    def changed(self, changes: Sequence[Change], longest: float, starts: float = 1.0
-                ) -> Partitioned:
+    def changed(self, changes: Sequence[Change], longest: float) -> Partitioned:
         """The program with the changes, partitioned. Raises where types forbid them."""
         new = self.apply(changes)
-        new._partition_options = _trial(self.partitioned, longest, starts)
+        new._partition_options = _trial(self.partitioned, longest)
         traced = self.traced
         program, out_tree, _ = new._trace(traced._leaves, traced.in_tree, traced._static)
         return new._executable(program, traced._leaves, traced.in_tree, out_tree).partitioned
@@ -234,8 +231,7 @@ class ProgramSubject:
             program, mesh=program.mesh, in_shardings=self.specs, options=self.options)
         self.donated: tuple[bool, ...] = program.attributes.get(DONATED, ())
 
-    def changed(self, changes: Sequence[Change], longest: float, starts: float = 1.0
-                ) -> Partitioned:
+    def changed(self, changes: Sequence[Change], longest: float) -> Partitioned:
         specs = list(self.specs)
         for i, spec in arg_specs(changes).items():
             specs[i] = spec
@@ -247,8 +243,7 @@ class ProgramSubject:
         program = carrying(self.apply(changes), self.program)
         return partition(program, mesh=self.program.mesh, in_shardings=specs,
                          out_shardings=wanted,
-                         options=_trial(self.partitioned, min(longest, self.options.compared),
-                                        starts))
+                         options=_trial(self.partitioned, min(longest, self.options.compared)))
 
     def apply(self, changes: Sequence[Change]) -> Program:
         return changed_program(self.partitioned.traced, changes, self.program.mesh, arguments=True,
@@ -284,8 +279,7 @@ class DecidedSubject:
         self.partitioned = Partitioned(mesh, stages, (), (), DEFAULT_OPTIONS.judged(program))
         self.donated: tuple[bool, ...] = program.attributes.get(DONATED, ())
 
-    def changed(self, changes: Sequence[Change], longest: float, starts: float = 1.0
-                ) -> Partitioned:
+    def changed(self, changes: Sequence[Change], longest: float) -> Partitioned:
         raise ValueError("the shardings of this program are decided; explain the traced program")
 
     def apply(self, changes: Sequence[Change]) -> Program:

@@ -92,13 +92,6 @@ class Hardware(NamedTuple):
             return size == self.wrap_only
         return size >= 4 and bool(self.wrap) and size % self.wrap == 0
 
-    def starting_sooner(self, factor: float) -> Hardware:
-        """The device with all that does not depend on the data taking this much less time: it takes
-        for some data what this one takes for `factor` times as much, over that factor.
-        """
-        names = ("link_latency", "network_latency", "start_latency", "kernel")
-        return self._replace(**{name: getattr(self, name) / factor for name in names})
-
     def replace(self, **figures: Any) -> Hardware:
         """The device with other figures, for a measured or planned machine."""
         return self._replace(**figures)

@@ -16,7 +16,8 @@ class Suggestion:
     removes: no collective of its kind over its axes is left at its line (else it moves less).
     received_bytes, peak_bytes: of one device; time: seconds of a step; flops: operations of one
     device. estimated: these are not of the whole program with the change, which there was no time
-    for, but reckoned from fewer repetitions of what it repeats.
+    for, but reckoned from fewer repetitions of what it repeats. latency: seconds that its exchanges
+    would take without a byte.
     """
     text: str
     received_bytes: int
@@ -27,6 +28,7 @@ class Suggestion:
     changes: tuple[Change, ...]
     _subject: Subject = field(repr=False, compare=False)
     estimated: bool = False
+    latency: float = field(default=0.0, repr=False, compare=False)
     _left: float = field(default=0.0, repr=False, compare=False)     # share of its bytes left
     _arguments: int = field(default=0, repr=False, compare=False)    # bytes of a device
     _finer: bool = field(default=False, repr=False, compare=False)   # are results in more parts?

@@ -18,6 +18,7 @@ it has found.
 """
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -36,7 +37,6 @@ from .ranking import EQUAL_WORTH, LITTLE, SAME, SOME, Ranking, target, without_r
 from .repetition import PERIODS
 from .suggestion import Found, Suggestion
 from .trials import Budget, Subject, Trials, Tried, costed_parts, key_of, short_trials
-from .turns import turn_of
 
 SECONDS = 2.0      # seconds for all suggestions of an explanation
 SINGLES = 48       # candidates tried for one collective, at most
@@ -48,6 +48,7 @@ _FIRST, _SECOND = 0.5, 0.7      # share of a search's budget for single changes
 _ELSEWHERE = 0.5   # share of a remaining collective's seconds that a change must save elsewhere
 _GONE = 0.1        # share of removed bytes, or time, that must really be saved
 _ALIKE = 0.5       # share of the bytes of a collective that few repetitions have to exchange, too
+_LARGEST = 1000    # factor of the data up to which a turn of the ranking is mentioned
 
 
 class Search:
@@ -61,7 +62,7 @@ class Search:
                  candidates: Candidates, trials: int | None = None, seconds: float = SECONDS
                  ) -> None:
         self.subject, self.candidates = subject, candidates
-        self.budget = Budget(math.inf, math.inf) if trials else Budget.of(seconds)
+        self.budget = Budget(math.inf) if trials else Budget.of(seconds)
         self.most = trials or SINGLES
         self.whole = Trials(subject, topology, base, len(candidates.place), self.budget)
         self.topology = topology
@@ -118,15 +119,26 @@ class Search:
         found = search.ranked(search.found)
         if short is not None:
             found = self.confirmed(found, search, kinds, short)
+        turn = self.crossover(found)
         found = without_repeats(found)
-        turn = None
-        if found and not stopped:
-            try:
-                turn = turn_of(found[:SHOWN], self.whole)
-            except KeyboardInterrupt:
-                stopped, self.budget.left = True, 0.0
         self.good.update(dict.fromkeys([s.changes for s in found[:SHOWN]]))
         return Found(tuple(found), search.count, len(candidates), stopped, turn)
+
+    def crossover(self, found: Sequence[Suggestion]) -> tuple[float, Suggestion | None] | None:
+        """The factor of the data from which the first of them is no longer the best."""
+        if not found:
+            return None
+        first, *others = found
+        base = self.whole.base
+        rivals: list[tuple[float, float, Suggestion | None]] = [
+            (s.time, s.latency, s) for s in others
+            if s.removes and not self.whole.much(s.peak_bytes, s.flops) and (
+                s.received_bytes < first.received_bytes or s.flops * SOME < first.flops)]
+        if base.flops * SOME < first.flops or base.received_bytes * SOME < first.received_bytes:
+            rivals.append((base.time, self.whole.latency, None))
+        turns = [(k, s) for time, latency, s in rivals
+                 if (k := _overtakes(first, time, latency)) is not None]
+        return min(turns, key=lambda t: t[0], default=None)
 
     def confirmed(self, found: Sequence[Suggestion], search: _One, kinds: Kinds, short: Trials
                   ) -> list[Suggestion]:
@@ -173,6 +185,7 @@ class Search:
         return replace(
             s, **{name: added(name) for name in ("received_bytes", "peak_bytes", "flops")},
             time=scaled(self.whole.base.time, last.base.time, times.step), estimated=True,
+            latency=scaled(self.whole.latency, last.latency, last.latency_of(tried)),
             _exchange=scaled(self.whole.base.times.communication,
                              last.base.times.communication, times.communication))
 
@@ -333,6 +346,7 @@ class _One(Ranking):
             return None
         return Suggestion(text_of(changes), new.received_bytes, new.time, new.peak_bytes, new.flops,
                           removes, tuple(changes), self.search.subject, False,
+                          self.trials.latency_of(tried),
                           left / max(1, self.trials.before.at.get(key, 0)),
                           new.memory.argument_bytes, self.kinds.finer(
                               changes, self.trials.partitioned.out_specs,
@@ -352,3 +366,14 @@ class _One(Ranking):
         saved = max(was.communication - now.communication, was.compute - now.compute)
         return base.received_bytes - tried.received_bytes <= _GONE * gone and (
             min(saved, base.time - tried.figures.time) <= _GONE * part)
+
+
+def _overtakes(first: Suggestion, time: float, latency: float) -> float | None:
+    """The factor of the data at which another suggestion, slower at this size, becomes as fast as
+    the first; None if it does not within reach. time, latency: of the other.
+    """
+    steeper = (first.time - first.latency) - (time - latency)
+    if time <= first.time or steeper <= 0:
+        return None
+    times = (latency - first.latency) / steeper
+    return times if 1 < times <= _LARGEST else None

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,8 @@ from ...ir.ops.communication.collective_kinds import each_collective
 from ...ir.program import Program
 from ...partitioner.collectives import CollectiveRecord, collectives, each_part
 from ...partitioner.cost.figures import Figures, figures
-from ...partitioner.cost.schedule import exchange_seconds, times
+from ...partitioner.cost.links import collective_seconds
+from ...partitioner.cost.schedule import exchange_seconds
 from ...partitioner.cost.topology import Topology
 from ...partitioner.pipeline import Partitioned
 from ...partitioner.plans import plans_made
@@ -43,13 +43,11 @@ class Subject(Protocol):
     @property
     def donated(self) -> Sequence[bool]: ...
 
-    def changed(self, changes: Sequence[Change], longest: float, starts: float = 1.0
-                ) -> Partitioned:
+    def changed(self, changes: Sequence[Change], longest: float) -> Partitioned:
         """The partitioned program with the changes made. Raises TypeError or ValueError if it is
         invalid.
 
-        longest: seconds of a step beyond which no other plan is made. starts: by what factor
-        kernels and exchanges start sooner on the device for which the plan is made.
+        longest: seconds of a step beyond which no other plan is made.
         """
         ...
 
@@ -66,16 +64,13 @@ class Subject(Protocol):
 
 @dataclass
 class Budget:
-    """What the trials of a search may take, in equations (see `work`). left: for changes; turns: to
-    see at which size their ranking turns.
-    """
+    """What the trials of a search may take. left: in equations (see `work`)."""
     left: float
-    turns: float
 
     @classmethod
     def of(cls, seconds: float) -> Budget:
-        """So many seconds of an ordinary processor, and an eighth for turns."""
-        return cls(seconds * RATE, seconds * RATE / 8)
+        """So many seconds of an ordinary processor."""
+        return cls(seconds * RATE)
 
 
 @dataclass(frozen=True)
@@ -146,17 +141,15 @@ class Trials:
         first = self.subject.changed((), 0.0)
         return figures(first.local, self.topology, self.subject.donated).time * _NEAR
 
-    def time_with(self, changes: Sequence[Change], factor: float,
-                  known: Partitioned | None = None) -> float:
-        """Seconds of a step with changes that were tried and `factor` times the data, over that
-        factor. known: the partitioned program, by default that which is best for so much data.
-        """
-        topology = self.topology
-        scaled = Topology(topology.hardware.starting_sooner(factor), topology.shape,
-                          topology.slices, topology.axes)
-        if known is None:
-            known = self.subject.changed(changes, math.inf, factor)
-        return times(known.local, scaled).step
+    @functools.cached_property
+    def latency(self) -> float:
+        """Seconds of latency of the collectives, without changes."""
+        return self.latency_of(self.before)
+
+    def latency_of(self, tried: Tried) -> float:
+        """Seconds that the collectives of a trial would take if they moved next to nothing."""
+        return sum(collective_seconds(self.topology, use.kind, use.mesh_axes, use.group_size, 0, 1)
+                   * use.count for use in each_collective(tried.partitioned.local))
 
     def much(self, peak_bytes: int, flops: float) -> bool:
         """Is this much more memory, or many more operations, than without changes?"""

@@ -50,23 +50,6 @@ def test_it_is_said_at_which_size_a_suggestion_saves_no_more_time() -> None:
         assert (after.time < before.time) == pays
 
 
-def test_no_turn_is_announced_where_the_plan_changes_with_the_size() -> None:
-    """As it is exchanged now, another layout would be better with more data; but with more data it
-    is exchanged otherwise.
-    """
-    def added(n: int):
-        return st.explain(lambda x: x + x.T)(struct((n, n), "data", "model"))
-
-    found = added(64)
-    search = max(found.collectives, key=lambda c: c.total_time).search
-    first, *others = search.suggestions
-    assert others and search.turn is None
-    large = added(64 * 16).search.whole
-    tried = [large.attempt(s.changes) for s in (first, *others) if s.time >= first.time]
-    seconds = [t.figures.time for t in tried if t is not None]
-    assert seconds[0] < large.base.time and seconds[0] <= min(seconds)
-
-
 def test_a_line_says_what_is_saved_and_what_it_costs() -> None:
     def layer(x: st.Array, w1: st.Array, w2: st.Array) -> st.Array:
         return jnp.tanh(x @ w1) @ w2
