@@ -18,7 +18,6 @@ it has found.
 """
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
