@@ -129,9 +129,12 @@ class Comparison:
 
     # -- words -----------------------------------------------------------------------------------
 
-    def alternative(self, row: CostedStrategy, rest: int = 0) -> Alternative:
-        """A row as the alternative. rest: what else would have to be paid with it."""
-        return alternative(self._steps(row), row.cost + rest, self.taken.cost, self.layouts.prices)
+    def alternative(self, row: CostedStrategy, others: int = 0, taken: int = 0) -> Alternative:
+        """A row as the alternative. others, taken: what other equations that share the move cost
+        with it, and cost now.
+        """
+        return alternative(self._steps(row), row.cost + others, self.taken.cost + taken,
+                           self.layouts.prices)
 
     def cost_of(self, p: int) -> int:
         """The cost of bringing variable p to the layout in which it is taken."""

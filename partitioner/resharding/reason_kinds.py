@@ -75,14 +75,15 @@ class ReasonKinds:
         kind, row = comparison.of_operand(place, asked is not None)
         if kind == ASKED:
             return kind, say.ASKED_AT(str(asked)) if asked.line else say.ASKED_SO()     # type: ignore
-        rest = 0
+        others = taken = 0
         for other, i in more:
             again, j = self.comparison(other, i, planned.held[planned.eqn.invars[at]])
             found, without = again.of_operand(again.decision.places[j], False)
             if without is None:
                 return found, None
-            rest += without.cost - again.taken.cost + again.cost_of(again.decision.places[j])
-        return kind, None if row is None else comparison.alternative(row, rest)
+            others += without.cost
+            taken += again.taken.cost - again.cost_of(again.decision.places[j])
+        return kind, None if row is None else comparison.alternative(row, others, taken)
 
     def comparison(self, planned: PlannedEquation, at: int, before: LayoutIds = ()
                    ) -> tuple[Comparison, int]:

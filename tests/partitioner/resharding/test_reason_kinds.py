@@ -21,12 +21,15 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.reasons import LEAVES, read_reason
+from shardtrace.ir.settings.context import config
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.text.print import print_program
 from shardtrace.partitioner.collectives import collectives
 from shardtrace.partitioner.reasons import kind_of
 from shardtrace.sharding import AxisType, NamedSharding, reshard
 from shardtrace.sharding import PartitionSpec as P
+
+from ...paths import module_of_benchmarks
 
 SIZES = {"X": 2, "Y": 2}
 MESH = st.make_mesh((2, 2), ("X", "Y"))
@@ -458,3 +461,15 @@ def test_several_reasons_have_the_kind_of_the_one_that_would_keep_the_exchange()
     both = LEAVES("dot_general"), asks
     assert kind_of(both, sums=True)[0] == "needed"
     assert kind_of(both, sums=False)[0] == "asked"
+
+
+@pytest.mark.parametrize("name", ["three layers in a scan, gradient, fsdp",
+                                  "mixture of experts, top 1, gradient"])
+def test_what_an_alternative_costs_is_never_less_than_nothing(name):
+    """Others read the value in the same layout: what they cost counts on both sides."""
+    benchmark = module_of_benchmarks("collectives")
+    (case,) = [case for case in benchmark.CASES if case.name == name]
+    with config.override(shardtrace_objective="bytes"):
+        found = benchmark.compile_case(case, "shardtrace").collectives()
+    others = [r.alternative for r in found if r.alternative is not None]
+    assert others and all(a.price >= 0 and a.price >= a.saved for a in others)
