@@ -43,6 +43,13 @@ def operand(i: int) -> Tensor:
 
 
 RESULT = Tensor("its result")
+
+
+def result(k: int, count: int) -> Tensor:
+    """Result k of so many."""
+    return RESULT if count == 1 else RESULT._replace(number=k)
+
+
 MOVED = Tensor("this value")
 
 

@@ -368,8 +368,8 @@ class Compiled(_Placed):
         program, names = self._traced.jaxpr, self._traced.jaxpr.arg_names
         wrong, moved = [], []
         executable = self._executable
-        has_devices = executable.placement.mesh is not None or (
-            executable.placement.device is not None)
+        placement = executable.placement
+        has_devices = placement.mesh is not None or placement.device is not None
         for x, v, name, spec, given in zip(leaves, program.invars, names, executable.arg_specs,
                                            executable.given, strict=True):
             t, sharding = typeof(x), placed_sharding(x)

@@ -157,8 +157,8 @@ class Comparison:
             yield say.SUMMING(say.RESULT, spelled.names(row.summed))
         elif row.after:
             (k, *_) = row.after
-            which = say.RESULT if len(strategy.results) == 1 else say.RESULT._replace(number=k)
-            yield say.MOVING(which, spelled(table[strategy.results[k]][0]))
+            yield say.MOVING(say.result(k, len(strategy.results)),
+                             spelled(table[strategy.results[k]][0]))
         mine = {a for axes in self.taken.strategy.candidate.axes_of.values() for a in axes}
         own = {a for axes in strategy.candidate.axes_of.values() for a in axes}
         if mine - own and decision.repeats(strategy):

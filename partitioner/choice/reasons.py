@@ -24,8 +24,7 @@ def _over(axes: Axes) -> str:
 def _tensor(info: RuleInfo, t: int) -> Tensor:
     if t < info.operands:
         return operand(t)
-    only = info.count == info.operands + 1
-    return say.RESULT if only else say.RESULT._replace(number=t - info.operands)
+    return say.result(t - info.operands, info.count - info.operands)
 
 
 def _carrier(info: RuleInfo, f: int, besides: int) -> tuple[int, Tensor]:
