@@ -8,12 +8,14 @@
 Programs are those of partition_*.py, and the training steps of examples/. Counts are those of the
 optimised program of eight CPU devices, loops multiplied by their trips, all-reduces after XLA has
 joined them. An all-reduce of which all that is read is each device's own block counts as the
-reduce-scatter that it becomes on other devices; CPU has none.
+reduce-scatter that it becomes on other devices; CPU has none. Where plans agree, and without such a
+sum, memory at the peak is compared too: the model with what XLA's compiler assigns.
 """
 from __future__ import annotations
 
 import argparse
 import collections
+import functools
 import importlib
 import json
 import os
@@ -108,13 +110,28 @@ def xla_plan(name: str) -> Plan:
 # -- shardtrace -----------------------------------------------------------------------------------
 def own_plan(name: str) -> Plan:
     """What shardtrace makes of a program by objective="xla"; of parts of an axis, the axis."""
-    config = importlib.import_module("shardtrace").config
     found: Plan = collections.Counter()
-    with config.override(shardtrace_objective="xla"):
-        for record in compiled(name, "shardtrace")[0].collectives():
-            axes = sorted({a.partition(":")[0] for a in record.mesh_axes})
-            found[f"{record.kind} {','.join(axes)}"] += record.count
+    for record in own_program(name).collectives():
+        axes = sorted({a.partition(":")[0] for a in record.mesh_axes})
+        found[f"{record.kind} {','.join(axes)}"] += record.count
     return found
+
+
+@functools.cache
+def own_program(name: str) -> Any:
+    """A program compiled by shardtrace for objective="xla"."""
+    with importlib.import_module("shardtrace").config.override(shardtrace_objective="xla"):
+        return compiled(name, "shardtrace")[0]
+
+
+def peak_ratios(plans: dict[str, Plan]) -> dict[str, float]:
+    """By program the bytes that a device holds at the peak, as parts of what was recorded of XLA's.
+    plans: those that agree.
+    """
+    recorded = json.loads(collectives.RECORDED.read_text())
+    return {name: own_program(name).memory_analysis().peak_memory_in_bytes / recorded[name]["peak"]
+            for name, plan in plans.items()
+            if name in recorded and not any(what.startswith("reduce-scatter") for what in plan)}
 
 
 def words(plan: Plan) -> str:
@@ -151,14 +168,24 @@ def main() -> None:
         if options.record:
             rows = [f"{json.dumps(name)}: {json.dumps(row)}" for name, row in recorded.items()]
             RECORDED.write_text("{\n" + ",\n".join(rows) + "\n}\n")
-    agreed = 0
+    agreed: dict[str, Plan] = {}
     for name in names:
         own, xla = own_plan(name), collections.Counter(recorded[name])
-        agreed += own == xla
+        if own == xla:
+            agreed[name] = own
         if options.a or own != xla:
             print(f"{'  ' if own == xla else '! '}{name}\n      shardtrace: {words(own)}"
                   f"\n      XLA:        {words(xla)}")
-    print(f"{agreed} of {len(names)} plans agree ({100 * agreed / max(1, len(names)):.1f}%)")
+    print(f"{len(agreed)} of {len(names)} plans agree "
+          f"({100 * len(agreed) / max(1, len(names)):.1f}%)")
+    ratios = peak_ratios(agreed)
+    for part in (0.05, 0.1) if ratios else ():
+        within = sum(abs(ratio - 1) <= part for ratio in ratios.values())
+        print(f"peak memory within {part:.0%} of XLA's in {within} of {len(ratios)} of them "
+              f"({within / len(ratios):.1%})")
+    if options.a:
+        for name, ratio in sorted(ratios.items(), key=lambda item: item[1]):
+            print(f"{ratio:6.3f} {name}")
 
 
 if __name__ == "__main__":
