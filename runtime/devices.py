@@ -188,7 +188,8 @@ def make_mesh(axis_shapes: Sequence[int], axis_names: str | Sequence[Any],
         fail(ValueError,
              f"Number of devices {len(grid)} must be >= the product of mesh_shape {sizes}",
              code="too-few-devices", label=f"the mesh needs {count} devices",
-             help=f"simulate more: set `jax_num_cpu_devices` to {count}, with `config.update`")
+             help=f"simulate more: set `jax_num_cpu_devices` to {count}, with `config.update`; "
+                  "to plan without running, take `AbstractMesh`")
     if axis_types is None:
         default = config.read("default_axis_types")
         kind = AxisType.Explicit if default == "explicit" else AxisType.Auto
