@@ -9,7 +9,8 @@
 
 Nothing is run: programs are compiled from shapes. Columns: bytes received per device of ours, of
 XLA and of the best plan known; the others as parts of XLA's: operations, memory at the peak, that
-besides the arguments, and modelled time on each hardware, for which the plan is made anew.
+besides the arguments, and modelled time on each hardware, for which the plan is made anew (all else
+is of the plan for the first one).
 
 What XLA exchanges and computes comes from the text of its optimised per-device program (hlo.py),
 and both times from the same cost model, exchanges and computation one after the other. XLA computes
@@ -247,10 +248,12 @@ def _part(own: float, xla: float) -> float | None:
 
 
 def _summary(rows: list[dict[str, float | None]], bars: dict[str, float]) -> None:
-    """Geometric means of all columns, and how many programs are above the bars."""
-    times = [name for name in rows[0] if name in HARDWARE]
+    """Geometric means of all columns, and how many programs are above the bars; of those with more
+    operations or memory, how many are faster on the hardware that the plans were made for.
+    """
+    first = next(name for name in rows[0] if name in HARDWARE)
     for name, bar in bars.items():
-        found = [(r[name], max(r[t] or 1.0 for t in times)) for r in rows]
+        found = [(r[name], r[first] or 1.0) for r in rows]
         known = [(n, t) for n, t in found if n is not None]
         logs = [math.log(n) for n, _ in known if n > 0]
         mean = math.exp(sum(logs) / max(1, len(logs)))
