@@ -96,7 +96,7 @@ def retile_rounds(shape: Shape, axes: Sequence[str], axis_sizes: Sequence[int], 
             (own if s == i else sent).append(message)
     new = retiled_shape(shape, source, target, size)
     between = schedule(sent, count)
-    if itemsize and _is_one_each((*own, *sent)) and is_sooner_at_once(
+    if itemsize and sent and _is_one_each((*own, *sent)) and is_sooner_at_once(
             len(between), count - len(between), itemsize * math.prod(sent[0].shape)):
         return new, _at_once((*own, *sent), count, len(shape))
     rounds = [_round((), held, count, len(shape)) for held in schedule(own, count)]

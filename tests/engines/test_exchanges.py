@@ -50,6 +50,8 @@ CASES: dict[str, tuple[Any, ...]] = {
                           "all-to-all over x"),
     "axes exchanged": ((2, 4), lambda x: x * 2, [(16, 16)], [("x", "y")], ("y", "x"),
                        "collective-permute over pairs"),
+    "an axis of one device": ((8, 1), lambda x: x * 2, [(16, 16)], [(("x", "y"),)], (("y", "x"),),
+                              ""),
     "two dimensions at once": ((2, 4), lambda x: x * 2, [(8, 8, 8, 8)], [("x", "y")],
                                (None, None, "x", "y"), ""),
     "part of an axis": ((8,), lambda x: x.reshape(2, 8, 4), [(16, 4)], [("x",)], None, ""),
