@@ -33,6 +33,7 @@ from .preparation.dead_code import drop_unread
 from .preparation.identities import IDENTITIES, drop_identities
 from .preparation.to_place import arrange, arrange_as_xla
 from .preparation.uneven import pad_uneven
+from .preparation.unit_axes import drop_unit_axes
 from .preparation.window_updates import REDUCE_SLICES
 from .preparation.xla.derivatives import as_jax_derives
 from .preparation.xla.lowering import broadcast_operands
@@ -72,11 +73,13 @@ class PartitionRequest(NamedTuple):
 
     @property
     def left_out(self) -> frozenset[str]:
-        """The names of all passes to leave out, including those that the objective has no use for.
+        """The names of all passes to leave out, including those that the objective or the mesh has
+        no use for.
         """
         return self.skip.union(_OF_OTHERS[POLICIES[self.objective.name].plans],
                                _OPTIMIZING if "optimize" in self.skip else (),
-                               _DECIDED if self.keeps else ())
+                               _DECIDED if self.keeps else (),
+                               () if 1 in self.mesh.axis_sizes else ("drop-unit-axes",))
 
 
 def _inside_loops(program: Program, request: PartitionRequest) -> Program:
@@ -104,6 +107,8 @@ PREPARE = pipeline(
          frozenset({"check"}), inside=True, needed=True),
     Pass("inline", "inlined", lambda p, r: inline(p),
          "calls are replaced by what they call", CALLS, inside=True, needed=True),
+    Pass("drop-unit-axes", "inlined", lambda p, r: drop_unit_axes(p),
+         "mesh axes of one device split nothing, so that no layout names them"),
     Pass("drop-unread", "inlined", lambda p, r: drop_unread(p),
          "what nothing reads asks for no layout", decides=True),
     Pass("jax-derivatives", "inlined", lambda p, r: as_jax_derives(p),

@@ -31,6 +31,7 @@ from .dumps import Dump
 from .frozen_plan import keeps_plan
 from .passes import PIPELINE, PartitionRequest
 from .plans import planned
+from .preparation.unit_axes import without_unit_axes
 from .propagation.resolved_types import frozen_mesh, typed
 from .stages import with_attribute
 
@@ -138,9 +139,10 @@ def partition(program: Program, *, mesh: AbstractMesh,
     if not options.optimize:
         skip |= {"optimize"}
     objective = options.judged(program)
-    request = PartitionRequest(mesh, _specs(in_shardings, len(program.invars), "in_shardings"),
-              _specs(out_shardings, len(program.outvars), "out_shardings"), objective,
-              skip & _OURS, keeps_plan(program), options.compared, options.draft)
+    request = PartitionRequest(
+        mesh, _specs(in_shardings, len(program.invars), "in_shardings", mesh),
+        _specs(out_shardings, len(program.outvars), "out_shardings", mesh), objective,
+        skip & _OURS, keeps_plan(program), options.compared, options.draft)
     requests = _requests(program, request)
     if not program.mesh.axis_names and mesh.axis_names:
         program = program.replace(mesh=mesh)     # its text says on which mesh it is partitioned
@@ -218,7 +220,7 @@ def _with_whole_axes(aval: ArrayType) -> PartitionSpec:
     return spec_from_entries(entries, spec.unreduced, spec.reduced)
 
 
-def _specs(given: Sequence[PartitionSpec | None] | None, count: int, what: str
+def _specs(given: Sequence[PartitionSpec | None] | None, count: int, what: str, mesh: AbstractMesh
            ) -> tuple[PartitionSpec | None, ...]:
     if given is None:
         return (None,) * count
@@ -227,4 +229,6 @@ def _specs(given: Sequence[PartitionSpec | None] | None, count: int, what: str
     for spec in given:
         if spec is not None and UNCONSTRAINED in spec.entries:      # a spec that no type can have
             raise ValueError(f"Unconstrained dims are not allowed when passed to {what}: {spec}")
-    return tuple(given)
+    if 1 not in mesh.axis_sizes:
+        return tuple(given)
+    return tuple([None if spec is None else without_unit_axes(spec, mesh) for spec in given])

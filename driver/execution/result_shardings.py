@@ -57,6 +57,11 @@ def found_sharding(placement: Placement, aval: ArrayType, spec: PartitionSpec,
     if placement.mesh is not None and aval.mesh.shape_tuple == mesh.shape_tuple:
         types = aval.mesh.axis_types     # others than the mesh has after an op of auto_axes
     explicit = set(aval.mesh.explicit_axes) if AxisType.Explicit in types else set()
+    if explicit and 1 in mesh.axis_sizes and aval.mesh.shape_tuple == mesh.shape_tuple:
+        # its type has axes of one device, too, which plans leave out
+        found = zip(aval.entries, spec.padded(aval.ndim).entries, strict=True)
+        spec = spec_from_entries([own + tuple([a for a in axes if a not in own])
+                                  for own, axes in found], spec.unreduced, spec.reduced)
     spec = _spelled(spec, aval.ndim, mesh, explicit)
     found = placement.sharding(spec, aval.ndim, types, kind)
     if (not explicit and like is not None and kind is None and like.mesh is found.mesh  # type: ignore[union-attr]

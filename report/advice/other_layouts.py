@@ -74,7 +74,7 @@ def moved_to(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries, axis:
 
 
 def is_layout(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries) -> bool:
-    """Can a value of this shape have this layout, with whole axes?"""
+    """Can a value of this shape have this layout, with whole axes of several devices?"""
     axes = [a for e in entries for a in e]
     return (len({*axes}) == len(axes) and not _has_parts(entries)
             and all(_divides(mesh, *x) for x in zip(shape, entries, strict=True)))
@@ -99,8 +99,10 @@ def _with(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries, axes: tu
 
 
 def _divides(mesh: AbstractMesh, size: int, axes: tuple[str, ...]) -> bool:
-    parts = math.prod(map(mesh.axis_size, axes))
-    return size % parts == 0 and size >= parts
+    """Do these axes split a dimension of this size, each in several parts of one size?"""
+    sizes = [*map(mesh.axis_size, axes)]
+    parts = math.prod(sizes)
+    return size % parts == 0 and size >= parts and 1 not in sizes
 
 
 def merged(entries: Entries, mesh: AbstractMesh) -> Entries:

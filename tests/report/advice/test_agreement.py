@@ -108,3 +108,10 @@ def test_two_axes_that_stand_the_wrong_way_round_change_places_first() -> None:
 def test_another_axis_takes_the_place_of_one_first() -> None:
     layouts = layouts_over_others(MESH, (64, 64), ((), ("data",)), ("data",), True)
     assert next(new for new in layouts if ("model",) in new) == ((), ("model",))
+
+
+def test_an_axis_of_one_device_is_in_no_layout() -> None:
+    mesh = AbstractMesh((8, 1), ("data", "model"))
+    layouts = layouts_over_others(mesh, (64, 64), (("data",), ()), ("data",), annotated=True)
+    assert not any("model" in axes for entries in layouts for axes in entries)
+    assert ((), ("data",)) in {*other_layouts(mesh, (64, 64), (("data",), ()), ("data",), None)}
