@@ -27,6 +27,9 @@ CHEAP = "cheap"
 EXACT = "exact"
 """Element by element, the same for one number and for many, to the last bit."""
 
+COMMUTES = "commutes"
+"""The same with its two operands exchanged; of products of complex numbers but for rounding."""
+
 TRANSCENDENTAL = "transcendental"
 """Counted apart from other arithmetic, as processors compute it on units of their own."""
 
@@ -77,8 +80,8 @@ UNEVEN = "uneven"
 axes may divide only one of them; or its layout is given, whether axes divide it or not."""
 
 _IMPLIED = {IDENTITY: (BITCAST, VIEW), BITCAST: (VIEW,)}
-_KNOWN = frozenset((IDENTITY, BITCAST, VIEW, CHEAP, EXACT, TRANSCENDENTAL, GENERATED, REARRANGED,
-                    IN_PLACE, FRESH, TAKEN, PERMUTED, READS_FUSED, BRANCHES, PER_DEVICE,
+_KNOWN = frozenset((IDENTITY, BITCAST, VIEW, CHEAP, EXACT, COMMUTES, TRANSCENDENTAL, GENERATED,
+                    REARRANGED, IN_PLACE, FRESH, TAKEN, PERMUTED, READS_FUSED, BRANCHES, PER_DEVICE,
                     POSITION, LAYOUT, SPLICED, BY_PLACE, REPEATS, UNEVEN))
 
 

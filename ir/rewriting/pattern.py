@@ -5,16 +5,20 @@
 
 is a pattern of two equations: the last is replaced, and the one before it computes its operand. `x`
 is any value; a name that occurs twice is the same value. A number is a literal of this value,
-`*rest` all remaining operands, `add|add_any` one of two ops. A param in braces is named (`{axes}`
+`*rest` all remaining operands, `add|add_any` one of two ops. The two operands of ops that commute
+may be in either order. A param in braces is named (`{axes}`
 is short for `{axes=axes}`) or must be equal to what is written; params that are not mentioned may
 be anything. A replacement has the same form, or is a value that the pattern names.
 """
 from __future__ import annotations
 
 import ast
+import itertools
 import re
+from collections.abc import Iterator
 from typing import Any
 
+from ..facts import COMMUTES
 from ..op import OPS, Op
 from ..support.lazy import lazy_pattern
 from ..support.named_tuple import NamedTuple
@@ -40,6 +44,16 @@ class Step(NamedTuple):
 def read(text: str) -> tuple[Step, ...]:
     """The equations of a pattern. Raises ValueError where a line is none."""
     return tuple([_step(line.strip()) for line in text.strip().splitlines()])
+
+
+def orders(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
+    """The equations of a pattern as they stand, then with the operands of each op that commutes
+    exchanged.
+    """
+    return itertools.product(*[
+        (step, step._replace(operands=step.operands[::-1]))
+        if len(step.operands) == 2 and all([COMMUTES in op.facts for op in step.ops]) else (step,)
+        for step in steps])
 
 
 def _step(line: str) -> Step:

@@ -21,7 +21,8 @@ from ..builder import ProgramBuilder
 from ..op import OPS, Op
 from ..program import Atom, Equation, Level, Literal, Program, Var
 from ..reasons import Reason
-from .pattern import Named, Step, read
+from ..support.named_tuple import NamedTuple
+from .pattern import Named, Step, orders, read
 from .unread import without_unread
 
 _MOST = 1000            # rewrites of what one equation has become
@@ -36,26 +37,46 @@ class Shape:
     def __init__(self, pattern: str, *, where: Callable[[Match], Any] | None = None,
                  single_use: tuple[str, ...] = ()) -> None:
         self.pattern, self.where, self.single_use = pattern, where, single_use
-        self._steps: tuple[Step, ...] = ()
-        self.operands: tuple[tuple[int, Any, tuple[Op, ...]], ...] = ()
+        self._orders: tuple[Order, ...] = ()
 
     @property
-    def steps(self) -> tuple[Step, ...]:
-        """The pattern, read when it is first needed."""
-        if not self._steps:
-            *before, last = self._steps = read(self.pattern)
-            made = {step.result: step.ops for step in before}
-            # by place, the literals among the operands and the ops that compute others
-            self.operands = tuple([(k, wanted, made.get(wanted, ()))
-                                   for k, wanted in enumerate(last.operands)
-                                   if wanted in made or not isinstance(wanted, Named)])
-        return self._steps
+    def orders(self) -> tuple[Order, ...]:
+        """The pattern, read when it is first needed: one for each order of operands that commute.
+        """
+        if not self._orders:
+            self._orders = tuple([Order(self, steps, _known(*steps))
+                                  for steps in orders(read(self.pattern))])
+        return self._orders
+
+
+class Order(NamedTuple):
+    """The equations of a shape, with the operands of ops that commute in one order.
+
+    operands: of the last one by place, the literals and the ops that compute others.
+    """
+    shape: Any
+    steps: tuple[Step, ...]
+    operands: tuple[tuple[int, Any, tuple[Op, ...]], ...]
 
     def fits(self, match: Match) -> bool:
         """Does the equation of a match end the pattern, under its conditions?"""
-        if not match.reads_as(self.steps) or not match.read_once(self.single_use):
+        shape = self.shape
+        if not match.reads_as(self.steps) or not match.read_once(shape.single_use):
             return False
-        return self.where is None or bool(self.where(match))
+        return shape.where is None or bool(shape.where(match))
+
+    def apply(self, match: Match) -> Any:
+        """The value or values that a rewrite has read instead; None if it does not apply."""
+        if not self.fits(match):
+            return None
+        new = self.shape.replacement
+        return new(match) if callable(new) else match.written(new)
+
+
+def _known(*steps: Step) -> tuple[tuple[int, Any, tuple[Op, ...]], ...]:
+    made = {step.result: step.ops for step in steps[:-1]}
+    return tuple([(k, wanted, made.get(wanted, ())) for k, wanted in enumerate(steps[-1].operands)
+                  if wanted in made or not isinstance(wanted, Named)])
 
 
 class Rewrite(Shape):
@@ -71,14 +92,6 @@ class Rewrite(Shape):
         super().__init__(pattern, where=where, single_use=single_use)
         self.name, self.replacement, self.why = name, replacement, why
 
-    def apply(self, match: Match) -> Any:
-        """The value or values to read instead; None if it does not apply."""
-        if not self.fits(match):
-            return None
-        if callable(self.replacement):
-            return self.replacement(match)
-        return match.written(self.replacement)
-
     def __repr__(self) -> str:
         return f"Rewrite({self.name!r})"
 
@@ -92,21 +105,23 @@ class Rewrites:
 
     def __init__(self, *rewrites: Rewrite, also_drops: tuple[Op, ...] = ()) -> None:
         self.rewrites = rewrites
-        self._by_op: dict[Op, list[Rewrite]] = {}
+        self._by_op: dict[Op, list[Order]] = {}
         self._ops_of_steps: list[list[tuple[Op, ...]]] = []     # of each rewrite
         self._drops = {*also_drops}
         self._counts = any([r.single_use for r in rewrites])
 
     @property
-    def by_op(self) -> dict[Op, list[Rewrite]]:
+    def by_op(self) -> dict[Op, list[Order]]:
         """By the op that they replace."""
         if not self._by_op:
-            by_op: dict[Op, list[Rewrite]] = {}
-            self._ops_of_steps = [[step.ops for step in r.steps] for r in self.rewrites]
-            for rewrite in self.rewrites:
-                for op in rewrite.steps[-1].ops:
-                    by_op.setdefault(op, []).append(rewrite)
-                self._drops.update([op for step in rewrite.steps[:-1] for op in step.ops])
+            by_op: dict[Op, list[Order]] = {}
+            every = [rewrite.orders for rewrite in self.rewrites]
+            self._ops_of_steps = [[step.ops for step in first.steps] for first, *_ in every]
+            for first, *others in every:
+                *before, last = first.steps
+                for op in last.ops:
+                    by_op.setdefault(op, []).extend((first, *others))
+                self._drops.update([op for step in before for op in step.ops])
             self._by_op = by_op         # the last, as other threads ask for it
         return self._by_op
 
@@ -271,7 +286,7 @@ class Match:
 class _Walk:
     """One walk over a program. made: by value, the equation that computes it, so far."""
 
-    def __init__(self, program: Program, by_op: dict[Op, list[Rewrite]], counts: bool) -> None:
+    def __init__(self, program: Program, by_op: dict[Op, list[Order]], counts: bool) -> None:
         self.source, self.by_op = program, by_op
         self.made: dict[Var, Equation] = {}
         self.eqns: list[Equation] = []
@@ -285,7 +300,8 @@ class _Walk:
         eqn = None if atom.__class__ is Literal else self.made.get(atom)    # type: ignore
         if eqn is None:
             return None
-        return next((match for shape in shapes if shape.fits(match := Match(self, eqn))), None)
+        return next((match for shape in shapes for order in shape.orders
+                     if order.fits(match := Match(self, eqn))), None)
 
     def program(self, drops: set[Op]) -> Program:
         by_op, made, now, eqns = self.by_op, self.made, self.now, self.eqns
@@ -310,7 +326,7 @@ class _Walk:
         outvars = [now.get(a, a) for a in self.source.outvars]
         return self.source.replace(eqns=without_unread(eqns, outvars, drops), outvars=outvars)
 
-    def fitting(self, eqn: Equation) -> Sequence[Rewrite]:
+    def fitting(self, eqn: Equation) -> Sequence[Order]:
         """The rewrites whose pattern an equation may end, by its op, its literals and the ops that
         compute its operands.
         """
@@ -327,7 +343,7 @@ class _Walk:
                 fitting.append(rewrite)
         return fitting
 
-    def rewritten(self, eqn: Equation, fitting: Sequence[Rewrite]) -> bool:
+    def rewritten(self, eqn: Equation, fitting: Sequence[Order]) -> bool:
         """Write down what an equation becomes in the end; whether that is not itself."""
         waiting, steps = [eqn], 0
         while waiting:
@@ -338,7 +354,7 @@ class _Walk:
                 if found is None:
                     continue
                 steps += 1
-                assert steps < _MOST, f"{rewrite} does not end"
+                assert steps < _MOST, f"{rewrite.shape} does not end"
                 new = match.finished(found)
                 if self.reads is not None:
                     self.reads.subtract(eqn.invars)

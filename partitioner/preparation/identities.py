@@ -21,10 +21,8 @@ def _is_result(m: Match) -> bool:
 _REWRITES = Rewrites(
     *[Rewrite(name, pattern, "x", why="x times or over one is x", where=_is_result)
       for name, pattern in (
-          ("times-one", "out = mul x 1"), ("one-times", "out = mul 1 x"),
-          ("over-one", "out = div x 1"),
+          ("times-one", "out = mul x 1"), ("over-one", "out = div x 1"),
           ("times-ones", "ones = broadcast_in_dim 1\nout = mul x ones"),
-          ("ones-times", "ones = broadcast_in_dim 1\nout = mul ones x"),
           ("over-ones", "ones = broadcast_in_dim 1\nout = div x ones"))],
     Rewrite("negated-twice", "once = neg x\nout = neg once", "x", where=_is_result,
             why="x is what its negation is the negation of"),
@@ -34,9 +32,7 @@ _REWRITES = Rewrites(
             where=lambda m: m.x.aval == m.negated.aval))
 
 
-PLUS_ZERO = tuple([Rewrite(name, pattern, "x", why="x plus zero is x", where=_is_result)
-                   for name, pattern in (("plus-zero", "out = add x 0"),
-                                         ("zero-plus", "out = add 0 x"))])
+PLUS_ZERO = Rewrite("plus-zero", "out = add x 0", "x", why="x plus zero is x", where=_is_result)
 """What XLA removes besides: sums of Python's begin with zero."""
 
 

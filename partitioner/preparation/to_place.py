@@ -169,7 +169,7 @@ _MOVED = (
 
 AT_KNOWN_PLACES = Rewrites(*ROWS_BY_NUMBER, CHOOSE_BOX, also_drops=(concatenate_p,))
 
-ARRANGE_AS_XLA = Rewrites(OF_ONE_OPERAND, *_MOVED, FILL_APART, *PLUS_ZERO,
+ARRANGE_AS_XLA = Rewrites(OF_ONE_OPERAND, *_MOVED, FILL_APART, PLUS_ZERO,
                           also_drops=(slice_p, broadcast_in_dim_p, concatenate_p))
 
 ARRANGE = Rewrites(

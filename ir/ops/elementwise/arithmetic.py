@@ -15,7 +15,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...dtypes import loop_dtype
-from ...facts import CHEAP, EXACT
+from ...facts import CHEAP, COMMUTES, EXACT
 from ...inference import pending
 from ...op import Evaluator, LinearOperand, Sample, defop
 from ...param_types import register_param_type
@@ -92,7 +92,7 @@ add_p = nary(
     "add", "x + y.", (NUMBER, NUMBER), pending=pending.all_or_none,
     linear=((0, 1),), jvp=_add_jvp, transpose=_add_transpose,
     function=np.add,
-    facts=(CHEAP, EXACT),
+    facts=(CHEAP, EXACT, COMMUTES),
     samples=sampled(2, lambda x, y: x + y, -3, 3, (F32, I32, C64)))
 
 sub_p = nary(
@@ -116,7 +116,7 @@ add_any_p = defop(
     linear=((0, 1),), jvp="linear", transpose=_add_transpose,
     batch=in_front("add_any"),
     evaluate=ufunc(np.add),
-    facts=(CHEAP,),
+    facts=(CHEAP, COMMUTES),
     samples=lambda: [Sample((values((4, 6), F32, -3, 3), values((4, 6), F32, -2, 5, 1)))])
 
 neg_p = unary(
@@ -165,7 +165,7 @@ mul_p = defop(
     transpose=_mul_transpose,
     evaluate=Evaluator(_mul_evaluate, ufunc=lambda dtype, params: (
         np.multiply if params.get("out_dtype") is None else None)),
-    facts=(CHEAP, EXACT),
+    facts=(CHEAP, EXACT, COMMUTES),
     samples=lambda: [
         *sampled(2, lambda x, y: x * y, -3, 3, (F32, I32, C64))(),
         Sample((values((4, 6), np.int8, -9, 9), values((4, 6), np.int8, -9, 9, 1)),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import itemsize_bits, loop_dtype
-from ...facts import CHEAP, EXACT
+from ...facts import CHEAP, COMMUTES, EXACT
 from .declaration import BOOL_OR_INTEGER, INTEGER, nary, sampled, unary
 
 I32, U8 = np.int32, np.uint8
@@ -42,7 +42,7 @@ def _logic(name: str, function: Any, doc: str, reference: Any) -> Any:
         name, doc, (BOOL_OR_INTEGER, BOOL_OR_INTEGER),
         jvp="zero",
         function=function,
-        facts=(CHEAP, EXACT),
+        facts=(CHEAP, EXACT, COMMUTES),
         samples=sampled(2, reference, -99, 99, (I32, bool)))
 
 

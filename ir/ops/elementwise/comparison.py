@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import is_extended
-from ...facts import CHEAP, EXACT
+from ...facts import CHEAP, COMMUTES, EXACT
 from ...kernels.sorting import total_order_key
 from ...op import defop
 from ...types import ArrayType, Shape
@@ -52,7 +52,7 @@ def _equality(name: str, function: Any, doc: str, reference: Any) -> Any:
         name, doc=doc, infer=infer, rule="... -> ...",
         jvp="zero",
         evaluate=ufunc(reference, lambda dtype, params: None if is_extended(dtype) else function),
-        facts=(CHEAP, EXACT),
+        facts=(CHEAP, EXACT, COMMUTES),
         samples=sampled(2, reference, -3, 3, (F32, I32, C64, bool)))
 
 

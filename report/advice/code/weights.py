@@ -140,8 +140,7 @@ WEIGHTS: tuple[CodeChange, ...] = (
     *[CodeChange(Rewrite("cut first", _PRODUCT + pattern, made,
                          why="columns of the weight are moved rather than those of its product"),
                  _CUT, lambda m: "")
-      for read, before in (("product", ""), ("biased", "biased = add product bias\n"),
-                           ("biased", "biased = add bias product\n"))
+      for read, before in (("product", ""), ("biased", "biased = add product bias\n"))
       for pattern, made in (
         (f"{before}out = slice {read} {{start_indices=starts, limit_indices=ends, strides=steps}}",
          _cut_first),

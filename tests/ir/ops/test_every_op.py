@@ -21,7 +21,7 @@ import pytest
 
 from shardtrace.ir.diagnostics.errors import IndivisibleError, ShardingTypeError
 from shardtrace.ir.dtypes import compute_dtype
-from shardtrace.ir.facts import UNEVEN
+from shardtrace.ir.facts import COMMUTES, UNEVEN
 from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.kernels.key_data import storage_dtype
 from shardtrace.ir.meshes.manual_state import ManualState
@@ -248,6 +248,13 @@ def test_what_can_be_padded_and_resizes_dimensions_says_so(name: str) -> None:
     op = OPS[name]
     assert (UNEVEN in op.facts) == (
         op.padded is not None and any(resizes(op, sample) for sample in SAMPLES[name]))
+
+
+@on_each([(op, s) for op, s in ALL if COMMUTES in op.facts])
+def test_what_commutes_gives_the_same_with_its_operands_exchanged(op: Op, sample: Sample) -> None:
+    params, (x, y) = dict(sample.params), sample.operands
+    (one,), (other,) = results_of(op, (x, y), params), results_of(op, (y, x), params)
+    assert same_bits(one, other) or one.dtype.kind == "c" and np.allclose(one, other)
 
 
 @on_each([(op, s) for op, s in ALL if op.localize is None])

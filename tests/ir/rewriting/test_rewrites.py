@@ -9,8 +9,10 @@ import pytest
 import shardtrace.ir.ops.dialect
 import shardtrace.partitioner
 import shardtrace.runtime.rewrites
+from shardtrace.ir.facts import COMMUTES
 from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.op import OPS
+from shardtrace.ir.program import Program
 from shardtrace.ir.rewriting.pattern import read
 from shardtrace.ir.rewriting.rewrite import Rewrite, Rewrites, Shape, finder
 from shardtrace.ir.text.parse import parse_program
@@ -57,6 +59,22 @@ def test_each_is_the_one_that_changes_its_program(name):
     others = [r for r in DECLARED[name].rewrites if r.name != name]
     after = parse_program((FOLDER / f"{name}.st").read_text().split("# -----")[1])
     assert not others or not programs_equal(Rewrites(*others)(before), after)
+
+
+def exchanged(program: Program) -> Program:
+    """The program with the operands of all ops that commute in the other order."""
+    return program.replace(eqns=[
+        e.replace(invars=e.invars[::-1]) if COMMUTES in e.op.facts else e for e in program.eqns])
+
+
+@pytest.mark.parametrize("name", [
+    name for name, rewrites in DECLARED.items()
+    if [r for r in rewrites.rewrites if r.name == name and len(r.orders) > 1]])
+def test_operands_of_ops_that_commute_are_found_in_either_order(name):
+    before = exchanged(parse_program((FOLDER / f"{name}.st").read_text().split("# -----")[0]))
+    verify(before)
+    alone = Rewrites(*[r for r in DECLARED[name].rewrites if r.name == name])
+    assert alone(before) is not before
 
 
 # -- the engine ------------------------------------------------------------------------------------
