@@ -18,6 +18,7 @@ from ...ir.diagnostics.diagnostic import error
 from ...ir.facts import PER_DEVICE
 from ...ir.meshes.mesh import AbstractMesh, empty_abstract_mesh
 from ...ir.ops.communication.sharding import reshard_p
+from ...ir.ops.control.loop_operands import scan_operands, while_operands
 from ...ir.ops.control.user_partitioned import custom_partitioning_p
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.rewriting.inline import inline
@@ -314,15 +315,14 @@ def _inside(eqn: Equation, values: Results) -> Iterator[tuple[Program, Results]]
     """The programs of a loop or branch, each with values that it may be run on."""
     if eqn.op.name == "scan":
         body: Program = eqn.params["jaxpr"]
-        whole = eqn.params["num_consts"] + eqn.params["num_carry"]
+        consts, carries, stacks = scan_operands(eqn.params).split(values)
         at = -1 if eqn.params["reverse"] else 0
         if eqn.params["length"]:
-            yield body, [v if i < whole else v[at] for i, v in enumerate(values)]
+            yield body, [*consts, *carries, *[x[at] for x in stacks]]
     elif eqn.op.name == "while":
-        tests, bodies = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-        carried = values[tests + bodies:]
-        yield eqn.params["cond_jaxpr"], [*values[:tests], *carried]
-        yield eqn.params["body_jaxpr"], [*values[tests:tests + bodies], *carried]
+        tests, bodies, carries = while_operands(eqn.params).split(values)
+        yield eqn.params["cond_jaxpr"], [*tests, *carries]
+        yield eqn.params["body_jaxpr"], [*bodies, *carries]
     else:
         for _, program in eqn.subprograms():
             yield program, values[len(values) - len(program.invars):]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.meshes.axes import axes_overlap
 from ...ir.ops.communication.collective_kinds import each_collective
+from ...ir.ops.control.loop_operands import scan_operands, while_operands
 from ...ir.program import Atom, Equation, Program
 from .literals import dtype_text, plain, tuple_of
 from .writing import Writing
@@ -32,33 +33,34 @@ def _check_groups(e: Equation, predicate: Atom, programs: Sequence[Program]) -> 
 def scan(s: Writing, e: Equation, x: Texts) -> str:
     p = e.params
     body: Program = p["jaxpr"]
-    nc, nk = p["num_consts"], p["num_carry"]
+    parts = scan_operands(p)
     name = s.fresh("body")
-    carry = [s.name(v) for v in body.invars[nc:nc + nk]]
-    items = [s.name(v) for v in body.invars[nc + nk:]]
-    s.alias(body.invars[:nc], x[:nc])
+    consts, init, xs = parts.split(x)
+    closed, carried, rows = parts.split(body.invars)
+    carry, items = [s.name(v) for v in carried], [s.name(v) for v in rows]
+    s.alias(closed, consts)
     with s.function(name, ["carry", "item"]):
         if carry:
             s.line(f"{tuple_of(carry)} = carry")
         if items:
             s.line(f"{tuple_of(items)} = item")
-        found = s.body(body)
-        s.line(f"return {tuple_of(found[:nk])}, {tuple_of(found[nk:])}")
-    names = s.bind(e.outvars)
+        last, stacks = parts.results(s.body(body))
+        s.line(f"return {tuple_of(last)}, {tuple_of(stacks)}")
+    last, stacks = parts.results(s.bind(e.outvars))
     more = ", reverse=True" if p["reverse"] else ""
     more += f", unroll={p['unroll']}" if p.get("unroll", 1) != 1 else ""
-    s.line(f"{tuple_of(names[:nk])}, {tuple_of(names[nk:])} = lax.scan({name}, "
-           f"{tuple_of(x[nc:nc + nk])}, {tuple_of(x[nc + nk:])}, length={p['length']}{more})", e)
+    s.line(f"{tuple_of(last)}, {tuple_of(stacks)} = lax.scan({name}, "
+           f"{tuple_of(init)}, {tuple_of(xs)}, length={p['length']}{more})", e)
     return ""
 
 
 def while_loop(s: Writing, e: Equation, x: Texts) -> str:
     p = e.params
-    nt, nb = p["cond_nconsts"], p["body_nconsts"]
+    of_test, of_body, init = while_operands(p).split(x)
     test, body = p["cond_jaxpr"], p["body_jaxpr"]
     _check_groups(e, test.outvars[0], (test, body))
     names = s.fresh("test"), s.fresh("body")
-    for name, program, consts in ((names[0], test, x[:nt]), (names[1], body, x[nt:nt + nb])):
+    for name, program, consts in ((names[0], test, of_test), (names[1], body, of_body)):
         skip = len(consts)
         s.alias(program.invars[:skip], consts)
         carry = [s.name(v) for v in program.invars[skip:]]
@@ -67,7 +69,7 @@ def while_loop(s: Writing, e: Equation, x: Texts) -> str:
                 s.line(f"{tuple_of(carry)} = carry")
             found = s.body(program)
             s.line(f"return {found[0] if program is test else tuple_of(found)}")
-    s.assign(e, f"lax.while_loop({', '.join(names)}, {tuple_of(x[nt + nb:])})")
+    s.assign(e, f"lax.while_loop({', '.join(names)}, {tuple_of(init)})")
     return ""
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...driver.jit.jit import jit
+from ...ir.ops.control.loop_operands import scan_operands, while_operands
 from ...ir.support.lazy import lazy_import
 from ...tracer.autodiff.rematerialization.checkpoint import checkpoint
 from ...tracer.lax.control.branches import switch
@@ -79,14 +80,12 @@ def _remat(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
 @rule("scan")
 def _scan(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
     params = eqn.params
-    first, carried = params["num_consts"], params["num_carry"]
-    consts, init, xs = (operands[:first], operands[first:first + carried],
-                        operands[first + carried:])
+    parts = scan_operands(params)
+    consts, init, xs = parts.split(operands)
     body = function_of(replay, params["jaxpr"])
 
     def step(carry: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
-        results = body(*consts, *carry, *slices)
-        return results[:carried], results[carried:]
+        return parts.results(body(*consts, *carry, *slices))
     step.__name__ = step.__qualname__ = body.__name__
     last, stacked = scan(step, init, xs, length=params["length"], reverse=params["reverse"],
                          unroll=params["unroll"])
@@ -96,10 +95,9 @@ def _scan(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
 @rule("while")
 def _while(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
     params = eqn.params
-    n, m = params["cond_nconsts"], params["body_nconsts"]
     tested = function_of(replay, params["cond_jaxpr"])
     done = function_of(replay, params["body_jaxpr"])
-    of_test, of_body, init = operands[:n], operands[n:n + m], operands[n + m:]
+    of_test, of_body, init = while_operands(params).split(operands)
     return while_loop(lambda carry: tested(*of_test, *carry)[0],
                       lambda carry: done(*of_body, *carry), init)
 

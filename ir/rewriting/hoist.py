@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ..ops.control.loop_operands import scan_operands, while_operands
 from ..program import Atom, Equation, Literal, Program, Var
 from ..reasons import Reason
 
@@ -35,11 +36,11 @@ def _hoisted(eqn: Equation, worth: Callable[[Equation], bool],
     if eqn.op.name == "scan":
         if params["length"] < 2:
             return [eqn]
-        name, first, count = "jaxpr", 0, params["num_consts"]
+        name, number, first, count = "jaxpr", "num_consts", 0, scan_operands(params).consts
     else:
         if params["cond_jaxpr"].outvars[0].aval.varying:
             return [eqn]
-        name, first, count = "body_jaxpr", params["cond_nconsts"], params["body_nconsts"]
+        name, number, (first, count) = "body_jaxpr", "body_nconsts", while_operands(params)
     body: Program = params[name]
     outer: dict[Atom, Atom] = dict(zip(body.invars[:count], eqn.invars[first:first + count],
                                        strict=True))
@@ -69,7 +70,6 @@ def _hoisted(eqn: Equation, worth: Callable[[Equation], bool],
                             outvars=[become.get(a, a) for a in body.outvars])
     operands = [*eqn.invars[:first], *(eqn.invars[first + i] for i in remaining),
                 *(outer[v] for v in made), *eqn.invars[first + count:]]
-    number = "num_consts" if eqn.op.name == "scan" else "body_nconsts"
     out.append(eqn.replace(invars=operands, params={
         **params, name: new_body, number: len(parameters)}))
     return out

@@ -4,6 +4,7 @@ It runs before propagation, so that dead equations do not influence layouts.
 """
 from __future__ import annotations
 
+from ...ir.ops.control.loop_operands import ScanOperands, scan_operands
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.rewriting.unread import drop_dead
 
@@ -34,7 +35,7 @@ def _narrowed(eqn: Equation, read: set[Atom]) -> Equation:
         return eqn
     params = eqn.params
     body: Program = params["jaxpr"]
-    consts, carries = params["num_consts"], params["num_carry"]
+    consts, carries = scan_operands(params)
     live = [v in read for v in eqn.outvars]
     while True:
         small = drop_unread(body if all(live) else body.replace(outvars=[
@@ -55,5 +56,5 @@ def _narrowed(eqn: Equation, read: set[Atom]) -> Equation:
         arg_names=[names[k] for k in taken] if len(names) == len(body.invars) else ())
     outvars: list[Var] = [v for v, wanted in zip(eqn.outvars, live, strict=True) if wanted]
     return eqn.replace(invars=[eqn.invars[k] for k in taken], outvars=outvars, params={
-        **params, "jaxpr": small, "num_consts": sum(k < consts for k in taken),
-        "num_carry": sum(live[:carries])})
+        **params, "jaxpr": small,
+        **ScanOperands(sum(k < consts for k in taken), sum(live[:carries])).params})

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.kernels.key_data import storage_dtype
+from ...ir.ops.control.loop_operands import scan_operands, while_operands
 from ...ir.program import Equation
 from ..axes import linear_index
 from ..callbacks import HostCall
@@ -21,17 +22,17 @@ from .wire import Flight
 
 def run_scan(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
     params = eqn.params
-    nc, nk, length = params["num_consts"], params["num_carry"], params["length"]
-    consts, carry, xs = operands[:nc], list(operands[nc:nc + nk]), operands[nc + nk:]
-    stacks: list[list[Buffers]] = [[] for _ in eqn.outvars[nk:]]
+    parts, length = scan_operands(params), params["length"]
+    consts, carry, xs = parts.split(operands)
+    stacked = parts.results(eqn.outvars)[1]
+    stacks: list[list[Buffers]] = [[] for _ in stacked]
     for i in range(length - 1, -1, -1) if params["reverse"] else range(length):
         items = [[None if b is None else np.array(b[i]) for b in x] for x in xs]
-        results = executor.run(params["jaxpr"], [*consts, *carry, *items])
-        carry = results[:nk]
-        for held, y in zip(stacks, results[nk:], strict=True):
+        carry, new = parts.results(executor.run(params["jaxpr"], [*consts, *carry, *items]))
+        for held, y in zip(stacks, new, strict=True):
             held.append(y)
     ys = []
-    for held, var in zip(stacks, eqn.outvars[nk:], strict=True):
+    for held, var in zip(stacks, stacked, strict=True):
         if params["reverse"]:
             held.reverse()
         ys.append([_stacked([y[d] for y in held], var.aval) if d in executor.active else None
@@ -45,22 +46,21 @@ def _stacked(blocks: list[np.ndarray], aval: Any) -> np.ndarray:
 
 def run_while(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
     params = eqn.params
-    nt, nb = params["cond_nconsts"], params["body_nconsts"]
-    carry = list(operands[nt + nb:])
+    of_test, of_body, carry = while_operands(params).split(operands)
     outer = executor.active, executor.splits
     try:
         while executor.active:
-            (going,) = executor.run(params["cond_jaxpr"], [*operands[:nt], *carry])
+            (going,) = executor.run(params["cond_jaxpr"], [*of_test, *carry])
             _activate(executor, eqn, [d for d in executor.active if going[d]])
             if not executor.active:
                 break
-            new = executor.run(params["body_jaxpr"], [*operands[nt:nt + nb], *carry])
+            new = executor.run(params["body_jaxpr"], [*of_body, *carry])
             # New lists: a value that the body returns unchanged comes back in the list it was in.
             carry = [[some[d] if d in executor.active else old[d] for d in range(len(old))]
                      for old, some in zip(carry, new, strict=True)]
     finally:
         executor.active, executor.splits = outer
-    return carry
+    return list(carry)
 
 
 def run_cond(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:

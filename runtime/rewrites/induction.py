@@ -19,6 +19,7 @@ import numpy as np
 from ...ir.builder import ProgramBuilder
 from ...ir.facts import EXACT
 from ...ir.op import OPS
+from ...ir.ops.control.loop_operands import scan_operands
 from ...ir.ops.control.loops_and_branches import stacked_type
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.rewriting.inline import inline
@@ -48,8 +49,8 @@ class _Scan:
     def __init__(self, eqn: Equation) -> None:
         params = eqn.params
         self.eqn, self.length, self.body = eqn, params["length"], inline(params["jaxpr"])
-        invars, self.first = self.body.invars, params["num_consts"]
-        self.last = self.first + params["num_carry"]
+        parts, invars = scan_operands(params), self.body.invars
+        self.first, self.last = parts.consts, parts.first_item
         made = {v: e for e in self.body.eqns for v in e.outvars}
         self.steps: dict[int, Literal] = {}
         for k, (x, after) in enumerate(zip(invars[self.first:self.last], self.body.outvars,

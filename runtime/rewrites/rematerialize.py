@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import Any
 
 from ...ir.facts import VIEW
+from ...ir.ops.control.loop_operands import scan_operands
 from ...ir.ops.control.loops_and_branches import stacked_type
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.rewriting.inline import inline
@@ -147,13 +148,13 @@ def _readers(program: Program, i: int) -> dict[Var, int | None]:
     """For each stack of the scan at i, the scan that alone reads it, as items; else None."""
     eqn = program.eqns[i]
     found: dict[Var, int | None] = {}
-    mine = set(eqn.outvars[eqn.params["num_carry"]:])
+    mine = {*scan_operands(eqn.params).results(eqn.outvars)[1]}
     for j in range(i + 1, len(program.eqns)):
         other = program.eqns[j]
         if mine.isdisjoint(other.invars):           # type: ignore[arg-type]
             continue
-        first = (other.params["num_consts"] + other.params["num_carry"]
-                 if other.op.name == "scan" else len(other.invars))
+        first = (scan_operands(other.params).first_item if other.op.name == "scan"
+                 else len(other.invars))
         for place, a in enumerate(other.invars):
             if a in mine:
                 is_only_reader = place >= first and found.get(a, j) == j     # type: ignore[arg-type]
@@ -170,12 +171,12 @@ class _Body:
     def __init__(self, program: Program, place: int) -> None:
         self.eqn = eqn = program.eqns[place]
         self.place, params = place, eqn.params
-        self.nc, self.nk = params["num_consts"], params["num_carry"]
         self.flat = flat = inline(params["jaxpr"])
-        self.first = self.nc + self.nk
-        self.consts = dict(zip(flat.invars[:self.nc], eqn.invars[:self.nc], strict=True))
-        self.items = dict(zip(flat.invars[self.first:], eqn.invars[self.first:], strict=True))
-        self.stacks = dict(zip(eqn.outvars[self.nk:], flat.outvars[self.nk:], strict=True))
+        parts = scan_operands(params)
+        (self.nc, self.nk), self.first = parts, parts.first_item
+        consts, _, items = parts.split([*zip(flat.invars, eqn.invars, strict=True)])
+        self.consts, self.items = dict(consts), dict(items)
+        self.stacks = dict(parts.results([*zip(eqn.outvars, flat.outvars, strict=True)])[1])
 
 
 def _stacking_less(program: Program, i: int, j: int, readers: dict[Var, int | None]) -> Program:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.kernels.key_data import storage_dtype
+from ...ir.ops.control.loop_operands import scan_operands, while_operands
 from ...ir.program import Equation, Program
 from ..axes import MeshAtoms
 from ..layout import Atoms, Layout, array_shape
@@ -119,7 +120,7 @@ def _next_carry_layouts(layouts: list[Layout], made: Sequence[Layout], atoms: Me
 def plan_scan(p: Any, eqn: Equation) -> None:
     """Append a scan: one call, which runs the plan of the body for each item."""
     params, atoms = eqn.params, p.atoms
-    nc, nk, length = params["num_consts"], params["num_carry"], params["length"]
+    (nc, nk), length = scan_operands(params), params["length"]
     operands = [p.value_of(a) for a in eqn.invars]
     mask, predicate, mask_slot = outer_mask(p)
     fixed = [x.layout for x in operands[:nc]]
@@ -173,7 +174,7 @@ def _carries_stacked_twice(planned: PlannedBody, nc: int, nk: int) -> list[tuple
 def plan_while(p: Any, eqn: Equation) -> None:
     """Append a while loop: one call, which runs the plans of test and body in turn."""
     params, atoms = eqn.params, p.atoms
-    nt, nb = params["cond_nconsts"], params["body_nconsts"]
+    nt, nb = while_operands(params)
     operands = [p.value_of(a) for a in eqn.invars]
     outer, predicate, mask_slot = outer_mask(p)
     fixed = [x.layout for x in operands[:nt + nb]]

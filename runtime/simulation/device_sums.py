@@ -22,6 +22,7 @@ import numpy as np
 
 from ...ir.facts import POSITION, VIEW
 from ...ir.op import Op
+from ...ir.ops.control.loop_operands import scan_operands
 from ...ir.ops.control.loops_and_branches import scan_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.support.caches import cached
@@ -154,7 +155,7 @@ def _scan_uses(eqn: Equation, found: dict[Var, Folds], varies: Mapping[Var, froz
     the carry. Updates `found` for the results of the scan.
     """
     params = eqn.params
-    nc, nk = params["num_consts"], params["num_carry"]
+    nc, nk = scan_operands(params)
     sums = [found.get(v, {}).get("sum", NONE) if loops else NONE for v in eqn.outvars]
     if any(sums):
         program = run_execution_passes(params["jaxpr"])

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ...ir.ops.control.custom import CALLS
+from ...ir.ops.control.loop_operands import scan_operands, while_operands
 from ...ir.ops.derivatives import has_tangent
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.support.caches import in_memo
@@ -80,16 +81,15 @@ def _held(eqn: Equation, given: Mask, told: Callable[[Program, Mask], Mask]) -> 
         inner = params[eqn.op.subprograms[0]]
         return told(inner, given) if len(inner.invars) == len(eqn.invars) else _nothing(eqn)
     if name == "scan":
-        return iterated(params["jaxpr"], given, params["num_consts"], params["num_carry"], told)
+        return iterated(params["jaxpr"], given, *scan_operands(params), told)
     if name == "cond":
         if given[0] and told is reached_results:
             return (True,) * len(eqn.outvars)
         return tuple([any(m) for m in zip(*[told(b, given[1:]) for b in params["branches"]],
                                           strict=True)])
     if name == "while":
-        tests = params["cond_nconsts"]
-        carried = iterated(params["body_jaxpr"], given[tests:], params["body_nconsts"],
-                           len(eqn.outvars), told)
+        tests, bodies = while_operands(params)
+        carried = iterated(params["body_jaxpr"], given[tests:], bodies, len(eqn.outvars), told)
         if told is reached_results and told(params["cond_jaxpr"], (*given[:tests], *carried))[0]:
             return (True,) * len(eqn.outvars)
         return carried

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.op import OPS
+from ...ir.ops.control.loop_operands import ScanOperands, WhileOperands
 from ...ir.ops.control.loops_and_branches import cond_p, item_type, scan_p, while_p
 from ...ir.ops.derivatives import explicit_sharding
 from ...ir.program import Program, Var
@@ -76,17 +77,17 @@ def _grown(axis: MappedAxis, body: Program, consts: Mapped, carries: Mapped, ite
 @rule("scan")
 def _batch_scan(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *,
                 jaxpr: Program, num_consts: int, num_carry: int, **params: Any) -> Batched:
-    split = num_consts + num_carry
-    consts, const_dims = operands[:num_consts], list(dims[:num_consts])
+    parts = ScanOperands(num_consts, num_carry)
+    consts, init, arrays = parts.split(operands)
+    const_dims, carried, array_dims = map(list, parts.split(dims))
     xs = [x if d is None else move_dim(x, d, 1)
-          for x, d in zip(operands[split:], dims[split:], strict=True)]
-    item_dims: Mapped = [None if d is None else 0 for d in dims[split:]]
+          for x, d in zip(arrays, array_dims, strict=True)]
+    item_dims: Mapped = [None if d is None else 0 for d in array_dims]
     items = [item_type(typeof(x)) for x in xs]
-    carried = dims[num_consts:split]
+    carry_types = parts.split(jaxpr.in_avals)[1]
     carry_dims = _grown(axis, jaxpr, const_dims, _mapped_in_either(carried, carried), item_dims)
     while True:
-        carry = _carried(operands[num_consts:split], dims[num_consts:split], carry_dims,
-                         jaxpr.in_avals[num_consts:split], axis)
+        carry = _carried(init, carried, carry_dims, carry_types, axis)
         program, captured, out = batch_program(
             axis, jaxpr, [*_types(consts), *_types(carry), *items],
             [*const_dims, *carry_dims, *item_dims],
@@ -104,10 +105,9 @@ def _batch_scan(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Ty
 def _batch_while(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *,
                  cond_jaxpr: Program, body_jaxpr: Program, cond_nconsts: int, body_nconsts: int
                  ) -> Batched:
-    split = cond_nconsts + body_nconsts
-    tests, test_dims = operands[:cond_nconsts], list(dims[:cond_nconsts])
-    consts, const_dims = operands[cond_nconsts:split], list(dims[cond_nconsts:split])
-    start, start_dims = operands[split:], dims[split:]
+    parts = WhileOperands(cond_nconsts, body_nconsts)
+    tests, consts, start = parts.split(operands)
+    test_dims, const_dims, start_dims = map(list, parts.split(dims))
     carry_dims = _grown(axis, body_jaxpr, const_dims, _mapped_in_either(start_dims, start_dims), [])
     avals = body_jaxpr.in_avals[body_nconsts:]
     if mapped_results(axis, cond_jaxpr, [d is not None for d in (*test_dims, *carry_dims)])[0]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.op import OPS, LinearOperand
+from ...ir.ops.control.loop_operands import scan_operands, while_operands
 from ...ir.ops.control.loops_and_branches import cond_p, item_type, scan_p, while_p
 from ...ir.ops.derivatives import full_like
 from ...ir.program import Equation, Program
@@ -193,9 +194,9 @@ def _remembered(program: Program, key: tuple, make: Callable[[], Program]) -> Pr
 @rule("scan")
 def _scan(error: Error, enabled: Enabled, operands: Sequence[Any], eqn: Equation) -> Result:
     params = eqn.params
-    body, consts = params["jaxpr"], params["num_consts"]
+    body, parts = params["jaxpr"], scan_operands(params)
     inner = checked(body, enabled)
-    n, carried = inner.count, consts + params["num_carry"]
+    (consts, carries), carried, n = parts, parts.first_item, inner.count
     start = _everywhere(_none_of(inner.kinds).leaves)
 
     def run(*values: Any) -> list[Any]:
@@ -208,7 +209,7 @@ def _scan(error: Error, enabled: Enabled, operands: Sequence[Any], eqn: Equation
              *(item_type(typeof(x)) for x in operands[carried:])]
     looped = _remembered(inner.program, ("checkify scan", consts), lambda: stage(run, types, body))
     results = scan_p.bind(*operands[:consts], *start, *operands[consts:], **{
-        **params, "jaxpr": looped, "num_carry": params["num_carry"] + n})
+        **params, "jaxpr": looped, "num_carry": carries + n})
     return error.then(inner.like.with_values(results[:n])), list(results[n:])
 
 
@@ -223,8 +224,8 @@ def _while(error: Error, enabled: Enabled, operands: Sequence[Any], eqn: Equatio
              "to get vmap-of-checkify-of-while.", code="checked-loop", location=eqn.location)
     test, inner = checked(going, enabled), checked(body, enabled)
     kinds, like = _union([inner, test])
-    tests, n = params["cond_nconsts"], len(like.leaves)
-    closed = tests + params["body_nconsts"]
+    tests, bodies = while_operands(params)
+    closed, n = tests + bodies, len(like.leaves)
     found, _ = test.split(evaluate(test.program, [*operands[:tests], *operands[closed:]]))
     start = _everywhere(_none_of(kinds).leaves)
 

@@ -20,6 +20,7 @@ from ...spec import spec_from_entries
 from ...support.caches import cached, in_memo
 from ...types import ArrayType, same_type
 from ..rules import no_rule, states_of
+from .loop_operands import ScanOperands, WhileOperands, scan_operands, while_operands
 from .region import Region, Slot
 
 Types = Sequence[ArrayType]
@@ -49,24 +50,23 @@ def _check(op: str, what: str, given: Types, taken: Types) -> None:
 
 def _infer_scan(*types: ArrayType, jaxpr: Program, length: int, reverse: bool, num_consts: int,
                 num_carry: int, unroll: int = 1) -> list[ArrayType]:
-    split = num_consts + num_carry
+    parts = ScanOperands(num_consts, num_carry)
+    consts, carry, arrays = parts.split(types)
     wanted = jaxpr.in_avals
-    for x in types[split:]:
+    for x in arrays:
         if not x.shape or x.shape[0] != length:
             raise TypeError(f"`scan` over {length} items is given {x.str_short(True)}")
-    given = (*types[:split], *map(item_type, types[split:]))
-    _check("scan", "what the body takes", given, wanted)
-    results = jaxpr.out_avals
-    _check("scan", "the carry", results[:num_carry], wanted[num_consts:split])
-    return [*results[:num_carry], *(stacked_type(t, length) for t in results[num_carry:])]
+    _check("scan", "what the body takes", (*consts, *carry, *map(item_type, arrays)), wanted)
+    last, items = parts.results(jaxpr.out_avals)
+    _check("scan", "the carry", last, parts.split(wanted)[1])
+    return [*last, *[stacked_type(t, length) for t in items]]
 
 
 def _infer_while(*types: ArrayType, cond_jaxpr: Program, body_jaxpr: Program, cond_nconsts: int,
                  body_nconsts: int) -> list[ArrayType]:
-    outer = cond_nconsts + body_nconsts
-    carry = types[outer:]
-    _check("while", "what the test takes", (*types[:cond_nconsts], *carry), cond_jaxpr.in_avals)
-    _check("while", "what the body takes", types[cond_nconsts:], body_jaxpr.in_avals)
+    tests, bodies, carry = WhileOperands(cond_nconsts, body_nconsts).split(types)
+    _check("while", "what the test takes", (*tests, *carry), cond_jaxpr.in_avals)
+    _check("while", "what the body takes", (*bodies, *carry), body_jaxpr.in_avals)
     results = list(body_jaxpr.out_avals)
     _check("while", "the carry", results, carry)
     tests = cond_jaxpr.out_avals
@@ -91,8 +91,7 @@ def _infer_cond(index: ArrayType, *types: ArrayType, branches: tuple[Program, ..
 def _scan_region(eqn: Equation) -> Region:
     body: Program = eqn.params["jaxpr"]
     return Region((("jaxpr", -1, body),), _scan_slots(
-        eqn.params["num_consts"], eqn.params["num_carry"], len(eqn.invars), len(eqn.outvars)),
-        eqn.params["length"])
+        *scan_operands(eqn.params), len(eqn.invars), len(eqn.outvars)), eqn.params["length"])
 
 
 @cached(1024, "what goes where in a scan")
@@ -108,7 +107,7 @@ def _while_region(eqn: Equation) -> Region:
     cond: Program = eqn.params["cond_jaxpr"]
     body: Program = eqn.params["body_jaxpr"]
     return Region((("cond_jaxpr", -1, cond), ("body_jaxpr", -1, body)), _while_slots(
-        eqn.params["cond_nconsts"], eqn.params["body_nconsts"], len(eqn.outvars)), None, (0, 0))
+        *while_operands(eqn.params), len(eqn.outvars)), None, (0, 0))
 
 
 @cached(1024, "what goes where in a while loop")

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...program import Atom, Equation, Literal, Program, Var
+from .loop_operands import while_operands
 
 
 def trips(eqn: Equation, unknown: int = 1) -> int:
@@ -22,7 +23,7 @@ def trip_count(eqn: Equation) -> int | None:
     """How often the body of a `while` equation runs, where it counts from a constant to one."""
     params = eqn.params
     cond, body = params["cond_jaxpr"], params["body_jaxpr"]
-    skip, own = params["cond_nconsts"], params["body_nconsts"]
+    skip, own = while_operands(params)
     test = _made_by(cond, cond.outvars[0])
     if test is None or test.op.name not in _TESTS or len(test.invars) != 2:
         return None

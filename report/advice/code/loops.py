@@ -20,6 +20,7 @@ import numpy as np
 
 from ....ir.dtypes import issubdtype
 from ....ir.op import OPS
+from ....ir.ops.control.loop_operands import scan_operands
 from ....ir.program import Atom, Equation, Literal, Program, Var
 from ....ir.rewriting.rewrite import Match, Rewrite, Shape, finder
 from ....ir.rewriting.substitution import substituted
@@ -62,9 +63,9 @@ def _repeated(m: Match, eqns: Sequence[Equation], value: Atom) -> Atom:
 
 def _summed_behind(m: Match) -> list[Atom] | None:
     """Of a scan that adds the sum over devices to what it carries in each step."""
-    body, first = m.eqn.params["jaxpr"], m.eqn.params["num_consts"]
+    body, (first, carries) = m.eqn.params["jaxpr"], scan_operands(m.eqn.params)
     made_as = finder(body)
-    for j in range(m.eqn.params["num_carry"]):
+    for j in range(carries):
         found, carry = made_as(body.outvars[j], _SUMMED), body.invars[first + j]
         if found is None or found.carry is not carry:
             continue
@@ -92,7 +93,7 @@ def _stacked_behind(m: Match) -> list[Atom] | None:
     """Of a scan that stacks in each step what is reduced over devices, and does not read that."""
     body = m.eqn.params["jaxpr"]
     made_as = finder(body)
-    for j in range(m.eqn.params["num_carry"], len(body.outvars)):
+    for j in range(scan_operands(m.eqn.params).carries, len(body.outvars)):
         found = made_as(body.outvars[j], _REDUCED)
         if found is None:
             continue
@@ -131,9 +132,8 @@ def _loop_ahead(m: Match) -> list[Atom] | None:
     """Of a scan whose steps reduce or look up what does not come from the step before: that for
     all steps in a scan without a carry, and the loop over what it stacks.
     """
-    body, params = m.eqn.params["jaxpr"], m.eqn.params
-    first = params["num_consts"] + params["num_carry"]
-    consts, items = body.invars[:params["num_consts"]], body.invars[first:]
+    body, params, parts = m.eqn.params["jaxpr"], m.eqn.params, scan_operands(m.eqn.params)
+    consts, _, items = parts.split(body.invars)
     own, read = _ahead(body, consts, items)
     if not read:
         return None
@@ -148,8 +148,8 @@ def _loop_ahead(m: Match) -> list[Atom] | None:
             copied(e.invars), [copies[v] for v in e.outvars]) for e in dict.fromkeys(own.values())]
     ))
     operands = m.eqn.invars
-    stacks = m.emit(m.eqn.op, *operands[:len(consts)], *operands[first:],
-                    **{**params, "jaxpr": alone, "num_carry": 0})
+    closed, _, xs = parts.split(operands)
+    stacks = m.emit(m.eqn.op, *closed, *xs, **{**params, "jaxpr": alone, "num_carry": 0})
     taken: dict[Atom, Atom] = {v: Var(v.aval, v.name) for v in read}
     after = substituted(body, taken)
     after = drop_dead(after.replace(invars=[*body.invars, *taken.values()]))
@@ -162,10 +162,9 @@ def _product_ahead(m: Match) -> list[Atom] | None:
     one product of the stack for each of these, whose rows the steps read instead.
     """
     body, params, operands = m.eqn.params["jaxpr"], m.eqn.params, m.eqn.invars
-    consts: dict[Atom, Atom] = dict(zip(
-        body.invars[:params["num_consts"]], operands, strict=False))
-    first = params["num_consts"] + params["num_carry"]
-    items: dict[Atom, Atom] = dict(zip(body.invars[first:], operands[first:], strict=True))
+    closed, _, xs = scan_operands(params).split([*zip(body.invars, operands, strict=True)])
+    consts: dict[Atom, Atom] = dict(closed)
+    items: dict[Atom, Atom] = dict(xs)
     stacks: list[Atom] = []
     taken: dict[Atom, Var] = {}
     for eqn in body.eqns:
@@ -217,7 +216,7 @@ def with_numbers(eqn: Equation, body: Program, made: Mapping[Var, Equation]) -> 
     """
     steps: dict[Var, Equation] = {}
     given: dict[Var, Var] = {}
-    consts = eqn.invars[:eqn.params["num_consts"]]
+    consts, _, _ = scan_operands(eqn.params).split(eqn.invars)
     for a, parameter in zip(consts, body.invars, strict=False):
         needed = _steps(a, made)
         if needed and isinstance(a, Var):

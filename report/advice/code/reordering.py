@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
+from ....ir.ops.control.loop_operands import scan_operands
 from ....ir.program import Atom, Equation, Literal, Program, Var
 from ....ir.rewriting.unread import drop_dead
 from ....ir.rules.factor import PASS, REDUCE
@@ -149,8 +150,8 @@ class Walk:
     def scan(self, eqn: Equation) -> None:
         """A loop: its body has interleaved rows for those operands that have them."""
         params = eqn.params
-        body, consts, carries = params["jaxpr"], params["num_consts"], params["num_carry"]
-        first = consts + carries
+        body, parts = params["jaxpr"], scan_operands(params)
+        (consts, carries), first = parts, parts.first_item
         given = [self.rows_of(a) if i < first else {d - 1: g for d, g in self.rows_of(a).items()
                                                     if d} for i, a in enumerate(eqn.invars)]
         while True:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import accumulate
 
+from ....ir.ops.control.loop_operands import scan_operands
 from ....ir.program import Atom, Equation, Literal, Program, Var
 from ....ir.rules.factor import PASS
 from ....ir.support.named_tuple import NamedTuple
@@ -82,11 +83,10 @@ def _collect(program: Program, made: dict[Atom, Equation], outside: dict[Atom, t
         readers += _cuts(eqn)
         for _, inner in inner_programs(eqn, n):
             if eqn.op.name == "scan":
-                consts = eqn.params["num_consts"]
-                first = consts + eqn.params["num_carry"]
-                for i, (v, a) in enumerate(zip(inner.invars, eqn.invars, strict=True)):
-                    if i < consts or i >= first:
-                        outside[v] = a, int(i >= first)
+                pairs = [*zip(inner.invars, eqn.invars, strict=True)]
+                consts, _, items = scan_operands(eqn.params).split(pairs)
+                outside.update([(v, (a, 0)) for v, a in consts])
+                outside.update([(v, (a, 1)) for v, a in items])
             if "in_specs" not in eqn.params:
                 _collect(inner, made, outside, readers)
 

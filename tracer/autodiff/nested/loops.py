@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....ir.ops.communication.sharding import reshard_p
+from ....ir.ops.control.loop_operands import ScanOperands, scan_operands
 from ....ir.ops.control.loops_and_branches import scan_p
 from ....ir.ops.derivatives import add_any
 from ....ir.program import Atom, Literal, Program
@@ -98,7 +99,7 @@ def scan_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params
              ) -> tuple[list[Any], list[Any]]:
     """Values and tangents, in one scan."""
     body: Program = params["jaxpr"]
-    nc, nk = params["num_consts"], params["num_carry"]
+    nc, nk = scan_operands(params)
     rest = (False,) * (len(body.outvars) - nk)
     mask = grown(tuple(t is not None for t in tangents), nc, nk,
                  lambda m, carried: jvp_program(body, m, (*carried, *rest))[1],
@@ -115,7 +116,7 @@ def scan_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params
                                    out_ends), []))
     groups = interleave(operands, mask, tangents_given(operands, tangents, mask), ends)
     results = scan_p.bind(*sum(groups, []), **{
-        **params, "jaxpr": arranged, "num_consts": len(groups[0]), "num_carry": len(groups[1])})
+        **params, "jaxpr": arranged, **ScanOperands(len(groups[0]), len(groups[1])).params})
     return deinterleave(results, out_mask, out_ends)
 
 
@@ -141,7 +142,7 @@ class Cut:
 def cut_scan(params: Params, unknown: Mask) -> Cut:
     """Cut a scan by what depends on its unknown operands."""
     body: Program = params["jaxpr"]
-    nc, nk = params["num_consts"], params["num_carry"]
+    nc, nk = scan_operands(params)
     key = ("scan-cut", unknown, nc, nk, params["length"], params["reverse"])
     found = body.memo.get(key)
     if found is None:
@@ -167,7 +168,7 @@ def _by_slot(slots: Sequence[int]) -> list[list[int]]:
 
 def _cut_scan(params: Params, unknown: Mask) -> Cut:
     body: Program = params["jaxpr"]
-    nc, nk = params["num_consts"], params["num_carry"]
+    nc, nk = scan_operands(params)
     rest = (False,) * (len(body.outvars) - nk)
     unknown = grown(unknown, nc, nk, lambda m, carried: split_program(
         body, m, (*carried, *rest)).out_unknown, functools.partial(reached_results, body))
@@ -205,9 +206,9 @@ def _cut_scan(params: Params, unknown: Mask) -> Cut:
                        *(0 if i < nc else 1 if i < nc + nk else 2 for i in waiting)])
     order = [place for group in groups for place in group]
     second = linear.replace(invars=[linear.invars[p] for p in order], arg_names=())
-    return Cut(unknown, {**params, "jaxpr": first, "num_consts": consts, "num_carry": carried},
-               {**params, "jaxpr": second, "num_consts": len(groups[0]),
-                "num_carry": len(groups[1])},
+    return Cut(unknown, {**params, "jaxpr": first, **ScanOperands(consts, carried).params},
+               {**params, "jaxpr": second,
+                **ScanOperands(len(groups[0]), len(groups[1])).params},
                head, tuple(operands[p] for p in order), split.out_unknown)
 
 
@@ -228,7 +229,7 @@ def _run_known(cut: Cut, operands: Sequence[Any]) -> tuple[list[Any], list[Any]]
         results = scan_p.bind(*given, **cut.known)
     made: Sequence[Any] = []
     if cut.before.outvars:
-        made = evaluate(cut.before, given[:cut.known["num_consts"]])
+        made = evaluate(cut.before, scan_operands(cut.known).split(given)[0])
     places = {"operand": operands, "result": results, "before": made}
     return list(results), [places[kind][i] for kind, i in cut.sources]
 
@@ -250,7 +251,7 @@ def scan_split(evaluation: PartialEvaluation, operands: Sequence[Any], params: P
 def scan_transpose(cts: Sequence[Any], operands: Sequence[Any], params: Params) -> list[Any]:
     """A scan the other way round, over the cotangents of what was stacked."""
     linear = tuple(map(is_linear, operands))
-    nc, nk = params["num_consts"], params["num_carry"]
+    nc, nk = scan_operands(params)
     if all(linear[nc:nc + nk]) or _nothing_known(params["jaxpr"], linear, nc, nk):
         return _transposed(cts, operands, params)
     # Counters and the like, which are not linear, are computed first, for every iteration.
@@ -281,8 +282,8 @@ def _nothing_known(body: Program, unknown: Mask, nc: int, nk: int) -> bool:
 def _transposed(cts: Sequence[Any], operands: Sequence[Any], params: Params) -> list[Any]:
     """Cotangents of the operands of a scan all of whose carries are linear."""
     body: Program = params["jaxpr"]
-    nc, nk = params["num_consts"], params["num_carry"]
-    consts, xs = operands[:nc], operands[nc + nk:]
+    nc, nk = scan_operands(params)
+    consts, _, xs = scan_operands(params).split(operands)
     linear = (*map(is_linear, consts), *(True,) * nk, *map(is_linear, xs))
     given = tuple([ct is not None for ct in cts[nk:]])
     program, summed, rows = _backward_body(body, linear, given, nc, nk)
@@ -295,7 +296,7 @@ def _transposed(cts: Sequence[Any], operands: Sequence[Any], params: Params) -> 
         *fixed, *start, *last, *[x for x in xs if not is_linear(x)],
         *[ct for ct in cts[nk:] if ct is not None],
         **{**params, "jaxpr": program, "reverse": not params["reverse"],
-           "num_consts": len(fixed), "num_carry": len(start) + nk})
+           **ScanOperands(len(fixed), len(start) + nk).params})
     made = iter(results)
     found: list[Any] = [None] * len(operands)
     for i in (*summed, *range(nc, nc + nk), *rows):

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....ir.diagnostics.diagnostic import fail
+from ....ir.ops.control.loop_operands import WhileOperands, while_operands
 from ....ir.ops.control.loops_and_branches import while_p
 from ....ir.program import Program, Var
 from ..dependence import moving_results, reached_results
@@ -27,7 +28,7 @@ def while_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params
     """Values and tangents, in one loop; the test looks at the values."""
     going: Program = params["cond_jaxpr"]
     body: Program = params["body_jaxpr"]
-    nt, nb = params["cond_nconsts"], params["body_nconsts"]
+    nt, nb = while_operands(params)
     nk = len(body.outvars)
     values, moving = operands[nt:], tangents[nt:]
     mask = grown(tuple(t is not None for t in moving), nb, nk,
@@ -45,7 +46,7 @@ def while_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params
         found = body.memo[key] = test, step, going        # kept alive: the key has its id
     groups = interleave(values, mask, tangents_given(values, moving, mask), ends)
     results = while_p.bind(*operands[:nt], *sum(groups, []), cond_jaxpr=found[0],
-                           body_jaxpr=found[1], cond_nconsts=nt, body_nconsts=len(groups[0]))
+                           body_jaxpr=found[1], **WhileOperands(nt, len(groups[0])).params)
     return deinterleave(results, out_mask, (nk,))
 
 
@@ -54,7 +55,7 @@ def while_split(evaluation: PartialEvaluation, operands: Sequence[Any], params: 
     """The carries that are known, in a loop of their own; the whole loop in the linear program."""
     going: Program = params["cond_jaxpr"]
     body: Program = params["body_jaxpr"]
-    nt, nb = params["cond_nconsts"], params["body_nconsts"]
+    nt, nb = while_operands(params)
     nk = len(body.outvars)
     unknown = tuple(map(evaluation.is_unknown, operands))
     mask = grown(unknown[nt:], nb, nk, lambda m, carried: split_program(
@@ -70,8 +71,7 @@ def while_split(evaluation: PartialEvaluation, operands: Sequence[Any], params: 
     given = [x for x, u in zip(operands, (*unknown[:nt], *mask), strict=True) if not u]
     results = iter(while_p.bind(
         *given, cond_jaxpr=asked, body_jaxpr=steps,
-        cond_nconsts=sum(not u for u in unknown[:nt]),
-        body_nconsts=sum(not u for u in mask[:nb])))
+        **WhileOperands(unknown[:nt].count(False), mask[:nb].count(False)).params))
     return [w if u else next(results) for w, u in zip(waiting, carried, strict=True)]
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from ....ir.inference.infer import infer
 from ....ir.op import LinearOperand
+from ....ir.ops.control.loop_operands import ScanOperands, scan_operands
 from ....ir.ops.derivatives import full_like
 from ....ir.program import Atom, Equation, Program, Var
 from ....ir.types import ArrayType
@@ -123,7 +124,7 @@ def _scan(eqn: Equation, mask: Sequence[bool], policy: Policy) -> _Parts | None:
     Of the carries the second has those that it needs, whether for the result or for itself.
     """
     params = eqn.params
-    nc, nk = params["num_consts"], params["num_carry"]
+    nc, nk = scan_operands(params)
     body = without_calls(params["jaxpr"])
     carries, stacks = list(mask[:nk]), [nk + i for i, m in enumerate(mask[nk:]) if m]
     while True:
@@ -157,8 +158,9 @@ def _scan(eqn: Equation, mask: Sequence[bool], policy: Policy) -> _Parts | None:
         return _Parts(first, None, values)
     again = Equation(eqn.op, [*(eqn.invars[i] for i in given), *(x for _, x in rows)],
                      [eqn.outvars[i] for i in places],
-                     {**params, "jaxpr": _anew(second), "num_consts": sum(i < nc for i in given),
-                      "num_carry": sum(carries)}, eqn.location, eqn.reason)
+                     {**params, "jaxpr": _anew(second),
+                      **ScanOperands(sum(i < nc for i in given), sum(carries)).params},
+                     eqn.location, eqn.reason)
     return _Parts(first, again, values)
 
 
