@@ -32,7 +32,7 @@ def multiplied(ws):
 
 
 @pytest.mark.parametrize(("f", "shape", "sharding", "few"), [
-    (added, (8,), ROWS, 100), (turned, (8,), ROWS, 100), (multiplied, (8, 8), SPLIT, 30)])
+    (added, (8,), ROWS, 100), (turned, (8,), ROWS, 100), (multiplied, (8, 8), SPLIT, 20)])
 def test_of_a_list_of_arguments(f, shape, sharding, few):
     """In calls of functions, which are the same each time."""
     found = []

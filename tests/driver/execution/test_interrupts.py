@@ -131,7 +131,7 @@ def sweep(block: Callable[[], Any], count: int, seed: int) -> None:
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda f: f.__name__)
 def test_an_interrupt_leaves_nothing_switched(block: Callable[[], Any]) -> None:
-    sweep(block, 24, 0)
+    sweep(block, 16, 0)
 
 
 def test_interrupts_as_a_bulk_stage_begins_or_ends_leave_the_collector_on() -> None:

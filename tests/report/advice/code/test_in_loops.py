@@ -94,7 +94,7 @@ def test_what_stands_between_is_looked_through(name, checked, tmp_path) -> None:
 def body(x):{body}
 
 f = st.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs={out}, check_vma={checked})
-args = (struct((16384, 256), "d"),)
+args = (struct((4096, 256), "d"),)
 """
     with user_module(user_file(tmp_path, source)) as module:
         found = st.explain(module.f)(*module.args)
