@@ -5,8 +5,7 @@ Positions are those of the protocol: lines and columns from 0, columns in units 
 from __future__ import annotations
 
 import copy
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import Diagnostic
@@ -16,9 +15,9 @@ from ...report.words import quantity
 from .targets import Names
 
 Range = list[int]                        # line, column, end line, end column
+_Root = tuple[str, int, str]             # an annotation, its place, the argument that it is of
 
 ERROR, WARNING, NOTE = 1, 2, 3           # severities of the protocol
-_ARGUMENT = re.compile(r"argument `(\w+)")
 _STEPS = 6                               # of the path of an axis that are shown
 _TYPES = 3                               # of a name that is several values
 
@@ -105,7 +104,7 @@ class Findings:
             where = tuple(place[1:5])
             self._moved.setdefault(place[1], {})[_lens(c)] = None
             self._hovers.setdefault(where, {})[_collective(c)] = None
-            self._lead(where, data, [(reason, -1) for reason in c.get("reasons", ())])
+            self._lead(where, data, [("", -1, name) for name in c.get("arguments", ())])
 
     def wasted(self, warnings: Sequence[Waste]) -> None:
         """Warnings of a program that are about lines of the file."""
@@ -115,16 +114,16 @@ class Findings:
                 self.problem(self.text.range(at.line, at.column, at.end_line, at.end_column),
                              w.text + (f"\nfix: {w.fix}" if w.fix else ""), WARNING, w.kind)
 
-    def _roots(self, ways: Ways, n: int) -> Iterator[tuple[str, int]]:
-        """Where the axes of a value come from: the annotation's text and place."""
+    def _roots(self, ways: Ways, n: int) -> Iterator[_Root]:
+        """Where the axes of a value come from."""
         for step in ways.data["values"][n]["from"]:
             root = ways.root(step)
             if root is not None:
                 yield root
 
     def _lead(self, where: tuple[int, ...], data: dict[str, Any],
-              roots: Sequence[tuple[str, int]] | Iterator[tuple[str, int]]) -> None:
-        for text, place in roots:
+              roots: Iterable[_Root]) -> None:
+        for _, place, argument in roots:
             target: tuple[str, tuple[int, ...]] | None = None
             if place >= 0:
                 file, line, column, end_line, end_column, *_ = data["places"][place]
@@ -132,8 +131,9 @@ class Findings:
                 target = path, tuple(self.text.range(line, column, end_line, end_column)
                                      if path == self.path else
                                      [line - 1, column, end_line - 1, end_column])
-            elif match := _ARGUMENT.search(text):
-                at = self.names.parameter(data["name"], match[1])
+            elif argument:
+                parameter = argument.partition("[")[0].partition(".")[0]
+                at = self.names.parameter(data["name"], parameter)
                 if at is not None:
                     target = self.path, tuple(self.text.range(*at))
             if target is not None:
@@ -179,20 +179,20 @@ class Ways:
 
     def __init__(self, data: dict[str, Any]) -> None:
         self.data = data
-        self._roots: dict[tuple[int, str], tuple[str, int] | None] = {}
+        self._roots: dict[tuple[int, str], _Root | None] = {}
         self._hovers: dict[int, str] = {}
 
     def _next(self, step: list[Any]) -> list[Any] | None:
         return next((s for s in self.data["values"][step[2]]["from"] if s[1] == step[1]), None)
 
-    def root(self, step: list[Any] | None) -> tuple[str, int] | None:
-        """The annotation that an axis comes from, and its place."""
+    def root(self, step: list[Any] | None) -> _Root | None:
+        """The annotation that an axis comes from."""
         passed: list[tuple[int, str]] = []
-        found: tuple[str, int] | None = None
+        found: _Root | None = None
         seen: set[tuple[int, str]] = set()
         while step is not None:
             if step[2] < 0:
-                found = step[3], step[4]
+                found = step[3], step[4], step[5]
                 break
             key = step[2], step[1]
             if key in self._roots:

@@ -235,6 +235,10 @@ class AxisPaths(Values):
         word = "`reshard`" if eqn.op is reshard_p else f"the sharding asked of `{eqn.op.name}`"
         return Root(word, eqn.location)
 
+    def argument(self, i: int) -> str:
+        """The name of an argument; "" for -1."""
+        return self.resolved.arg_names[i] if i >= 0 else ""
+
     def root(self, text: str, argument: int) -> str:
         """The text of a root; of an argument with its position in in_shardings."""
         return text if argument < 0 else f"`in_shardings[{argument}]`, {text}"

@@ -31,8 +31,10 @@ def collective_data(costed: Iterable[tuple[CollectiveRecord, float]], tables: Ta
 
 
 def reason_data(e: Analysis, tables: Tables) -> list[dict[str, Any]]:
-    """Why each collective is there, and at which line."""
+    """Why each collective is there, at which line, and from which arguments its axes come."""
+    names = e.partitioned.resolved.arg_names
     return [{"reason_kind": c.reason_kind, "verdict": c.verdict, "reasons": c.cause.lines(),
+             "arguments": [names[path.argument] for path in c.cause.paths if path.argument >= 0],
              "place": tables.place(c.source)} for c in e.parts]
 
 

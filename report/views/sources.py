@@ -23,10 +23,10 @@ class Sources:
     A value: `name` as the user calls it ("" where he does not), `text` of its expression, `type`
     and `place` by number, `equation` that makes it (-1: a parameter), the equation that it is
     `inside` of (-1: none), and `from`: for each axis `[dimension, axis, value, op, place]`, the
-    value that it was taken from, by which op and where; or -1, the annotation and its place. An
-    equation: `op`, `place`, `inside`, `scope` (names around it, the outermost first), `in` and
-    `out`. program: the resolved one. reasons: what finds `from`; without, that is empty, and there
-    are no equations.
+    value that it was taken from, by which op and where; or -1, the annotation, its place, and the
+    argument that it is of ("" if of none). An equation: `op`, `place`, `inside`, `scope` (names
+    around it, the outermost first), `in` and `out`. program: the resolved one. reasons: what finds
+    `from`; without, that is empty, and there are no equations.
     """
 
     def __init__(self, program: Program, tables: Tables, reasons: Reasons | None = None) -> None:
@@ -95,7 +95,8 @@ class Sources:
                            "the result" if eqn is None else eqn.op.name,
                            -1 if eqn is None else self.tables.place(eqn.location)]
                 elif back is not None:
-                    yield [d, str(axis), -1, back.text, self.tables.place(back.location)]
+                    yield [d, str(axis), -1, back.text, self.tables.place(back.location),
+                           reasons.argument(back.argument)]
 
 
 def _back(reasons: Reasons, tensor: int, dim: int, axis: str) -> Step | Root | None:

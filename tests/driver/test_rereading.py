@@ -210,7 +210,8 @@ def dumping(folder: pathlib.Path) -> Iterator[None]:
 
 
 # What a stage leads to is the same for all programs (above); a command reads it, and says that.
-@pytest.mark.parametrize("name", ["constrained", "donated", "explicit", "by hand", "nothing placed"])
+@pytest.mark.parametrize("name", ["constrained", "donated", "explicit", "by hand",
+                                  "nothing placed"])
 def test_commands_say_the_same_of_every_stage(name: str, tmp_path: pathlib.Path, capsys: Any
                                               ) -> None:
     with dumping(tmp_path):
