@@ -33,7 +33,7 @@ sys.dont_write_bytecode = False
 
 gc.disable()               # until all is collected
 
-_MOST_WORKERS = 8          # each holds up to 1.5 GB
+_MOST_WORKERS = 8          # each holds up to 2 GB
 _MANY = 4_000_000          # blocks of memory, of some 100 bytes
 _blocks = 0                # that were there when objects were set aside last
 
@@ -73,7 +73,7 @@ def pytest_collection_finish() -> None:
 
     Nor through all that a test makes while it makes it: of that most goes with the last reference.
     """
-    gc.set_threshold(3_000_000, 5, 5)
+    gc.set_threshold(12_000_000, 5, 5)
     gc.enable()
     _set_aside()
 
