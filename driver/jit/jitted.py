@@ -148,7 +148,7 @@ class Jitted:
         if found is None:
             check_values(self.arguments, leaves, traced_args, traced_kwargs)
             program, out_tree, captured = self._trace(leaves, in_tree, static)
-            if program.attributes.get("references"):
+            if program.memo.get("references"):
                 return on_closed(self, (program, out_tree, captured), leaves, in_tree, static)(
                     leaves)
             if WATCH.watcher is not None:
@@ -201,9 +201,9 @@ class Jitted:
         if self._boundary.in_shardings is not None:
             leaves = self._boundary.constrained_arguments(leaves, in_tree)
         program, out_tree, captured = self._trace(leaves, in_tree, static)
-        if program.attributes.get("rules on references"):
+        if program.memo.get("rules on references"):
             refuse_traced_rule()
-        if program.attributes.get("references"):
+        if program.memo.get("references"):
             return on_closed(self, (program, out_tree, captured), leaves, in_tree, static)(leaves)
         for mesh in program.attributes.get("meshes", ()):
             record_mesh(mesh)                    # traced before, perhaps: named here all the same
@@ -306,9 +306,9 @@ class Jitted:
                 program, captured = trace_to_program(flat, avals, name=name, arg_names=names)
                 timed.equations = len(program.eqns)
             if frame is not None and frame.has_rules:
-                program.attributes["rules on references"] = True
+                program.memo["rules on references"] = True
             if frame is not None and frame.read:
-                program.attributes["references"] = tuple(frame.read)
+                program.memo["references"] = tuple(frame.read)
                 program.arg_names = (*(f"ref[{i}]" for i in range(len(frame.read))), *names)
         number_names(program)
         program.result_names = tuple(flat.paths)
@@ -358,7 +358,7 @@ class Jitted:
         if BOXES.data and references(leaves):
             return on_arguments(self, leaves, in_tree, static).trace(leaves)  # type: ignore
         program, out_tree, captured = self._trace(leaves, in_tree, static)
-        if program.attributes.get("references"):
+        if program.memo.get("references"):
             return on_closed(self, (program, out_tree, captured), leaves, in_tree, static).trace(
                 leaves)         # type: ignore
         traced = Traced(self, program, in_tree, out_tree, leaves, captured, static)

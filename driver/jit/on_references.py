@@ -117,14 +117,12 @@ def on_closed(jitted: Any, traced: tuple[Program, Any, list[Any]], leaves: Seque
     """For a call of a function that closes over references, which was traced with them as its first
     arguments and last results."""
     program, out_tree, captured = traced
-    boxes = program.attributes["references"]
-    own = {k: v for k, v in program.attributes.items()
-           if k not in ("references", "rules on references")}
+    boxes = program.memo["references"]
     pure = running(lambda *leaves: _run(jitted, in_tree, static, leaves), boxes)
     asked = _leaf_shardings(jitted, leaves, in_tree)
     return OnValues(_jitted(jitted, (in_tree, static, *boxes), pure,
                             None if asked is None else (None, *asked)), (), boxes,
-                    (program.replace(attributes=own), out_tree, captured))
+                    (program.replace(), out_tree, captured))     # one that remembers no references
 
 
 def _leaf_shardings(jitted: Any, leaves: Sequence[Any], in_tree: Any) -> list[Any] | None:
