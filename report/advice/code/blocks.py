@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from ....ir.rules.rule import FactorRule
 from .rewrites import (
     REDUCTIONS,
     CodeChange,
+    MadeOf,
     called,
     expression,
     fit,
@@ -33,7 +33,6 @@ from .rewrites import (
     varying_as,
 )
 
-BETWEEN = 32            # values from a value back to the gather that it is made of
 GATHERS = ("all_gather", "all_gather_invariant")
 SUMS = ("psum", "psum_invariant")
 _EXCHANGES = (*GATHERS, *SUMS, "pmax", "pmin")
@@ -46,7 +45,7 @@ def behind(m: Match) -> list[Equation]:
     """
     found: dict[Var, Equation] = {}
     waiting = list(m.eqn.invars)
-    while waiting and len(found) < BETWEEN:
+    while waiting and len(found) < MadeOf.MOST:
         a = waiting.pop()
         eqn = None if isinstance(a, Literal) or a in found else m.maker(a)
         if eqn is None or isinstance(a, Literal):
@@ -60,23 +59,16 @@ def behind(m: Match) -> list[Equation]:
     return list(found.values()) if known else []
 
 
-@dataclass
-class Blocks:
+class Blocks(MadeOf[tuple[Atom, int]]):
     """Computes from blocks what a program computes from gathered values, by the factor rules of the
-    equations in between. gather: the gather, once one has been met (all are over the same axes);
-    known: for each value its block, and the dimension along which blocks lie; None where there is
-    no such block.
-    """
-    m: Match
-    gather: Equation | None = None
-    known: dict[Atom, tuple[Atom, int] | None] = field(default_factory=dict)
+    equations in between: for each value its block, and the dimension along which blocks lie.
 
-    def of(self, a: Atom) -> tuple[Atom, int] | None:
-        if a not in self.known:
-            self.known[a] = None             # it counts while what it is made of is looked at
-            eqn = None if isinstance(a, Literal) or len(self.known) > BETWEEN else self.m.maker(a)
-            self.known[a] = None if eqn is None else self.made(eqn)
-        return self.known[a]
+    gather: the gather, once one has been met (all are over the same axes).
+    """
+
+    def __init__(self, m: Match, gather: Equation | None = None) -> None:
+        super().__init__(m)
+        self.gather = gather
 
     def made(self, eqn: Equation) -> tuple[Atom, int] | None:
         """The block of what an equation computes, from the blocks of its operands; None if there is
@@ -213,7 +205,7 @@ class Blocks:
         assert self.gather is not None
         axes, waiting = {*self.gather.axes}, [atom]
         split = self.m.program.attributes.get(SPLIT, {})
-        for _ in range(BETWEEN):
+        for _ in range(MadeOf.MOST):
             if not waiting:
                 break
             a = waiting.pop()

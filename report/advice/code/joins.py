@@ -11,7 +11,6 @@ were before.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
 
 from ....ir.op import OPS
@@ -19,32 +18,26 @@ from ....ir.program import Atom, Equation, Literal
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS, REDUCE
 from ....ir.rules.rule import ELEMENTWISE, FactorRule
-from .rewrites import REDUCTIONS, CodeChange, fit, parts_of_operands
+from .rewrites import REDUCTIONS, CodeChange, MadeOf, fit, parts_of_operands
 from .weights import cut
 
-_BETWEEN = 24           # values from a value back to what is joined
 _MOST = 1024            # parts
 _COMBINED = {"reduce_sum": "add", "reduce_max": "max", "reduce_min": "min"}
 
 
-@dataclass
-class Parts:
-    """Computes from parts what a program computes from their concatenation. ends: where the parts
-    end in their dimension, once the concatenation has been met; known: for each value its parts,
-    and the dimension along which they are joined; None where it has no parts. flat: whether parts
-    that were flattened for the concatenation are taken as they were before.
-    """
-    m: Match
-    flat: bool
-    ends: tuple[int, ...] = ()
-    known: dict[Atom, tuple[list[Atom], int] | None] = field(default_factory=dict)
+class Parts(MadeOf[tuple[list[Atom], int]]):
+    """Computes from parts what a program computes from their concatenation: for each value its
+    parts, and the dimension along which they are joined.
 
-    def of(self, a: Atom) -> tuple[list[Atom], int] | None:
-        if a not in self.known:
-            self.known[a] = None
-            eqn = None if isinstance(a, Literal) or len(self.known) > _BETWEEN else self.m.maker(a)
-            self.known[a] = None if eqn is None else self.made(eqn)
-        return self.known[a]
+    ends: where the parts end in their dimension, once the concatenation has been met. flat: whether
+    parts that were flattened for the concatenation are taken as they were before.
+    """
+    MOST = 24
+
+    def __init__(self, m: Match, flat: bool) -> None:
+        super().__init__(m)
+        self.flat = flat
+        self.ends: tuple[int, ...] = ()
 
     def made(self, eqn: Equation) -> tuple[list[Atom], int] | None:
         """The parts of what an equation computes, from the parts of its operands; None if there are

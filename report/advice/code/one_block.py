@@ -15,18 +15,18 @@ What is read as it is gathered is `one block` of rewrites.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from ....ir.op import OPS
-from ....ir.program import Atom, Equation, Literal
+from ....ir.program import Atom, Equation
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS
-from .blocks import BETWEEN, GATHERS, SUMS, Blocks, behind, size_of
+from .blocks import GATHERS, SUMS, Blocks, behind, size_of
 from .rewrites import (
     GATHERED,
     CodeChange,
+    MadeOf,
     axes_text,
     broadcast,
     by_device,
@@ -88,7 +88,7 @@ class _OwnSums(Blocks):
         """
         if (a, d) not in self.made_of:
             self.made_of[a, d] = None
-            eqn = None if len(self.made_of) > BETWEEN else self.m.maker(a)
+            eqn = None if len(self.made_of) > self.MOST else self.m.maker(a)
             self.made_of[a, d] = None if eqn is None else self.of_sum(eqn, d)
         return self.made_of[a, d]
 
@@ -171,22 +171,14 @@ def _swapped_code(m: Match) -> str:
 
 # -- what is smaller of the one block that all read -----------------------------------------------
 
-@dataclass
-class _OneBlock:
+class _OneBlock(MadeOf[Atom]):
     """Makes of each device's own block what is made of the one block that all read of a gather.
-    read: gather and device, once they have been met; known: by value what is made so, None of
-    what is not.
+    read: gather and device, once they have been met.
     """
-    m: Match
-    read: tuple[Equation, int] | None = None
-    known: dict[Atom, Atom | None] = field(default_factory=dict)
 
-    def of(self, a: Atom) -> Atom | None:
-        if a not in self.known:
-            self.known[a] = None
-            eqn = None if isinstance(a, Literal) or len(self.known) > BETWEEN else self.m.maker(a)
-            self.known[a] = None if eqn is None else self.made(eqn)
-        return self.known[a]
+    def __init__(self, m: Match) -> None:
+        super().__init__(m)
+        self.read: tuple[Equation, int] | None = None
 
     def made(self, eqn: Equation) -> Atom | None:
         """What an equation computes from the own block; None if it reads values that differ between

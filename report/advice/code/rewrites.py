@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.rule import FactorRule
 from ....ir.types import array_type
 
+T = TypeVar("T")
 SCALARS = 60             # equations that an index may be computed by
 REDUCTIONS = {"reduce_sum": "psum", "reduce_max": "pmax", "reduce_min": "pmin"}
 # over devices, of what an expression with such a word gives on each of them
@@ -39,6 +40,30 @@ class CodeChange:
     rewrite: Rewrite
     words: str
     code: Callable[[Match], str]
+
+
+class MadeOf(Generic[T]):
+    """What values are made of, from an equation back to what a rewrite looks for: `made` says it of
+    what an equation computes, None where it is made of nothing of the kind.
+
+    known: by value, what has been found; as many values are looked at as MOST.
+    """
+    MOST = 32
+
+    def __init__(self, m: Match) -> None:
+        self.m = m
+        self.known: dict[Atom, T | None] = {}
+
+    def made(self, eqn: Equation) -> T | None:
+        raise NotImplementedError
+
+    def of(self, a: Atom) -> T | None:
+        """What a value is made of."""
+        if a not in self.known:
+            self.known[a] = None             # it counts while what it is made of is looked at
+            eqn = None if isinstance(a, Literal) or len(self.known) > self.MOST else self.m.maker(a)
+            self.known[a] = None if eqn is None else self.made(eqn)
+        return self.known[a]
 
 
 def fit(m: Match, value: Atom, result: int = 0) -> Atom | None:
