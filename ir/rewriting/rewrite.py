@@ -14,7 +14,7 @@ are dropped.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..builder import ProgramBuilder
@@ -41,8 +41,7 @@ class Shape:
 
     @property
     def orders(self) -> tuple[Order, ...]:
-        """The pattern, read when it is first needed: one for each order of operands that commute.
-        """
+        """The pattern, read when first needed: one for each order of operands that commute."""
         if not self._orders:
             self._orders = tuple([Order(self, steps, _known(*steps))
                                   for steps in orders(read(self.pattern))])
@@ -61,16 +60,14 @@ class Order(NamedTuple):
     def fits(self, match: Match) -> bool:
         """Does the equation of a match end the pattern, under its conditions?"""
         shape = self.shape
-        if not match.reads_as(self.steps) or not match.read_once(shape.single_use):
-            return False
-        return shape.where is None or bool(shape.where(match))
+        return match.reads_as(self.steps) and match.read_once(shape.single_use) and (
+            shape.where is None or bool(shape.where(match)))
 
     def apply(self, match: Match) -> Any:
         """The value or values that a rewrite has read instead; None if it does not apply."""
-        if not self.fits(match):
-            return None
         new = self.shape.replacement
-        return new(match) if callable(new) else match.written(new)
+        return None if not self.fits(match) else (
+            new(match) if callable(new) else match.written(new))
 
 
 def _known(*steps: Step) -> tuple[tuple[int, Any, tuple[Op, ...]], ...]:
@@ -137,6 +134,15 @@ class Rewrites:
             else:
                 return _Walk(program, by_op, self._counts).program(self._drops)
         return program
+
+    def matches(self, program: Program) -> Iterator[Match]:
+        """Where the patterns stand in a program, in order; nothing is rewritten."""
+        walk = _Walk(program, self.by_op, self._counts)
+        for eqn in () if program.ops.isdisjoint(walk.by_op) else program.eqns:
+            for order in walk.fitting(eqn):
+                if order.fits(match := Match(walk, eqn)):
+                    yield match
+            walk.made.update(dict.fromkeys(eqn.outvars, eqn))
 
 
 class Match:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
+from typing import Any
 
 from ....ir.diagnostics.errors import ShardtraceError
 from ....ir.program import Equation, Program, Var
@@ -89,31 +90,49 @@ def line_diffs(changes: Iterable[Rewritten]) -> Iterator[tuple[str, str]]:
 
 def sites(program: Program) -> Iterator[Site]:
     """The places where changes of code apply in a program and in the programs that it holds."""
-    for change in (*CHANGES, *WEIGHTS, *BLOCKS, *ONE_BLOCK, *SELECTIONS, *JOINS,
-                   *LOOPS):
-        found: list[Site] = []
-
-        def seen(m: Match, change: CodeChange = change, found: list[Site] = found) -> bool:
+    programs = [*_programs(program)]
+    for change in (*CHANGES, *WEIGHTS, *BLOCKS, *ONE_BLOCK, *SELECTIONS, *JOINS, *LOOPS):
+        rewrites = Rewrites(change.rewrite)
+        for m in chain.from_iterable(map(rewrites.matches, programs)):
             try:
                 value = change.rewrite.replacement(m)      # type: ignore[operator]
             except (TypeError, ValueError, ShardtraceError):
-                value = None                               # it does not type-check that way
+                continue                                   # it does not type-check that way
             if value is not None:
-                makers = [m.maker(a) for a in m.eqn.invars]
-                for e in makers:                           # and what those look through
-                    if e is not None and e.op.name in ("pvary", "reshape", "rev"):
-                        makers.append(m.maker(e.invars[0]))
-                inside = [e for _, p in inner_programs(m.eqn, 0) for e in p.eqns
-                          if e.op.collective is not None]
-                about = [m.eqn, *inside, *behind(m), *(e for e in makers if e is not None)]
-                found.append(Site(change, m.eqn.location, frozenset(
-                    where(e.location) for e in about), change.code(m)))
-            return False
+                yield Site(change, m.eqn.location, frozenset(
+                    where(e.location) for e in _about(m)), change.code(m))
 
-        _rewritten(program, Rewrites(Rewrite(
-            change.rewrite.name, change.rewrite.pattern, change.rewrite.replacement,
-            why=change.rewrite.why, where=seen)))
-        yield from found
+
+def _about(m: Match) -> Iterator[Equation]:
+    """The equations that a change is about: exchanges among them may be made less by it."""
+    makers = [m.maker(a) for a in m.eqn.invars]
+    for e in makers:                                       # and what those look through
+        if e is not None and e.op.name in ("pvary", "reshape", "rev"):
+            makers.append(m.maker(e.invars[0]))
+    inside = [e for _, p in inner_programs(m.eqn, 0) for e in p.eqns
+              if e.op.collective is not None]
+    yield from (m.eqn, *inside, *behind(m), *[e for e in makers if e is not None])
+
+
+def _programs(program: Program) -> Iterator[Program]:
+    """The programs that a program holds, as changes see them, each before what holds it."""
+    makers: dict[Var, Equation] = {}
+    for n, eqn in enumerate(program.eqns if program.holds_programs else ()):
+        makers.update(dict.fromkeys(eqn.outvars, eqn))
+        for _, inner in _held(eqn, n, makers):
+            yield from _programs(inner)
+    yield program
+
+
+def _held(eqn: Equation, n: int, makers: dict[Var, Equation]) -> Iterator[tuple[Any, Program]]:
+    """The programs that the n-th equation holds, each with its place, as changes see them."""
+    for place, inner in inner_programs(eqn, n):
+        inner = with_numbers(eqn, inner, makers) if eqn.op.name == "scan" else inner
+        if "in_specs" in eqn.params:
+            inner.attributes[SPLIT] = {
+                v: {str(a) for e in s.padded(v.aval.ndim).entries for a in e}
+                for v, s in zip(inner.invars, eqn.params["in_specs"], strict=True)}
+        yield place, inner
 
 
 def _rewritten(program: Program, rewrites: Rewrites) -> Program:
@@ -122,12 +141,7 @@ def _rewritten(program: Program, rewrites: Rewrites) -> Program:
     for n, eqn in enumerate(program.eqns if program.holds_programs else ()):
         makers.update(dict.fromkeys(eqn.outvars, eqn))
         new = {}
-        for (_, name, j), inner in inner_programs(eqn, n):
-            inner = with_numbers(eqn, inner, makers) if eqn.op.name == "scan" else inner
-            if "in_specs" in eqn.params:
-                inner.attributes[SPLIT] = {
-                    v: {str(a) for e in s.padded(v.aval.ndim).entries for a in e}
-                    for v, s in zip(inner.invars, eqn.params["in_specs"], strict=True)}
+        for (_, name, j), inner in _held(eqn, n, makers):
             made = _rewritten(inner, rewrites)
             if made is not inner:
                 held = new.get(name, eqn.params[name])
