@@ -43,18 +43,6 @@ class Level(enum.Enum):
     LOCAL = "local"
 
 
-class Name(str):
-    """The first name of a value that the user's code bound to several. others: the rest."""
-
-    __slots__ = ("others",)
-    others: tuple[str, ...]
-
-
-def other_names(name: str | None) -> tuple[str, ...]:
-    """What else the user's code calls the value with this name."""
-    return name.others if type(name) is Name else ()
-
-
 class Var:
     """A variable, bound once. Equality is identity; `name` is a hint for printing."""
 

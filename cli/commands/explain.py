@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ...ir.program import Var, other_names
+from ...ir.program import Var
+from ...ir.source.names import other_names
 from ...ir.support.progress import counted
 from ...ir.support.spelling import none_such
 from ...ir.text.names import dotted

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
-from ...ir.program import Name, Program, Var
+from ...ir.program import Program, Var
 from ...ir.source.location import (
     NO_CALLERS,
     PACKAGE,
@@ -24,6 +24,7 @@ from ...ir.source.location import (
     Location,
     is_ours,
 )
+from ...ir.source.names import Name
 from .assignments import ASSIGNMENTS, Place, assignments_of, items
 from .tracer import Tracer
 
