@@ -184,6 +184,8 @@ def test_those_of_the_examples_do(name: str, tmp_path: pathlib.Path) -> None:
         read = [load_program(f) for f in stages]
         texts = [str(p) for p in read]
         for i, file in enumerate(stages):
+            if file.name.endswith("-inlined.st"):
+                continue            # searched for as long as the traced one; smaller ones are above
             assert leads_to(read[i])[-len(texts) + i:] == texts[i:], file.name
 
 
