@@ -151,7 +151,13 @@ class Workspace:
 
     def _scalar(self, value: Value) -> int:
         calls = self.plan.calls
-        i = bisect.bisect_left(calls, value.slot, key=lambda call: call.outputs[0])
+
+        def made(i: int) -> int:
+            while i >= 0 and not calls[i].outputs:      # of a call of the host
+                i -= 1
+            return calls[i].outputs[0] if i >= 0 else -1
+
+        i = bisect.bisect_left(range(len(calls)), value.slot, key=made)
         if i < len(calls) and calls[i].outputs == (value.slot,):
             eqn, kernel = calls[i].eqn, calls[i].kernel
             if eqn is not None and REPEATS in eqn.op.facts and kernel is not None and (

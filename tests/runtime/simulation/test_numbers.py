@@ -74,3 +74,20 @@ def test_numbers_beside_values_that_differ_between_devices() -> None:
     sums = ROWS.reshape(8, 8, 1024).sum(1) * np.arange(1, 9, dtype=np.float32)[:, None]
     np.testing.assert_allclose(st.jit(lambda x: local(body, x))(split(ROWS)),
                                np.where(sums > 0, sums, 0.5), rtol=1e-4)
+
+
+@pytest.mark.parametrize("silent", [
+    lambda x: st.debug.callback(lambda v: None, x),
+    lambda x: st.debug.print("{}", x.sum()),
+    lambda x: lax.scan(lambda c, _: (c, None), (), None, length=3)], ids=[
+        "a callback", "a print", "a loop without results"])
+def test_numbers_behind_calls_that_give_nothing(silent, capfd) -> None:
+    def f(x):
+        silent(x)
+        y = x * 2
+        silent(y)
+        return y < jnp.full(x.shape, 0.5), jnp.maximum(x, jnp.zeros(x.shape))
+
+    below, most = st.jit(f)(split(ROWS))
+    np.testing.assert_array_equal(below, ROWS * 2 < 0.5)
+    np.testing.assert_array_equal(most, np.maximum(ROWS, 0))
