@@ -159,9 +159,11 @@ class Plan:
         return max(0, self.peak - self.arguments)
 
 
-def plans(case: Case, xla: dict[str, Any], hardware: str = "v5p", compiled: Any = None
-          ) -> tuple[Plan, Plan]:
-    """Our plan of a case, made for the hardware, and that of XLA. compiled: for it, by us."""
+def plans(case: Case, xla: dict[str, Any], hardware: str = "v5p", compiled: Any = None,
+          as_xla: Any = None) -> tuple[Plan, Plan]:
+    """Our plan of a case, made for the hardware, and that of XLA. compiled: for it, by us. as_xla:
+    by us with the objective "xla", which is the same for all hardware.
+    """
     config = importlib.import_module("shardtrace").config
     if compiled is None:
         with config.override(shardtrace_hardware=hardware):
@@ -174,8 +176,9 @@ def plans(case: Case, xla: dict[str, Any], hardware: str = "v5p", compiled: Any 
                  for times, flops, size in xla["products"])
     flops = compiled.cost_analysis()["flops"]
     less = (xla["flops"] - sum(n * f for n, f, _ in xla["products"])) / max(1, flops - operations)
-    with config.override(shardtrace_hardware=hardware, shardtrace_objective="xla"):
-        as_xla = compile_case(case, "shardtrace")
+    if as_xla is None:
+        with config.override(shardtrace_objective="xla"):
+            as_xla = compile_case(case, "shardtrace")
     moved_there = received(xla["exchanges"])
     if own_bytes(as_xla)[0] == moved_there:
         rest = _computation(as_xla.explain(hardware).partitioned.local, device)[1]

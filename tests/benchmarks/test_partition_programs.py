@@ -34,23 +34,35 @@ def compiled() -> Callable[[str], Any]:
     return compile_once
 
 
+@pytest.fixture(scope="module")
+def as_xla() -> Callable[[str], Any]:
+    """The program of a name, compiled as XLA would."""
+    @functools.cache
+    def compile_once(name: str) -> Any:
+        with config.override(shardtrace_objective="xla"):
+            return collectives.compile_case(CASES[name], "shardtrace")
+    return compile_once
+
+
 def test_every_program_was_recorded() -> None:
     assert set(CASES) == set(RECORDED)
 
 
 def test_what_is_above_the_bars_where_time_counts(
-        golden: Callable[[str, str], None], compiled: Callable[[str], Any]) -> None:
+        golden: Callable[[str, str], None], compiled: Callable[[str], Any],
+        as_xla: Callable[[str], Any]) -> None:
     """Time at most XLA's; operations and memory at most 1.05 and 1.1 of XLA's, or less time."""
     lines = []
     for name, case in CASES.items():
         above = collectives.above(*collectives.plans(
-            case, RECORDED[name], "v5p", compiled(name)))
+            case, RECORDED[name], "v5p", compiled(name), as_xla(name)))
         if above:
             lines.append(f"{name}: {', '.join(above)}\n")
     golden("partition_bars/time.txt", "".join(lines))
 
 
-def test_what_takes_longer_than_by_xla_for_gpus(golden: Callable[[str, str], None]) -> None:
+def test_what_takes_longer_than_by_xla_for_gpus(
+        golden: Callable[[str, str], None], as_xla: Callable[[str], Any]) -> None:
     """Recorded by `collectives.py --only-jax --gpu` with JAX 0.11.2 beside one H200; exchanges and
     memory at the peak are kept.
     """
@@ -58,7 +70,8 @@ def test_what_takes_longer_than_by_xla_for_gpus(golden: Callable[[str, str], Non
     assert set(recorded) <= set(CASES)
     lines = []
     for name, found in recorded.items():
-        own, xla = collectives.plans(CASES[name], {**RECORDED[name], **found}, "h100")
+        own, xla = collectives.plans(CASES[name], {**RECORDED[name], **found}, "h100",
+                                     as_xla=as_xla(name))
         if "time" in collectives.above(own, xla):
             lines.append(f"{name}: {own.seconds / xla.seconds:.2f}\n")
     golden("partition_bars/gpu.txt", "".join(lines))
