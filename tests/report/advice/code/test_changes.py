@@ -369,6 +369,9 @@ ROWS = {
     "rows of the batch": ("st.nn.one_hot(tokens, table.shape[0]) @ table", ("d",)),
     "of two dimensions": ("jnp.tanh(st.nn.one_hot(tokens.reshape(64, -1), table.shape[0]) @ table)",
                           ("d",)),
+    "numbers first": ("(st.lax.broadcasted_iota(np.int32, (8192, 4096), 1) == "
+                      "st.lax.broadcast_in_dim(tokens, (8192, 4096), (0,))).astype(np.float32) "
+                      "@ table", ("d",)),
     "of another size": ("st.nn.one_hot(tokens, 8192)[:, :table.shape[0]] @ table", None)}
 
 
