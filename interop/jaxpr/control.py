@@ -84,7 +84,7 @@ def _scan(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
     consts, init, xs = parts.split(operands)
     body = function_of(replay, params["jaxpr"])
 
-    def step(carry: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+    def step(carry: list[Any], slices: list[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
         return parts.results(body(*consts, *carry, *slices))
     step.__name__ = step.__qualname__ = body.__name__
     last, stacked = scan(step, init, xs, length=params["length"], reverse=params["reverse"],
