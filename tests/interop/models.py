@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ..real_jax import real_jax
@@ -28,7 +29,8 @@ def descent(loss: Any) -> Any:
 
 
 def normal(*shape: int) -> Any:
-    return jax.random.normal(jax.random.key(len(shape)), shape) / 4
+    """Drawn by numpy: JAX compiles a program for each shape, which takes longer than the tests."""
+    return jnp.asarray(np.random.default_rng(len(shape)).standard_normal(shape, np.float32) / 4)
 
 
 # -- plain JAX ------------------------------------------------------------------------------------
@@ -187,7 +189,7 @@ def flax_linen() -> tuple[Any, tuple[Any, ...]]:
                 x.shape)
 
     net, x, t = Net(), normal(8, 8, 8, 3), normal(8, 4)
-    variables = net.init({"params": KEY, "dropout": KEY}, x, t)
+    variables = jax.jit(net.init)({"params": KEY, "dropout": KEY}, x, t)
     rule = optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(0.1, momentum=0.9))
 
     def step(variables: Any, slots: Any, x: Any, t: Any, key: Any) -> Any:
@@ -251,4 +253,4 @@ def haiku() -> tuple[Any, tuple[Any, ...]]:
     net = hk.without_apply_rng(hk.transform(
         lambda x: hk.nets.MLP([32, 32, 4])(hk.Flatten()(x))))
     x = normal(8, 4, 4)
-    return descent(lambda p, x: (net.apply(p, x) ** 2).mean()), (net.init(KEY, x), x)
+    return descent(lambda p, x: (net.apply(p, x) ** 2).mean()), (jax.jit(net.init)(KEY, x), x)
