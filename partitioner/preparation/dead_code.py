@@ -4,7 +4,7 @@ It runs before propagation, so that dead equations do not influence layouts.
 """
 from __future__ import annotations
 
-from ...ir.ops.control.loop_operands import ScanOperands, scan_operands
+from ...ir.ops.control.loop_operands import scan_operands, scan_params
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.rewriting.unread import drop_dead
 
@@ -57,4 +57,4 @@ def _narrowed(eqn: Equation, read: set[Atom]) -> Equation:
     outvars: list[Var] = [v for v, wanted in zip(eqn.outvars, live, strict=True) if wanted]
     return eqn.replace(invars=[eqn.invars[k] for k in taken], outvars=outvars, params={
         **params, "jaxpr": small,
-        **ScanOperands(sum(k < consts for k in taken), sum(live[:carries])).params})
+        **scan_params(sum(k < consts for k in taken), sum(live[:carries]))})

@@ -8,7 +8,8 @@ What is split is a value for each operand, or for each parameter of the body, in
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ...support.named_tuple import NamedTuple
@@ -37,11 +38,6 @@ class ScanOperands(NamedTuple):
         """(what is carried, what is stacked) of results of the scan or of its body."""
         return values[:self.carries], values[self.carries:]
 
-    @property
-    def params(self) -> dict[str, int]:
-        """The params of a scan with so many."""
-        return {"num_consts": self.consts, "num_carry": self.carries}
-
 
 class WhileOperands(NamedTuple):
     """How many operands of a `while` its test closes over, and how many its body; the others are
@@ -55,17 +51,27 @@ class WhileOperands(NamedTuple):
         first, end = self.tests, self.tests + self.bodies
         return values[:first], values[first:end], values[end:]
 
-    @property
-    def params(self) -> dict[str, int]:
-        """The params of a `while` with so many."""
-        return {"cond_nconsts": self.tests, "body_nconsts": self.bodies}
+
+# Traces ask for them so often that a call of Python's less is worth it.
+_scan: Callable[[tuple], ScanOperands] = functools.partial(tuple.__new__, ScanOperands)
+_while: Callable[[tuple], WhileOperands] = functools.partial(tuple.__new__, WhileOperands)
 
 
 def scan_operands(params: Mapping[str, Any]) -> ScanOperands:
     """Of a scan with these params."""
-    return ScanOperands(params["num_consts"], params["num_carry"])
+    return _scan((params["num_consts"], params["num_carry"]))
+
+
+def scan_params(consts: int, carries: int) -> dict[str, int]:
+    """The params of a scan with so many."""
+    return {"num_consts": consts, "num_carry": carries}
 
 
 def while_operands(params: Mapping[str, Any]) -> WhileOperands:
     """Of a `while` with these params."""
-    return WhileOperands(params["cond_nconsts"], params["body_nconsts"])
+    return _while((params["cond_nconsts"], params["body_nconsts"]))
+
+
+def while_params(tests: int, bodies: int) -> dict[str, int]:
+    """The params of a `while` with so many."""
+    return {"cond_nconsts": tests, "body_nconsts": bodies}

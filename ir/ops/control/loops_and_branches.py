@@ -20,7 +20,7 @@ from ...spec import spec_from_entries
 from ...support.caches import cached, in_memo
 from ...types import ArrayType, same_type
 from ..rules import no_rule, states_of
-from .loop_operands import ScanOperands, WhileOperands, scan_operands, while_operands
+from .loop_operands import WhileOperands, scan_operands, while_operands
 from .region import Region, Slot
 
 Types = Sequence[ArrayType]
@@ -50,16 +50,16 @@ def _check(op: str, what: str, given: Types, taken: Types) -> None:
 
 def _infer_scan(*types: ArrayType, jaxpr: Program, length: int, reverse: bool, num_consts: int,
                 num_carry: int, unroll: int = 1) -> list[ArrayType]:
-    parts = ScanOperands(num_consts, num_carry)
-    consts, carry, arrays = parts.split(types)
+    split = num_consts + num_carry      # as `ScanOperands`, which each trace would have to call
     wanted = jaxpr.in_avals
-    for x in arrays:
+    for x in types[split:]:
         if not x.shape or x.shape[0] != length:
             raise TypeError(f"`scan` over {length} items is given {x.str_short(True)}")
-    _check("scan", "what the body takes", (*consts, *carry, *map(item_type, arrays)), wanted)
-    last, items = parts.results(jaxpr.out_avals)
-    _check("scan", "the carry", last, parts.split(wanted)[1])
-    return [*last, *[stacked_type(t, length) for t in items]]
+    given = (*types[:split], *map(item_type, types[split:]))
+    _check("scan", "what the body takes", given, wanted)
+    results = jaxpr.out_avals
+    _check("scan", "the carry", results[:num_carry], wanted[num_consts:split])
+    return [*results[:num_carry], *[stacked_type(t, length) for t in results[num_carry:]]]
 
 
 def _infer_while(*types: ArrayType, cond_jaxpr: Program, body_jaxpr: Program, cond_nconsts: int,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....ir.ops.communication.sharding import reshard_p
-from ....ir.ops.control.loop_operands import ScanOperands, scan_operands
+from ....ir.ops.control.loop_operands import scan_operands, scan_params
 from ....ir.ops.control.loops_and_branches import scan_p
 from ....ir.ops.derivatives import add_any
 from ....ir.program import Atom, Literal, Program
@@ -116,7 +116,7 @@ def scan_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params
                                    out_ends), []))
     groups = interleave(operands, mask, tangents_given(operands, tangents, mask), ends)
     results = scan_p.bind(*sum(groups, []), **{
-        **params, "jaxpr": arranged, **ScanOperands(len(groups[0]), len(groups[1])).params})
+        **params, "jaxpr": arranged, **scan_params(len(groups[0]), len(groups[1]))})
     return deinterleave(results, out_mask, out_ends)
 
 
@@ -206,9 +206,9 @@ def _cut_scan(params: Params, unknown: Mask) -> Cut:
                        *(0 if i < nc else 1 if i < nc + nk else 2 for i in waiting)])
     order = [place for group in groups for place in group]
     second = linear.replace(invars=[linear.invars[p] for p in order], arg_names=())
-    return Cut(unknown, {**params, "jaxpr": first, **ScanOperands(consts, carried).params},
+    return Cut(unknown, {**params, "jaxpr": first, **scan_params(consts, carried)},
                {**params, "jaxpr": second,
-                **ScanOperands(len(groups[0]), len(groups[1])).params},
+                **scan_params(len(groups[0]), len(groups[1]))},
                head, tuple(operands[p] for p in order), split.out_unknown)
 
 
@@ -296,7 +296,7 @@ def _transposed(cts: Sequence[Any], operands: Sequence[Any], params: Params) -> 
         *fixed, *start, *last, *[x for x in xs if not is_linear(x)],
         *[ct for ct in cts[nk:] if ct is not None],
         **{**params, "jaxpr": program, "reverse": not params["reverse"],
-           **ScanOperands(len(fixed), len(start) + nk).params})
+           **scan_params(len(fixed), len(start) + nk)})
     made = iter(results)
     found: list[Any] = [None] * len(operands)
     for i in (*summed, *range(nc, nc + nk), *rows):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....ir.diagnostics.diagnostic import fail
-from ....ir.ops.control.loop_operands import WhileOperands, while_operands
+from ....ir.ops.control.loop_operands import while_operands, while_params
 from ....ir.ops.control.loops_and_branches import while_p
 from ....ir.program import Program, Var
 from ..dependence import moving_results, reached_results
@@ -46,7 +46,7 @@ def while_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params
         found = body.memo[key] = test, step, going        # kept alive: the key has its id
     groups = interleave(values, mask, tangents_given(values, moving, mask), ends)
     results = while_p.bind(*operands[:nt], *sum(groups, []), cond_jaxpr=found[0],
-                           body_jaxpr=found[1], **WhileOperands(nt, len(groups[0])).params)
+                           body_jaxpr=found[1], **while_params(nt, len(groups[0])))
     return deinterleave(results, out_mask, (nk,))
 
 
@@ -71,7 +71,7 @@ def while_split(evaluation: PartialEvaluation, operands: Sequence[Any], params: 
     given = [x for x, u in zip(operands, (*unknown[:nt], *mask), strict=True) if not u]
     results = iter(while_p.bind(
         *given, cond_jaxpr=asked, body_jaxpr=steps,
-        **WhileOperands(unknown[:nt].count(False), mask[:nb].count(False)).params))
+        **while_params(unknown[:nt].count(False), mask[:nb].count(False))))
     return [w if u else next(results) for w, u in zip(waiting, carried, strict=True)]
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ....ir.inference.infer import infer
 from ....ir.op import LinearOperand
-from ....ir.ops.control.loop_operands import ScanOperands, scan_operands
+from ....ir.ops.control.loop_operands import scan_operands, scan_params
 from ....ir.ops.derivatives import full_like
 from ....ir.program import Atom, Equation, Program, Var
 from ....ir.types import ArrayType
@@ -159,7 +159,7 @@ def _scan(eqn: Equation, mask: Sequence[bool], policy: Policy) -> _Parts | None:
     again = Equation(eqn.op, [*(eqn.invars[i] for i in given), *(x for _, x in rows)],
                      [eqn.outvars[i] for i in places],
                      {**params, "jaxpr": _anew(second),
-                      **ScanOperands(sum(i < nc for i in given), sum(carries)).params},
+                      **scan_params(sum(i < nc for i in given), sum(carries))},
                      eqn.location, eqn.reason)
     return _Parts(first, again, values)
 
