@@ -243,8 +243,9 @@ step(x)
 multihost_utils.sync_global_devices("all have begun")
 open(os.path.join(sys.argv[2], str(os.getpid())), "w").close()
 if me == 1:
-    if how == "killed":
+    if how in ("killed", "raises", "ends"):
         time.sleep(2)                       # until the others wait
+    if how == "killed":
         os.kill(os.getpid(), 9)
     if how == "raises":
         raise KeyError("no such file")
