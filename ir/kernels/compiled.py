@@ -25,7 +25,10 @@ llvm = lazy_import("llvmlite.binding")
 
 ENOUGH = 1 << 22                # elements that numpy computes before anything is compiled
 _WIDTH = 32                     # elements at a time: two registers of AVX-512
-_SUFFIXES = {"i32": "i32", "float": "f32", "double": "f64"}
+_SUFFIXES = {"half": "f16", "float": "f32", "double": "f64"}    # of LLVM's functions
+_STORED = {"i1": "i8"}          # types that are others in memory
+_DATA = object.__basicsize__    # where an array, as an object, says where its data are
+FLAT, NUMBER, ROW, COLUMN = "flat", "number", "row", "column"
 
 
 class Value:
@@ -39,8 +42,18 @@ class Value:
         lines.append(f"{self.name} = {text}")
 
     @property
+    def is_integer(self) -> bool:
+        """Is it an integer, or a truth value?"""
+        return self.kind.startswith("i")
+
+    @property
     def type(self) -> str:
         return f"<{self.width} x {self.kind}>"
+
+    def number(self, x: Any, kind: str) -> Value:
+        """A number of some type, for all elements."""
+        text = f"<{self.width} x {kind}>"
+        return self.made(f"bitcast {text} {_number(x, kind)} to {text}", kind)
 
     def made(self, text: str, kind: str = "") -> Value:
         """What an instruction gives."""
@@ -48,22 +61,19 @@ class Value:
 
     def operand(self, x: Any) -> str:
         """The text of a value, or of a number for all elements."""
-        if isinstance(x, Value):
-            return x.name
-        text = str(x) if self.kind == "i32" else f"0x{struct.pack('>d', float(x)).hex()}"
-        return f"splat ({self.kind} {text})"
+        return x.name if isinstance(x, Value) else _number(x, self.kind)
 
-    def _with(self, instruction: str, other: Any) -> Value:
-        return self.made(f"{instruction} {self.type} {self.name}, {self.operand(other)}")
+    def _with(self, instruction: str, other: Any, kind: str = "") -> Value:
+        return self.made(f"{instruction} {self.type} {self.name}, {self.operand(other)}", kind)
 
     def __add__(self, other: Any) -> Value:
-        return self._with("add" if self.kind == "i32" else "fadd", other)
+        return self._with("add" if self.is_integer else "fadd", other)
 
     def __sub__(self, other: Any) -> Value:
-        return self._with("sub" if self.kind == "i32" else "fsub", other)
+        return self._with("sub" if self.is_integer else "fsub", other)
 
     def __mul__(self, other: Any) -> Value:
-        return self._with("fmul", other)
+        return self._with("mul" if self.is_integer else "fmul", other)
 
     def __truediv__(self, other: Any) -> Value:
         return self._with("fdiv", other)
@@ -74,108 +84,175 @@ class Value:
     def __and__(self, other: Any) -> Value:
         return self._with("and", other)
 
-    def __rshift__(self, other: int) -> Value:
+    def __or__(self, other: Any) -> Value:
+        return self._with("or", other)
+
+    def __lshift__(self, other: Any) -> Value:
+        return self._with("shl", other)
+
+    def __rshift__(self, other: Any) -> Value:
         """Of signed integers."""
         return self._with("ashr", other)
 
     def __neg__(self) -> Value:
+        if self.is_integer:
+            return self.made(f"sub {self.type} zeroinitializer, {self.name}")
         return self.made(f"fneg {self.type} {self.name}")
 
     def call(self, function: str, *others: Any) -> Value:
         """A function of LLVM that has one for each type: `fabs`, `sqrt`, `fshl` (rotates)."""
         given = ", ".join(f"{self.type} {self.operand(x)}" for x in (self, *others))
-        return self.made(f"call {self.type} @llvm.{function}.v{self.width}{_SUFFIXES[self.kind]}"
-                         f"({given})")
+        suffix = _SUFFIXES.get(self.kind, self.kind)
+        return self.made(f"call {self.type} @llvm.{function}.v{self.width}{suffix}({given})")
 
     def to(self, kind: str, instruction: str) -> Value:
         """Converted, or looked at, as another type."""
         return self.made(f"{instruction} {self.type} {self.name} to <{self.width} x {kind}>", kind)
 
     def choose(self, test: str, other: Any, x: Value, y: Any) -> Value:
-        """x where a comparison of floats holds (LLVM's name of it), else y."""
-        holds = self.made(f"fcmp {test} {self.type} {self.name}, {self.operand(other)}", "i1")
-        return x.made(f"select {holds.type} {holds.name}, {x.type} {x.name}, "
-                      f"{x.type} {x.operand(y)}")
+        """x where a comparison holds (LLVM's name of it), else y."""
+        return self.compared(test, other).select(x, y)
+
+    def compared(self, test: str, other: Any) -> Value:
+        """Where a comparison holds (LLVM's name of it)."""
+        instruction = "icmp" if self.is_integer else "fcmp"
+        return self._with(f"{instruction} {test}", other, "i1")
+
+    def select(self, x: Any, y: Any) -> Value:
+        """x where this is true, else y, one of which is no number."""
+        like = x if isinstance(x, Value) else y
+        return like.made(f"select {self.type} {self.name}, {like.type} {like.operand(x)}, "
+                         f"{like.type} {like.operand(y)}")
+
+
+def _number(x: Any, kind: str) -> str:
+    text = (str(int(x)) if kind.startswith("i") else
+            f"0xH{struct.pack('>e', float(x)).hex()}" if kind == "half" else
+            f"0x{struct.pack('>d', float(x)).hex()}")
+    return f"splat ({kind} {text})"
 
 
 class Loop:
-    """The loop of a function of elements over flat, contiguous arrays.
+    """The loop of a function of elements over contiguous arrays.
 
-    reads, writes: LLVM's types of the arrays' elements, one after the other: i32, float. numbers:
-    how many of the first arrays have one element, for all. The loop is called with the arrays that
-    it reads, then those that it writes, the last of which is as long as all.
+    reads, writes: LLVM's types of the arrays' elements, one after the other: i32, float; i1 are
+    numpy's booleans. forms: what is read of each of the first arrays: an element for each of the
+    loop (FLAT, as of the others), or one for all (NUMBER), for a row (COLUMN), for a place in each
+    row (ROW). The loop is called with the arrays that it reads, then those that it writes.
     """
 
     def __init__(self, function: Callable[..., Sequence[Value]], reads: str, writes: str,
-                 numbers: int = 0) -> None:
-        self._function, self._numbers = function, numbers
-        self._reads, self._writes = reads.split(), writes.split()
+                 forms: Sequence[str] = ()) -> None:
+        self._function, self._reads, self._writes = function, reads.split(), writes.split()
+        self._forms = [*forms, *[FLAT] * (len(self._reads) - len(forms))]
         self._run: Any = None
         self._engine: Any = None            # owns the code
 
     def pays(self, elements: int) -> bool:
         """Is the loop there for so many elements, or worth compiling now?"""
-        return self._run is not None or _SEEN.reach(elements) and self._compiled()
+        return self._run is not None or _SEEN.reach(elements) and self.compiled()
 
     def __call__(self, *arrays: np.ndarray) -> None:
-        self._run(*[x.ctypes.data for x in arrays], arrays[-1].size)
+        self.over(1, arrays[-1].size, *arrays)
 
-    def _compiled(self) -> bool:
-        """Compile it, unless another thread is about to; say whether it is there."""
-        if _LOCK.acquire(blocking=False):
+    def over(self, rows: int, columns: int, *arrays: np.ndarray) -> None:
+        """Compute so many rows of so many elements."""
+        self._run(*map(id, arrays), rows, columns)
+
+    def compiled(self, wait: bool = False) -> bool:
+        """Compile it; say whether it is there. wait: for another thread that compiles just now."""
+        if self._run is None and _LOCK.acquire(blocking=wait):
             try:
-                if self._run is None and not _SEEN.in_vain:
+                if self._run is None and not _SEEN.in_vain and _tells_data():
                     self._engine, address = _engine_of(self.text())
                     arrays = [ctypes.c_void_p] * (len(self._reads) + len(self._writes))
-                    self._run = ctypes.CFUNCTYPE(None, *arrays, ctypes.c_int64)(address)
+                    self._run = ctypes.CFUNCTYPE(None, *arrays, ctypes.c_int64, ctypes.c_int64)(
+                        address)
             except (ImportError, OSError):      # it is not installed, or does not run here
-                _SEEN.in_vain = True
+                pass
             finally:
+                _SEEN.in_vain = self._run is None
                 _LOCK.release()
         return self._run is not None
 
     def text(self) -> str:
-        """The loop for LLVM: over many elements at a time, then over each of those left."""
-        given = ", ".join(f"ptr %a{k}" for k in range(len(self._reads) + len(self._writes)))
-        lines = [f"define void @loop({given}, i64 %n) {{", "entry:", "br label %test0"]
-        before, start = "entry", "0"
+        """The loop for LLVM: in each row over many elements at a time, then over each of those
+        left.
+        """
+        kinds = [*self._reads, *self._writes]
+        given = "".join([f"ptr %x{a}, " for a in range(len(kinds))])
+        lines = [f"define void @loop({given}i64 %rows, i64 %n) {{", "entry:"]
+        for a in range(len(kinds)):         # an array is an object, which tells where its data are
+            lines += [f"%f{a} = getelementptr i8, ptr %x{a}, i64 {_DATA}",
+                      f"%a{a} = load ptr, ptr %f{a}"]
+        lines += ["br label %row", "row:", "%r = phi i64 [0, %entry], [%next, %done]",
+                  "%first = mul i64 %r, %n"]
+        for a, kind in enumerate(kinds):
+            form = self._forms[a] if a < len(self._forms) else FLAT
+            at = {FLAT: "%first", COLUMN: "%r"}.get(form, "0")
+            lines.append(f"%b{a} = getelementptr {_STORED.get(kind, kind)}, ptr %a{a}, i64 {at}")
+        same = [self._same(lines, a, form) for a, form in enumerate(self._forms)]
+        lines.append("br label %test0")
+        before, start = "row", "0"
         for k, width in enumerate((_WIDTH, 1)):
             lines += [f"test{k}:", f"%i{k} = phi i64 [{start}, %{before}], [%end{k}, %body{k}]",
                       f"%end{k} = add i64 %i{k}, {width}", f"%fits{k} = icmp ule i64 %end{k}, %n",
                       f"br i1 %fits{k}, label %body{k}, label %{'done' if k else 'test1'}",
                       f"body{k}:"]
-            self._body(lines, k, width)
+            self._body(lines, k, width, same)
             lines.append(f"br label %test{k}")
             before, start = f"test{k}", f"%i{k}"
-        return "\n".join([*lines, "done:", "ret void", "}", ""])
+        return "\n".join([*lines, "done:", "%next = add i64 %r, 1",
+                          "%more = icmp ult i64 %next, %rows",
+                          "br i1 %more, label %row, label %all", "all:", "ret void", "}", ""])
 
-    def _body(self, lines: list[str], k: int, width: int) -> None:
-        values = []
-        for a, kind in enumerate(self._reads):
-            if a < self._numbers:
-                first = Value(lines, 1, kind, f"load <1 x {kind}>, ptr %a{a}, align 4")
-                values.append(Value(lines, width, kind, f"shufflevector {first.type} {first.name}, "
-                                    f"{first.type} poison, <{width} x i32> zeroinitializer"))
-            else:
-                at = self._place(lines, a, kind, k)
-                values.append(Value(lines, width, kind,
-                                    f"load <{width} x {kind}>, ptr {at}, align 4"))
+    def _same(self, lines: list[str], a: int, form: str) -> dict[int, Value]:
+        """What all elements of a row read of an array, once for each width."""
+        if form in (FLAT, ROW):
+            return {}
+        one = _loaded(lines, 1, self._reads[a], f"%b{a}")
+        return {1: one, _WIDTH: Value(lines, _WIDTH, one.kind, f"shufflevector {one.type} "
+                                      f"{one.name}, {one.type} poison, <{_WIDTH} x i32> "
+                                      "zeroinitializer")}
+
+    def _body(self, lines: list[str], k: int, width: int, same: Sequence[dict[int, Value]]) -> None:
+        values = [same[a][width] if same[a] else
+                  _loaded(lines, width, kind, self._place(lines, a, kind, k))
+                  for a, kind in enumerate(self._reads)]
         for a, value in enumerate(self._function(*values), len(self._reads)):
+            if value.kind in _STORED:
+                value = value.to(_STORED[value.kind], "zext")
             at = self._place(lines, a, value.kind, k)
-            lines.append(f"store {value.type} {value.name}, ptr {at}, align 4")
+            lines.append(f"store {value.type} {value.name}, ptr {at}, align 1")
 
     @staticmethod
     def _place(lines: list[str], a: int, kind: str, k: int) -> str:
-        lines.append(f"%p{len(lines)} = getelementptr {kind}, ptr %a{a}, i64 %i{k}")
+        lines.append(f"%p{len(lines)} = getelementptr {_STORED.get(kind, kind)}, ptr %b{a}, "
+                     f"i64 %i{k}")
         return f"%p{len(lines) - 1}"
+
+
+def _loaded(lines: list[str], width: int, kind: str, at: str) -> Value:
+    stored = _STORED.get(kind, kind)
+    value = Value(lines, width, stored, f"load <{width} x {stored}>, ptr {at}, align 1")
+    return value if stored == kind else value.to(kind, "trunc")
+
+
+def _tells_data() -> bool:
+    """Do arrays, as objects, say where their data are as the loops read it?"""
+    x = np.zeros(1)
+    return ctypes.c_void_p.from_address(id(x) + _DATA).value == x.ctypes.data
 
 
 def _engine_of(text: str) -> tuple[Any, int]:
     """What owns the code of a loop, for this processor, and where the code begins."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    features = llvm.get_host_cpu_features()
+    if "half" in text and not features.get("f16c", True):
+        raise OSError("this processor does not convert float16")
     machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten())
+        cpu=llvm.get_host_cpu_name(), features=features.flatten())
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), machine)
     engine.finalize_object()
     return engine, engine.get_function_address("loop")

@@ -22,6 +22,7 @@ from ..calls.symbolic import CAST, REDUCE, VIEWS, WHERE, Kernel
 from .registers import Body, written_out
 from .tiling import Form, Forms, cuts, total_of
 
+ENOUGH = 1 << 28                # elements of numpy calls, after which a group may be compiled
 BLOCK = 1 << 16                 # elements of the largest value in a block
 WIDER = 2                       # how much larger blocks are where each thread has four of them
 FEW = 2                         # threads that this is asked for where there are totals
@@ -58,13 +59,16 @@ class Blocked:
     to return. rows: how many rows all values of the group have. zeros: operands that are the number
     zero.
 
+    Once numpy has computed for long, elementwise calls become compiled loops (compiled_steps.py).
+
     A total is reduced from what the blocks contribute, in their order. Their size then does not
     depend on the number of cores, so that the total does not. Where numpy repeats an operand it
     copies it into a buffer, which is made no longer than a row.
     """
 
-    __slots__ = ("_bodies", "_buffer", "_calls", "_excess", "_forms", "_kernels", "_operands",
-                 "_overwritten", "_results", "_rows", "_size", "_threads", "_totals", "_zeros")
+    __slots__ = ("_bodies", "_buffer", "_calls", "_excess", "_forms", "_kernels", "_loops",
+                 "_operands", "_overwritten", "_results", "_rows", "_runs", "_size", "_threads",
+                 "_totals", "_zeros")
 
     def __init__(self, calls: Sequence[Call], forms: Sequence[Forms], operands: Sequence[Form],
                  results: Sequence[int], rows: int, zeros: tuple[int, ...]) -> None:
@@ -85,6 +89,9 @@ class Blocked:
             self._size = rows               # nothing to keep in the cache
         loop = min([c.loop(rows) for c in found], default=0)
         self._buffer = int(min(loop // 16 * 16, np.getbufsize())) if LOOP <= loop < np.inf else 0
+        self._loops = False             # may LLVM compile it? after so many runs
+        self._runs = -(-ENOUGH // sum([n * len(k.recording.steps)         # type: ignore[union-attr]
+                                       for n, k in zip(elements, self._kernels, strict=True)]))
         self._overwritten: dict[int, int] = {}      # result to the operand it is written over
         self._bodies: dict[int, Any] = {}           # by rows of a block
 
@@ -128,6 +135,9 @@ class Blocked:
 
     def __call__(self, *arrays: Any) -> list[Any]:
         rows, threads, size = self._rows, self._threads, self._size
+        self._runs -= 1
+        if not self._runs:
+            self._loops, self._bodies = True, {}
         given = [x.reshape(form.of(rows)) if form.shape or form.is_rows else x
                  for x, form in zip(arrays, self._operands, strict=True)]
         over = {j: arrays[o] for j, o in self._overwritten.items() if arrays[o].flags.carray}
@@ -181,8 +191,8 @@ class Blocked:
     def _body(self, rows: int) -> Body:
         body = self._bodies.get(rows)
         if body is None:
-            key = (rows, self._rows, self._excess, self._zeros, *self._results, *self._kernels,
-                   *self._overwritten.items(),
+            key = (rows, self._rows, self._excess, self._zeros, self._loops, *self._results,
+                   *self._kernels, *self._overwritten.items(),
                    *[(call.inputs, call.outputs) for call in self._calls])
             body = _BODIES.get(key)
             if body is None:
@@ -190,7 +200,8 @@ class Blocked:
                          for call, kernel, forms in zip(self._calls, self._kernels, self._forms,
                                                         strict=True)]
                 body = _BODIES[key] = written_out(calls, len(self._operands), self._results,
-                                                  self._overwritten, self._excess, self._zeros)
+                                                  self._overwritten, self._excess, self._zeros,
+                                                  self._loops)
             self._bodies[rows] = body
         return body
 

@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.kernels.elementwise.elements import ROUNDED
+from ...ir.kernels.elementwise.extremes import FEWEST as FEWEST_IN_LOOPS
 from ...ir.kernels.elementwise.selection import FEWEST as FEWEST_SELECTED
 from ...ir.kernels.elementwise.selection import by_bits, has_bits, is_zero, or_zero, zero_or
 from ...ir.program import Equation
@@ -41,12 +43,13 @@ from ..calls.symbolic import (
     constant,
     record,
 )
+from .compiled_steps import LOOP, MEMORY, in_loops
 from .generated import Writer, expression
 from .half_floats import InFloat32, rounded_slots
 
 FEWEST = 1 << 10                # bytes from which a value is worth a register
 _LINE, _BYTES = 64, np.dtype(np.uint8)
-_WRITTEN = frozenset({CALL, CAST, REDUCE})      # kinds of calls that can write to given memory
+_WRITTEN = frozenset({CALL, CAST, REDUCE, LOOP, MEMORY})       # kinds that write to given memory
 
 _recorded = cached(4096, "numpy calls of kernels, by shapes and dtypes")(record)
 
@@ -69,7 +72,8 @@ class _Steps:
     """The numpy calls of a block, on values numbered from 0, the operands first."""
 
     def __init__(self, calls: Sequence[Call], results: Sequence[int] = (),
-                 excess: bool = False, zeros: Sequence[int] = ()) -> None:
+                 excess: bool = False, zeros: Sequence[int] = (), loops: bool = False) -> None:
+        self.looped = _widest(calls) if loops else None     # shape of what loops compute
         self.zeros = set[int]()                     # values that are the number zero
         self.values: list[tuple[tuple[int, ...], np.dtype]] = []
         self.roots: list[int] = []                  # of each, the value whose memory it shares,
@@ -107,10 +111,10 @@ class _Steps:
                 self.zeros.add(self.at[s])
         return self.at[s]
 
-    def _value(self, value: Any, root: int | None = None, whole: bool = True) -> int:
+    def _value(self, value: Any) -> int:
         self.values.append(value)
-        self.roots.append(len(self.roots) if root is None else root)
-        self.whole.append(whole)
+        self.roots.append(len(self.roots))
+        self.whole.append(True)
         return len(self.values) - 1
 
     def _append(self, recording: Any, given: Sequence[Any]) -> int:
@@ -135,21 +139,26 @@ class _Steps:
         how = (step.kind, step.function, step.axes, shape, dtype, *map(_key, operands))
         if how in self.made:
             return self.made[how]
-        v = operands[0]
-        if step.kind in VIEWS and type(v) is int:
-            out = self._value((shape, dtype), self.roots[v],
-                              self.whole[v] and step.kind in (BITS, RESHAPE))
-            if step.kind == REPEAT:
-                self.repeated[out] = v
-        else:
-            out = self._value((shape, dtype))
-        self.steps.append((step._replace(operands=operands, result=out), self.eqn))
-        self.made[how] = out
+        out = self.made[how] = self._value((shape, dtype))
+        if step.kind == REPEAT and type(operands[0]) is int:
+            self.repeated[out] = operands[0]
+        step = step._replace(operands=operands, result=out)
+        self.share(step)
+        self.steps.append((step, self.eqn))
         return out
+
+    def share(self, step: Step) -> None:
+        """Note whose memory the result of a step is."""
+        out, v = step.result, step.operands[0] if step.operands else None
+        views = step.kind in VIEWS and type(v) is int
+        self.roots[out] = self.roots[v] if views else out
+        self.whole[out] = not views or self.whole[v] and step.kind in (BITS, RESHAPE)
 
     def _as_recording(self, step: Step, operands: Sequence[Any], shape: Any, dtype: Any) -> Any:
         """The recording of a step that is not a single numpy call; None for one that is."""
         count, function = math.prod(shape), step.function
+        if shape == self.looped and (step.kind == WHERE or function in ROUNDED):
+            return None
         if step.kind == WHERE and count >= FEWEST_SELECTED and has_bits(dtype):
             function = (or_zero if self.is_zero(operands[2]) else
                         zero_or if self.is_zero(operands[1]) else by_bits)
@@ -174,13 +183,23 @@ def _key(operand: Any) -> Any:
     return type(operand), number.dtype, number.tobytes()
 
 
+def _widest(calls: Sequence[Call]) -> tuple[int, ...] | None:
+    shape = max([value[0] for call in calls for value in call.recording.values],  # type: ignore
+                key=math.prod)
+    return shape if math.prod(shape) >= FEWEST_IN_LOOPS else None
+
+
 def written_out(calls: Sequence[Call], operands: int, results: Sequence[int],
-                over: Mapping[int, int], excess: bool, zeros: Sequence[int]) -> Body:
+                over: Mapping[int, int], excess: bool, zeros: Sequence[int],
+                loops: bool = False) -> Body:
     """A block's calls as a function. operands: how many it reads. results: slots. over: result to
     the operand in whose memory it may be, by position. excess: see half_floats.py. zeros: operands
-    that are zero.
+    that are zero. loops: whether LLVM may compile what it can (compiled_steps.py).
     """
-    return _Registers(_Steps(calls, results, excess, zeros), operands, over).body()
+    block = _Steps(calls, results, excess, zeros, loops)
+    if block.looped and not in_loops(block, block.looped):
+        block = _Steps(calls, results, excess, zeros)
+    return _Registers(block, operands, over).body()
 
 
 class _Registers:
@@ -250,8 +269,9 @@ class _Registers:
     def _may_overwrite(self, x: int, step: Step) -> bool:
         """May a step write its result over this operand while it reads it?"""
         values, out = self.block.values, step.result
-        return step.kind == CALL and self.block.whole[x] and values[x][0] == values[out][0] and (
-            values[x][1].itemsize == values[out][1].itemsize)
+        return step.kind in (CALL, LOOP) and self.block.whole[x] and (
+            values[x][0] == values[out][0]
+            and values[x][1].itemsize == values[out][1].itemsize)
 
     def _may_live_in(self, j: int, step: Step, i: int) -> bool:
         """May the value of step i be in the memory of result j for as long as it lives?"""
@@ -294,7 +314,7 @@ class _Registers:
             args = [self.names[v] if type(v) is int else w.name(constant(v)) for v in step.operands]
             place = self._place(i, step)
             name = self.names[step.result] = f"t{i}" if place is None or "." in place else place
-            text = expression(w, step, args, block.values, place)
+            text = self._written(step, args, place)
             if step.kind == CAST and place not in (None, name):
                 text += f"; {name} = {place}"       # np.copyto returns nothing
             elif place != name:
@@ -318,6 +338,16 @@ class _Registers:
         starts = [sum(self.sizes[:k]) for k in range(len(self.sizes) + 1)]
         return Body(w.function("arguments, memory, registers"), starts[-1],
                     tuple([(starts[k], shape, dtype) for k, shape, dtype in self.places]))
+
+    def _written(self, step: Step, args: Sequence[str], place: str | None) -> str:
+        """The source of a step with this memory for its result."""
+        if step.kind not in (LOOP, MEMORY):
+            return expression(self.w, step, args, self.block.values, place)
+        if place is None:
+            shape, dtype = self.block.values[step.result]
+            place = f"{self.w.name(np.empty, 'f')}({shape}, {self.w.name(dtype)})"
+        return place if step.kind == MEMORY else (
+            f"{self.w.name(step.function, 'f')}({', '.join([*args, place])})")
 
     def _release(self, root: int) -> None:
         """Free the memory of this root, whose live range has ended."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...support.buffer_pool import empty
 from ...support.threads import in_parallel, share_count
-from ..compiled import Loop, Value
+from ..compiled import NUMBER, Loop, Value
 from ..key_data import join_words, split_words
 
 Shape = tuple[int, ...]
@@ -88,7 +88,8 @@ def _hash_of(key1: Value, key2: Value, x1: Value, x2: Value) -> tuple[Value, Val
     return x1, x2
 
 
-_WITH_ONE_KEY, _WITH_KEYS = (Loop(_hash_of, "i32 i32 i32 i32", "i32 i32", n) for n in (3, 0))
+_WITH_ONE_KEY, _WITH_KEYS = (Loop(_hash_of, "i32 i32 i32 i32", "i32 i32", [NUMBER] * n)
+                             for n in (3, 0))
 
 
 def counters(shape: Shape, whole: Shape | None = None, starts: Sequence[np.ndarray | int] = ()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.kernels import compiled
-from shardtrace.ir.kernels.compiled import Loop
+from shardtrace.ir.kernels.compiled import NUMBER, Loop
 from shardtrace.ir.kernels.elementwise import float32_functions
 from shardtrace.ir.kernels.generators import threefry
 
@@ -38,7 +38,7 @@ def numpy_alone(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.parametrize("size", [0, 1, 31, 32, 33, 1000])
 def test_every_element_is_computed(size: int, loops: None) -> None:
-    loop = Loop(lambda a, x, y: (x * a + y, x - y), "float float float", "float float", numbers=1)
+    loop = Loop(lambda a, x, y: (x * a + y, x - y), "float float float", "float float", [NUMBER])
     x, y = np.arange(2 * size, dtype=F32).reshape(2, size)
     total, rest = np.full((2, size + 1), 7, F32)
     assert loop.pays(size)

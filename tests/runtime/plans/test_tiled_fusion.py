@@ -186,6 +186,11 @@ SUMS = (10, len(UNARY) + 8)
 @settings(max_examples=60, deadline=None)
 @given(draw.data())
 def test_random_programs_have_the_same_bits_in_blocks(tiny_once, data_):
+    assert_same(*random_program(data_))
+
+
+def random_program(data_):
+    """A function of a chain of ops, and arguments for it."""
     pick = data_.draw
     shape = pick(draw.sampled_from([(16, 12), (3, 5, 7), (1, 40), (40, 1), (2, 30)]))
     dtype = pick(draw.sampled_from([np.float32, np.float32, np.float64, np.float16,
@@ -211,7 +216,7 @@ def test_random_programs_have_the_same_bits_in_blocks(tiny_once, data_):
     y = data(*shape, dtype=dtype, seed=1)
     if not any(which in SUMS for which, _, _ in steps) and pick(draw.booleans()):
         y = np.asfortranarray(y)        # sums would be added in the order of memory
-    assert_same(f, x, data(shape[-1], dtype=dtype, seed=2), y)
+    return f, x, data(shape[-1], dtype=dtype, seed=2), y
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (1,), (5, 3)])

@@ -1,0 +1,146 @@
+"""Elementwise calls of groups as compiled loops: how many, what they read, and when."""
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as draw
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax
+from shardtrace.ir.kernels import compiled
+from shardtrace.ir.kernels.compiled import COLUMN, FLAT, NUMBER, ROW
+from shardtrace.ir.kernels.elementwise import extremes
+from shardtrace.runtime.plans import blocked, compiled_steps, generated, registers
+
+from ...executors import forget_plans
+from .test_tiled_fusion import _tiny, assert_same, random_program
+
+X, Y = (np.random.default_rng(i).normal(size=(512, 256)).astype(np.float32) for i in (1, 2))
+
+
+@pytest.fixture(autouse=True)
+def anew():
+    forget_plans()
+    yield
+    forget_plans()
+
+
+def compile_all(patch):
+    """Whatever a loop can compute is compiled, at once."""
+    for module, name, value in ((blocked, "ENOUGH", 1), (registers, "FEWEST_IN_LOOPS", 1),
+                                (generated, "FEWEST_COMPARED", 1), (extremes, "FEWEST", 1),
+                                (compiled, "_SEEN", compiled._Seen())):
+        patch.setattr(module, name, value)
+
+
+@pytest.fixture
+def loops(monkeypatch):
+    """The loops that a function's groups become, in order; results are those of numpy."""
+    pytest.importorskip("llvmlite")
+
+    def found(f, *args):
+        made = []
+
+        class Noted(compiled_steps.LoopCall):
+            def __init__(self, *parts):
+                super().__init__(*parts)
+                made.append(self)
+        wanted = st.jit(f)(*args)
+        forget_plans()
+        with monkeypatch.context() as patch:
+            compile_all(patch)
+            patch.setattr(compiled_steps, "LoopCall", Noted)
+            computed = st.jit(lambda *xs: f(*xs))(*args)
+        for x, y in zip(st.tree.leaves(computed), st.tree.leaves(wanted), strict=True):
+            assert np.asarray(x).tobytes() == np.asarray(y).tobytes()
+        return made
+    return found
+
+
+def forms(loop):
+    return loop.loop._forms, len(loop.loop._writes)
+
+
+def test_calls_between_two_others_are_one_loop(loops):
+    one, other = loops(lambda x, y: jnp.maximum(jnp.tanh(x * y + 1) * x - y, 0) / 2, X, Y)
+    assert forms(one) == ([FLAT, FLAT, NUMBER], 1)
+    assert forms(other) == ([FLAT, FLAT, FLAT, NUMBER, NUMBER], 1)
+    assert one.rows == other.rows == 1
+
+
+def test_what_later_calls_need_is_computed_beside_what_the_first_needs(loops):
+    (loop,) = loops(lambda x, y: jnp.exp(x * y - 1) * jnp.sin(y * 2 + x), X, Y)
+    assert forms(loop)[1] == 2              # and numpy multiplies what exp and sin give
+
+
+def test_rows_and_columns_are_read_where_they_are(loops):
+    def f(x, row):
+        return (x - x.max(-1, keepdims=True)) * row + jnp.where(x > 0, row, 1)
+    (loop,) = loops(f, X, Y[0])
+    assert {*forms(loop)[0]} == {FLAT, COLUMN, ROW, NUMBER}
+    assert loop.columns == 256
+
+
+def test_what_is_computed_in_few_steps_is_not_kept(loops):
+    def f(x, y):
+        doubled = x * 2
+        return jnp.exp(doubled + y * y * y * 3) * doubled
+    one, other = loops(f, X, Y)
+    assert forms(one)[1] == 1
+    assert sorted(forms(other)[0]) == [FLAT, FLAT, NUMBER]      # x and the exponential
+
+
+@pytest.mark.parametrize("f", [
+    lambda x, y: [x * y + 1, x - y, x > y, (x * 3).astype(np.float16) + x.astype(np.float16)],
+    lambda x, y: lax.bitcast_convert_type(x * y, np.int32) >> 3 & 7 | 1,
+    lambda x, y: (x.astype(ml_dtypes.bfloat16) * y.astype(ml_dtypes.bfloat16) + 2, x * y + 3),
+    lambda x, y: jnp.where(jnp.logical_and(x > 0, y < 1), lax.sign(x) * y, jnp.floor(y * 3)),
+    lambda x, y: (x * y + 1).sum(-1) + (x - y * 2).max(-1),
+    lambda x, y: lax.erf(x * y) + jnp.expm1(x) * jnp.log1p(y * y),
+    lambda x, y: (lambda z: (z + 1, jnp.tanh(z), z.reshape(-1) * 2 + 1))(x * y - x),
+    lambda x, y: jnp.broadcast_to(x[:, :1], x.shape) * 2 + y * y.mean() + 1])
+def test_numbers_are_those_of_numpy(f, loops):
+    assert loops(f, X, Y)
+
+
+def test_groups_become_loops_once_it_pays(monkeypatch):
+    pytest.importorskip("llvmlite")
+    monkeypatch.setattr(compiled, "_SEEN", compiled._Seen())
+    monkeypatch.setattr(blocked, "ENOUGH", 4 * X.size * 3)        # of four calls, in each run
+    made, original = [], compiled_steps.in_loops
+    monkeypatch.setattr("shardtrace.runtime.plans.registers.in_loops",
+                        lambda *given: (made.append(original(*given)), made[-1])[1])
+    f, found = st.jit(lambda x, y: (x * y + 1) * x - y), []
+    for _ in range(4):
+        found.append((np.asarray(f(X, Y)).tobytes(), len(made)))
+    assert [n for _, n in found] == [0, 0, 1, 1] and made == [True]
+    assert len({bits for bits, _ in found}) == 1
+
+
+def test_without_llvmlite_numpy_computes(monkeypatch):
+    looked = []
+
+    class Missing:
+        def __getattr__(self, name):
+            looked.append(name)
+            raise ModuleNotFoundError("No module named 'llvmlite'")
+    compile_all(monkeypatch)
+    monkeypatch.setattr(compiled, "llvm", Missing())
+    for f in (lambda x, y: (x * y + 1) * x, lambda x, y: (x - y) * x):
+        np.testing.assert_array_equal(st.jit(f)(X, Y), f(X, Y))
+    assert len(looked) == 1
+
+
+def test_random_programs_have_the_same_bits_in_loops():
+    pytest.importorskip("llvmlite")
+    with pytest.MonkeyPatch.context() as patch:
+        compile_all(patch)
+        for _ in _tiny(patch):
+            @settings(max_examples=60, deadline=None)
+            @given(draw.data())
+            def check(data_):
+                assert_same(*random_program(data_))
+            check()
