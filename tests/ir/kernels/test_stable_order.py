@@ -35,7 +35,8 @@ def mixed(dtype, shape):
 
 
 @pytest.mark.parametrize("shape,axis", [((7,), 0), ((5000,), 0), ((40, 100), 1), ((100, 40), 0),
-                                        ((20, 30, 10), 1), ((2, 0), 1)])
+                                        ((20, 30, 10), 1), ((2, 0), 1), ((2, 2500), 1),
+                                        ((2500, 2), 0)])
 @pytest.mark.parametrize("dtype", FLOATS + INTEGERS)
 def test_equals_stay_in_order_and_nans_come_last(dtype, shape, axis):
     x = mixed(dtype, shape)
@@ -81,3 +82,12 @@ def test_the_largest_are_those_of_a_stable_sort(shape, kind):
             want = n - 1 - np.flip(ascending, axis).take(range(k), axis)
             np.testing.assert_array_equal(places, want)
             np.testing.assert_array_equal(values, np.take_along_axis(x, want, axis))
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64, np.uint64])
+def test_all_bits_of_long_keys_count(dtype):
+    info = np.iinfo(dtype)
+    x = np.random.default_rng(0).integers(info.min, info.max, 10_000, dtype, endpoint=True)
+    near = x & dtype(7 << 20)               # equal but for three bits in the middle
+    for keys in (x, near):
+        np.testing.assert_array_equal(stable_order(keys, 0), np.argsort(keys, kind="stable"))
