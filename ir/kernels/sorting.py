@@ -34,7 +34,7 @@ def ordered_bits(bits: np.ndarray) -> np.ndarray:
 
 
 PACKED = 1 << 10        # elements from which it pays to pack keys
-LONG = 1 << 11          # elements along the dimension from which it pays to sort by 16 bits at a time
+LONG = 1 << 11          # elements of a row from which it pays to sort by 16 bits at a time
 LOW = 0xFFFFFFFF        # of a packed number, its position
 
 

@@ -3,16 +3,22 @@
 `where(here, dynamic_update_slice(x, part, i), x)`, as stages of a pipeline write it, copies all of
 `x` twice. It is `dynamic_update_slice(x, where(here, part, x[i]), i)`, which updates `x` in place.
 `x // 7` of integers is traced as a truncated quotient and a remainder that says whether to subtract
-one; the integer part of a float as its floor or its ceiling, by its sign. A sum that a loop carries
-unfinished begins on one device, with zeros on the others, and mostly with zeros there as well. The
-gradient of average pooling sums windows over elements between which zeros were put.
+one; the integer part of a float as its floor or its ceiling, by its sign. Two arrays whose elements
+alternate, as in an associative scan and in the gradient of `x[::2] * x[1::2]`, are traced as the
+sum of both with zeros between their elements. A sum that a loop carries unfinished begins on one
+device, with zeros on the others, and mostly with zeros there as well. The gradient of average
+pooling sums windows over elements between which zeros were put.
 """
 from __future__ import annotations
 
 from ...ir.ops.communication.collective import pvary_p
+from ...ir.ops.derivatives import slice_along
 from ...ir.ops.elementwise.select import select_n_p
 from ...ir.ops.movement.dynamic_slicing import dynamic_slice_p
 from ...ir.ops.movement.dynamic_update_slicing import dynamic_update_slice_p
+from ...ir.ops.movement.joining import concatenate_p
+from ...ir.ops.movement.reshape import reshape_p
+from ...ir.ops.movement.slicing import slice_p
 from ...ir.ops.reductions.pooling import reduce_window_sum_p
 from ...ir.program import Atom, Literal
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
@@ -68,6 +74,51 @@ SPREAD_WINDOWS = Rewrites(Rewrite("windows-of-spread", """
     out = reduce_window_sum spread {base_dilation, padding}
     """, _by_dilation, where=_spreads, single_use=("spread",),
     why="no zeros are written between elements, and none added"))
+
+
+def _alternate(m: Match) -> int | None:
+    """The dimension along which two padded arrays have every second element; None if they do not.
+    """
+    configs, shape = (m.first, m.second), m.eqn.outvars[0].aval.shape
+    padded = [d for d, ends in enumerate(zip(*configs, strict=True)) if any(ends[0] + ends[1])]
+    if len(padded) != 1 or m.x.aval.ndim != len(shape):
+        return None
+    (d,) = padded
+    (low, _, inner), (other, _, inside) = (config[d] for config in configs)
+    sizes = m.x.aval.shape[d], m.y.aval.shape[d]
+    if inner != 1 or inside != 1 or {low, other} != {0, 1} or sum(sizes) != shape[d] or (
+            min(sizes) < 1):
+        return None
+    return d
+
+
+def _interleaved(m: Match) -> Atom | None:
+    d, shape = _alternate(m), m.eqn.outvars[0].aval.shape
+    assert d is not None
+    parts = (m.x, m.y) if m.first[d][0] == 0 else (m.y, m.x)
+    pairs = parts[1].aval.shape[d]
+
+    def emit_reshape(x: Atom, *sizes: int) -> Atom:
+        return m.emit(reshape_p, x, new_sizes=(*shape[:d], *sizes, *shape[d + 1:]),
+                      dimensions=None, sharding=None)
+    columns = []
+    for x in parts:
+        if x.aval.shape[d] > pairs:
+            x = m.emit(slice_p, x, **slice_along(x.aval.shape, d, 0, pairs))
+        columns.append(emit_reshape(x, pairs, 1))
+    out = emit_reshape(m.emit(concatenate_p, *columns, dimension=d + 1), 2 * pairs)
+    if shape[d] > 2 * pairs:
+        last = m.emit(slice_p, parts[0], **slice_along(parts[0].aval.shape, d, pairs, pairs + 1))
+        out = m.emit(concatenate_p, out, last, dimension=d)
+    return out if out.aval == m.eqn.outvars[0].aval else None
+
+
+INTERLEAVE = Rewrites(Rewrite("interleaved", """
+    even = pad x 0 {padding_config=first}
+    odd = pad y 0 {padding_config=second}
+    out = add|add_any even odd
+    """, _interleaved, where=lambda m: _alternate(m) is not None, single_use=("even", "odd"),
+    why="each element is written once, instead of three times"))
 
 
 def _is_number(m: Match) -> bool:

@@ -59,6 +59,9 @@ EXECUTION = pipeline(
     Pass("spread-windows", "spread-windows", lambda p: _peepholes.SPREAD_WINDOWS(p),
          "sums of windows over elements with zeros between them skip these",
          frozenset({"reduce_window_sum"})),
+    Pass("interleave", "interleaved", lambda p: _peepholes.INTERLEAVE(p),
+         "arrays whose elements alternate are joined, not spread over zeros and added",
+         frozenset({"pad"})),
 )
 
 
