@@ -53,7 +53,6 @@ CASES = {
                        np.ones(8, np.float32), np.int32(3)),
     "join-slices": (st.grad(lambda w: sum(jnp.sin(w[i]).sum() for i in range(4))),
                     np.ones((4, 3), np.float32)),
-    "interleave": (lambda x: lax.associative_scan(jnp.add, x), np.ones(8, np.float32)),
     "round-integers": (lambda x: x // 7, np.arange(-8, 8, dtype=np.int32)),
     "induction-variables": (lambda x: lax.fori_loop(0, 8, lambda i, s: s + x[7 - i], x[0]),
                             np.ones((8, 3), np.float32)),
@@ -64,6 +63,7 @@ CASES = {
                     np.ones(8, np.float32)),
     "spread-windows": (st.grad(lambda x: (lax.reduce_window(
         x, 0.0, lax.add, (1, 2), (1, 2), "VALID") ** 2).sum()), np.ones((8, 6), np.float32)),
+    "interleave": (lambda x: lax.associative_scan(jnp.add, x), np.ones(8, np.float32)),
 }
 
 
