@@ -30,11 +30,15 @@ def contract(a: np.ndarray, a_labels: Labels, b: np.ndarray, b_labels: Labels,
     """The product of `a` and `b` in `dtype`, summed over the labels that the result does not have.
 
     Equal labels have equal sizes. A label that one operand alone has and the result lacks is summed
-    there first. Products are taken and summed in `dtype`; those of 8 and 16 bit integers in
-    float64, in which they are exact, since only floats have a fast matrix product.
+    there first. Products are taken and summed in `dtype`; those of 8 and 16 bit integers in floats,
+    in which they are exact, since only floats have a fast matrix product: in float32 some hundred
+    products of 8 bits at a time, else in float64.
     """
     exact = dtype.kind in "iu" and all(x.dtype.kind in "iu" and x.itemsize <= 2 for x in (a, b))
-    kind = np.dtype(np.float64) if exact else dtype
+    few = 0                                 # how many products float32 sums exactly
+    if exact and a.itemsize == b.itemsize == 1 and _are_shared(a_labels, b_labels, out_labels):
+        few = (1 << 24) // (_largest(a.dtype) * _largest(b.dtype))
+    kind = np.dtype(np.float32 if few else np.float64) if exact else dtype
     a, b = a.astype(kind, copy=False), b.astype(kind, copy=False)
     a, a_labels = _sum_private(a, a_labels, b_labels, out_labels)
     b, b_labels = _sum_private(b, b_labels, a_labels, out_labels)
@@ -44,11 +48,29 @@ def contract(a: np.ndarray, a_labels: Labels, b: np.ndarray, b_labels: Labels,
         return out.astype(np.int64).astype(dtype) if exact else out
     left = _matrices(a, *plan.a_orders, plan.batch)
     right = _matrices(b, *plan.b_orders, plan.batch)
-    out = _product_of(left, right, kind)
-    if exact:
-        out = out.astype(np.int64).astype(dtype)
+    if few:
+        whole = np.dtype(f"i{max(4, dtype.itemsize)}")
+        out, *others = [_product_of(left[..., i:i + few], right[..., i:i + few, :], kind
+                                    ).astype(whole) for i in range(0, left.shape[-1] or 1, few)]
+        for part in others:
+            out += part
+        out = out.astype(dtype, copy=False)
+    else:
+        out = _product_of(left, right, kind)
+        if exact:
+            out = out.astype(np.int64).astype(dtype)
     out = out.reshape([(a if of_a else b).shape[d] for of_a, d in plan.sizes])
     return out.transpose(plan.permutation) if plan.permutation else out
+
+
+def _are_shared(a_labels: Labels, b_labels: Labels, out_labels: Labels) -> bool:
+    """Is each label that is summed one of both operands?"""
+    return {*a_labels} ^ {*b_labels} <= {*out_labels}
+
+
+def _largest(dtype: np.dtype) -> int:
+    info = np.iinfo(dtype)
+    return max(-info.min, info.max)
 
 
 def _product_of(left: np.ndarray, right: np.ndarray, dtype: np.dtype) -> np.ndarray:
