@@ -35,6 +35,7 @@ from ..emitting import literal
 from ..identities import extremum
 from ..rules import call, reject, resized_entries, rule_text
 
+BLOCK = 1 << 17                 # elements at a time
 Ints = tuple[int, ...]
 Params = dict[str, Any]
 
@@ -154,10 +155,25 @@ def _selected_tangent(select: str) -> Callable[..., Any]:
 def _reduce_with(ufunc: np.ufunc, start: Callable[[np.dtype], Any]) -> Callable[..., np.ndarray]:
     def evaluate(lead: int, x: np.ndarray, *, window_dimensions: Ints, window_strides: Ints,
                  padding: Padding, base_dilation: Ints, window_dilation: Ints) -> np.ndarray:
-        """Windows are products of intervals, so one dimension is reduced after the other."""
+        """Windows are products of intervals, so one dimension is reduced after the other; blocks of
+        dimensions that have none are, too, so that what is between stays in the cache.
+        """
         dtype = x.dtype
         sizes = window_shape([], x.shape[lead:], window_dimensions, window_strides, padding,
                              base_dilation, window_dilation)
+        axis = next((d for d, n in enumerate(x.shape) if n > 1), x.ndim)
+        if x.size > BLOCK and (axis < lead or passes(
+                window_dimensions[axis - lead], window_strides[axis - lead], padding[axis - lead],
+                base_dilation[axis - lead])):
+            out = empty((*x.shape[:lead], *sizes), dtype)
+            step = max(1, BLOCK * x.shape[axis] // x.size)
+            for i in range(0, x.shape[axis], step):
+                block = (*[slice(None)] * axis, slice(i, i + step))
+                out[block] = evaluate(
+                    lead, x[block], window_dimensions=window_dimensions,
+                    window_strides=window_strides, padding=padding, base_dilation=base_dilation,
+                    window_dilation=window_dilation)
+            return out
         if max(base_dilation, default=1) > 1:
             out = empty((*x.shape[:lead], *sizes), dtype)
             out[...] = start(dtype)
@@ -179,8 +195,8 @@ def _reduce_with(ufunc: np.ufunc, start: Callable[[np.dtype], Any]) -> Callable[
                 first = k * step
                 part = x[(slice(None),) * axis + (
                     slice(first, first + (n - 1) * s + 1 if n else first, s),)]
-                total = (part if total is None else ufunc(total, part, dtype=dtype)
-                         if ufunc is np.add else ufunc(total, part))
+                total = part if k == 0 else ufunc(total, part, out=None if k == 1 else total,
+                                                  dtype=dtype if ufunc is np.add else None)
             if total is None:
                 shape = (*x.shape[:axis], n, *x.shape[axis + 1:])
                 total = np.full(shape, start(dtype), dtype)
