@@ -138,7 +138,8 @@ class Loop:
     reads, writes: LLVM's types of the arrays' elements, one after the other: i32, float; i1 are
     numpy's booleans. forms: what is read of each of the first arrays: an element for each of the
     loop (FLAT, as of the others), or one for all (NUMBER), for a row (COLUMN), for a place in each
-    row (ROW). The loop is called with the arrays that it reads, then those that it writes.
+    row (ROW). Rows of the former may lie apart. The loop is called with the arrays that it reads,
+    then those that it writes.
     """
 
     def __init__(self, function: Callable[..., Sequence[Value]], reads: str, writes: str,
@@ -155,9 +156,11 @@ class Loop:
     def __call__(self, *arrays: np.ndarray) -> None:
         self.over(1, arrays[-1].size, *arrays)
 
-    def over(self, rows: int, columns: int, *arrays: np.ndarray) -> None:
-        """Compute so many rows of so many elements."""
-        self._run(*map(id, arrays), rows, columns)
+    def over(self, rows: int, columns: int, *arrays: np.ndarray,
+             strides: Sequence[int] = ()) -> None:
+        """Compute so many rows of so many elements. strides: how many elements apart the rows of
+        each array lie that is read, if not next to each other; of FLAT ones."""
+        self._run(*map(id, arrays), *(strides or [columns] * len(self._reads)), rows, columns)
 
     def compiled(self, wait: bool = False) -> bool:
         """Compile it; say whether it is there. wait: for another thread that compiles just now."""
@@ -166,8 +169,8 @@ class Loop:
                 if self._run is None and not _SEEN.in_vain and _tells_data():
                     self._engine, address = _engine_of(self.text())
                     arrays = [ctypes.c_void_p] * (len(self._reads) + len(self._writes))
-                    self._run = ctypes.CFUNCTYPE(None, *arrays, ctypes.c_int64, ctypes.c_int64)(
-                        address)
+                    sizes = [ctypes.c_int64] * (len(self._reads) + 2)
+                    self._run = ctypes.CFUNCTYPE(None, *arrays, *sizes)(address)
             except (ImportError, OSError):      # it is not installed, or does not run here
                 pass
             finally:
@@ -180,7 +183,8 @@ class Loop:
         left.
         """
         kinds = [*self._reads, *self._writes]
-        given = "".join([f"ptr %x{a}, " for a in range(len(kinds))])
+        given = "".join([*[f"ptr %x{a}, " for a in range(len(kinds))],
+                         *[f"i64 %s{a}, " for a in range(len(self._reads))]])
         lines = [f"define void @loop({given}i64 %rows, i64 %n) {{", "entry:"]
         for a in range(len(kinds)):         # an array is an object, which tells where its data are
             lines += [f"%f{a} = getelementptr i8, ptr %x{a}, i64 {_DATA}",
@@ -188,8 +192,10 @@ class Loop:
         lines += ["br label %row", "row:", "%r = phi i64 [0, %entry], [%next, %done]",
                   "%first = mul i64 %r, %n"]
         for a, kind in enumerate(kinds):
-            form = self._forms[a] if a < len(self._forms) else FLAT
-            at = {FLAT: "%first", COLUMN: "%r"}.get(form, "0")
+            at = "%first"
+            if a < len(self._reads):
+                lines.append(f"%first{a} = mul i64 %r, %s{a}")
+                at = {FLAT: f"%first{a}", COLUMN: "%r"}.get(self._forms[a], "0")
             lines.append(f"%b{a} = getelementptr {_STORED.get(kind, kind)}, ptr %a{a}, i64 {at}")
         same = [self._same(lines, a, form) for a, form in enumerate(self._forms)]
         lines.append("br label %test0")

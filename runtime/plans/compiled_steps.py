@@ -15,6 +15,7 @@ them.
 """
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -31,6 +32,7 @@ from ..calls.symbolic import BITS, CALL, CAST, REPEAT, WHERE, Step, constant
 
 FEW = 3                         # steps that take less time than to write a value and read it again
 _SLOW = frozenset({np.divide, np.sqrt, np.reciprocal})
+SHORT = 64                      # elements of a row up to which rows that lie apart are copied
 LOOP, MEMORY = "loop", "memory"
 Steps = list[tuple[Step, Equation | None]]
 
@@ -39,21 +41,49 @@ _LOOPS = module_table("runtime.plans.compiled_steps._LOOPS",
 
 
 class LoopCall:
-    """A loop over so many rows of so many columns; called with what it reads, then its results.
-
-    Returns the last of these.
+    """A loop over values of a shape, whose first dimensions are rows if `split` says how many;
+    called with what it reads, then its results. Returns the last of these.
     """
 
-    __slots__ = ("columns", "loop", "rows")
+    __slots__ = ("columns", "forms", "loop", "rows", "shape", "split")
 
-    def __init__(self, loop: Loop, rows: int, columns: int) -> None:
-        self.loop, self.rows, self.columns = loop, rows, columns
+    def __init__(self, loop: Loop, forms: Sequence[str], shape: tuple[int, ...], split: int
+                 ) -> None:
+        self.loop, self.forms, self.shape, self.split = loop, forms, shape, split
+        self.rows, self.columns = math.prod(shape[:split]), math.prod(shape[split:])
 
     def __call__(self, *arrays: Any) -> Any:
-        self.loop.over(self.rows, self.columns, *[
-            x if type(x) is np.ndarray and x.flags.c_contiguous else np.ascontiguousarray(x)
-            for x in arrays])
+        given, strides, apart = [], [], not {ROW, COLUMN}.isdisjoint(self.forms)
+        for x, form in itertools.zip_longest(arrays, self.forms):
+            stride = self.columns
+            if type(x) is not np.ndarray or not x.flags.c_contiguous:
+                found = self._rows_apart(x) if form == FLAT else None
+                if found is None:
+                    x = np.ascontiguousarray(x)
+                else:
+                    stride, apart = found, True
+            given.append(x)
+            strides.append(stride)
+        rows, columns = (self.rows, self.columns) if apart else (1, math.prod(self.shape))
+        self.loop.over(rows, columns, *given, strides=strides[:len(self.forms)])
         return arrays[-1]
+
+    def _rows_apart(self, x: np.ndarray) -> int | None:
+        """How many elements apart the rows of an array lie, each contiguous; None if they are
+        short or lie otherwise.
+        """
+        if self.columns < SHORT:
+            return None
+        apart, expected = 0, x.itemsize
+        for d in range(x.ndim - 1, -1, -1):
+            if x.shape[d] == 1:
+                continue
+            if d < self.split and not apart:
+                apart = expected = x.strides[d]
+            if x.strides[d] != expected:
+                return None
+            expected *= x.shape[d]
+        return None if apart % x.itemsize else apart // x.itemsize
 
 
 class InLoops:
@@ -201,8 +231,7 @@ class InLoops:
             loop = _LOOPS[key] = Loop(
                 _function(body, elements, [at[v] for v in written]),
                 " ".join(kinds[:len(given)]), " ".join([kinds[at[v]] for v in written]), forms)
-        split = self.split if {ROW, COLUMN}.intersection(forms) else 0
-        call = LoopCall(loop, math.prod(self.shape[:split]), math.prod(self.shape[split:]))
+        call = LoopCall(loop, forms, self.shape, self.split)
         eqn = steps[-1][1]
         return [*[(Step(MEMORY, None, (), v), eqn) for v in written[:-1]],
                 (Step(LOOP, call, (*given, *written[:-1]), written[-1]), eqn)]

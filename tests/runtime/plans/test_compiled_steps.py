@@ -31,6 +31,7 @@ def anew():
 def compile_all(patch):
     """Whatever a loop can compute is compiled, at once."""
     for module, name, value in ((blocked, "ENOUGH", 1), (registers, "FEWEST_IN_LOOPS", 1),
+                                (compiled_steps, "SHORT", 1),
                                 (generated, "FEWEST_COMPARED", 1), (extremes, "FEWEST", 1),
                                 (compiled, "_SEEN", compiled._Seen())):
         patch.setattr(module, name, value)
@@ -68,7 +69,6 @@ def test_calls_between_two_others_are_one_loop(loops):
     one, other = loops(lambda x, y: jnp.maximum(jnp.tanh(x * y + 1) * x - y, 0) / 2, X, Y)
     assert forms(one) == ([FLAT, FLAT, NUMBER], 1)
     assert forms(other) == ([FLAT, FLAT, FLAT, NUMBER, NUMBER], 1)
-    assert one.rows == other.rows == 1
 
 
 def test_what_later_calls_need_is_computed_beside_what_the_first_needs(loops):
@@ -101,9 +101,30 @@ def test_what_is_computed_in_few_steps_is_not_kept(loops):
     lambda x, y: (x * y + 1).sum(-1) + (x - y * 2).max(-1),
     lambda x, y: lax.erf(x * y) + jnp.expm1(x) * jnp.log1p(y * y),
     lambda x, y: (lambda z: (z + 1, jnp.tanh(z), z.reshape(-1) * 2 + 1))(x * y - x),
-    lambda x, y: jnp.broadcast_to(x[:, :1], x.shape) * 2 + y * y.mean() + 1])
+    lambda x, y: jnp.broadcast_to(x[:, :1], x.shape) * 2 + y * y.mean() + 1,
+    lambda x, y: (x[1:, 1:] - x[:-1, :-1]) ** 2 + abs(y[1:, :-1] * x[0, 1:] - y[:-1, 1:])])
 def test_numbers_are_those_of_numpy(f, loops):
     assert loops(f, X, Y)
+
+
+@pytest.mark.parametrize(("view", "apart"), [
+    (lambda x: x[1:, 1:], 256), (lambda x: x[::-2, :100], -512), (lambda x: x[:, ::2], None),
+    (lambda x: x.reshape(2, 16, 64, 64)[1:, 4:], 64),
+    (lambda x: x.reshape(2, 16, 64, 64)[1:, 4:, 3:], None),
+    (lambda x: x.reshape(2, 16, 64, 64)[1:, :1, 3:], 64),
+    (lambda x: x.reshape(2, 16, 64, 64)[:, 4:], None), (lambda x: x.T, None),
+    (lambda x: x[:, :20], None)])                       # short rows are copied
+def test_rows_that_lie_apart_are_read_where_they_are(view, apart, monkeypatch):
+    pytest.importorskip("llvmlite")
+    monkeypatch.setattr(compiled, "_SEEN", compiled._Seen())
+    x = view(X)
+    loop = compiled.Loop(lambda x, y: (x * y + 1,), "float float", "float", [FLAT, NUMBER])
+    assert loop.compiled()
+    call = compiled_steps.LoopCall(loop, (FLAT, NUMBER), x.shape, x.ndim - 1)
+    assert call._rows_apart(x) == apart
+    out = np.empty(x.shape, np.float32)
+    assert call(x, np.float32(3), out) is out
+    np.testing.assert_array_equal(out, x * 3 + 1)
 
 
 def test_groups_become_loops_once_it_pays(monkeypatch):
