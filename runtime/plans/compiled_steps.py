@@ -15,7 +15,6 @@ them.
 """
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -41,31 +40,32 @@ _LOOPS = module_table("runtime.plans.compiled_steps._LOOPS",
 
 
 class LoopCall:
-    """A loop over values of a shape, whose first dimensions are rows if `split` says how many;
-    called with what it reads, then its results. Returns the last of these.
+    """A loop over values of a shape, the first `split` dimensions of which are rows; called with
+    what it reads, of these forms and dtypes, then with memory for its results, each in one piece.
+    Returns the last of these.
     """
 
-    __slots__ = ("columns", "forms", "loop", "rows", "shape", "split")
+    __slots__ = ("columns", "loop", "reads", "repeats", "rows", "shape", "split")
 
-    def __init__(self, loop: Loop, forms: Sequence[str], shape: tuple[int, ...], split: int
-                 ) -> None:
-        self.loop, self.forms, self.shape, self.split = loop, forms, shape, split
+    def __init__(self, loop: Loop, forms: Sequence[str], dtypes: Sequence[np.dtype],
+                 shape: tuple[int, ...], split: int) -> None:
+        self.loop, self.reads, self.shape = loop, tuple(zip(forms, dtypes, strict=True)), shape
+        self.split, self.repeats = split, not {ROW, COLUMN}.isdisjoint(forms)
         self.rows, self.columns = math.prod(shape[:split]), math.prod(shape[split:])
 
     def __call__(self, *arrays: Any) -> Any:
-        given, strides, apart = [], [], not {ROW, COLUMN}.isdisjoint(self.forms)
-        for x, form in itertools.zip_longest(arrays, self.forms):
-            stride = self.columns
+        given, strides, apart = list(arrays), [], self.repeats
+        for i, (form, dtype) in enumerate(self.reads):
+            x, stride = arrays[i], self.columns
             if type(x) is not np.ndarray or not x.flags.c_contiguous:
                 found = self._rows_apart(x) if form == FLAT else None
                 if found is None:
-                    x = np.ascontiguousarray(x)
+                    given[i] = np.ascontiguousarray(x, dtype)
                 else:
                     stride, apart = found, True
-            given.append(x)
             strides.append(stride)
         rows, columns = (self.rows, self.columns) if apart else (1, math.prod(self.shape))
-        self.loop.over(rows, columns, *given, strides=strides[:len(self.forms)])
+        self.loop.over(rows, columns, *given, strides=strides)
         return arrays[-1]
 
     def _rows_apart(self, x: np.ndarray) -> int | None:
@@ -231,7 +231,7 @@ class InLoops:
             loop = _LOOPS[key] = Loop(
                 _function(body, elements, [at[v] for v in written]),
                 " ".join(kinds[:len(given)]), " ".join([kinds[at[v]] for v in written]), forms)
-        call = LoopCall(loop, forms, self.shape, self.split)
+        call = LoopCall(loop, forms, [self.values[v][1] for v in given], self.shape, self.split)
         eqn = steps[-1][1]
         return [*[(Step(MEMORY, None, (), v), eqn) for v in written[:-1]],
                 (Step(LOOP, call, (*given, *written[:-1]), written[-1]), eqn)]
