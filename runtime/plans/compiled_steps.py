@@ -57,6 +57,10 @@ class LoopCall:
         given, strides, apart = list(arrays), [], self.repeats
         for i, (form, dtype) in enumerate(self.reads):
             x, stride = arrays[i], self.columns
+            if form == ROW and x.size != self.columns:          # repeated within rows
+                x = np.broadcast_to(x, (*[1] * self.split, *self.shape[self.split:]))
+            elif form == COLUMN and x.size != self.rows:
+                x = np.broadcast_to(x, (*self.shape[:self.split], *x.shape[self.split:]))
             if type(x) is not np.ndarray or not x.flags.c_contiguous:
                 found = self._rows_apart(x) if form == FLAT else None
                 if found is None:
@@ -96,7 +100,8 @@ class InLoops:
         self.values, self.repeated, self.shape = block.values, block.repeated, shape
         self.made = {step.result for step, _ in block.steps}
         splits = range(len(shape) - 1, -1, -1)
-        self.split = max(splits, key=lambda k: len(self._joining(block.steps, k)))
+        self.split = max(splits, key=lambda k: (
+            len(self._joining(block.steps, k)), math.prod(shape[k:]) >= SHORT))
         self.elements = self._joining(block.steps, self.split)
         self.again: dict[int, int] = {}         # values to how many steps compute them again
         for step, _ in block.steps:
@@ -127,9 +132,7 @@ class InLoops:
         ones = [n == 1 for n in shape]
         if len(shape) != len(self.shape):
             return None
-        if shape[:split] == self.shape[:split] and all(ones[split:]):
-            return COLUMN
-        return ROW if shape[split:] == self.shape[split:] and all(ones[:split]) else None
+        return COLUMN if all(ones[split:]) else ROW if all(ones[:split]) else None
 
     def _element(self, step: Step) -> Any:
         """How an element of a step's result is computed of those of its operands."""

@@ -84,6 +84,16 @@ def test_rows_and_columns_are_read_where_they_are(loops):
     assert loop.columns == 256
 
 
+@pytest.mark.parametrize(("shape", "other"), [
+    ((32, 16, 8, 64), (32, 1, 8, 1)), ((32, 16, 8, 64), (1, 16, 1, 64)),
+    ((128, 16, 8, 8), (128, 1, 1, 8)), ((64, 16, 8, 16), (64, 1, 8, 1))])
+def test_what_is_repeated_along_several_dimensions_is_read_by_rows(shape, other, loops):
+    rng = np.random.default_rng(3)
+    x, y = (rng.normal(size=s).astype(np.float32) for s in (shape, other))
+    found = loops(lambda x, y: (x - y) * y + jnp.maximum(x, y), x, y)
+    assert len(found) == 1 and {*forms(found[0])[0]} <= {FLAT, ROW, COLUMN}
+
+
 def test_what_is_computed_in_few_steps_is_not_kept(loops):
     def f(x, y):
         doubled = x * 2
