@@ -78,16 +78,16 @@ class LoopCall:
         """
         if self.columns < SHORT:
             return None
-        apart, expected = 0, x.itemsize
+        apart, expected = None, x.itemsize
         for d in range(x.ndim - 1, -1, -1):
             if x.shape[d] == 1:
                 continue
-            if d < self.split and not apart:
+            if d < self.split and apart is None:
                 apart = expected = x.strides[d]
             if x.strides[d] != expected:
                 return None
             expected *= x.shape[d]
-        return None if apart % x.itemsize else apart // x.itemsize
+        return None if apart is None or apart % x.itemsize else apart // x.itemsize
 
 
 class InLoops:

@@ -123,6 +123,9 @@ def test_numbers_are_those_of_numpy(f, loops):
     (lambda x: x.reshape(2, 16, 64, 64)[1:, 4:, 3:], None),
     (lambda x: x.reshape(2, 16, 64, 64)[1:, :1, 3:], 64),
     (lambda x: x.reshape(2, 16, 64, 64)[:, 4:], None), (lambda x: x.T, None),
+    (lambda x: np.broadcast_to(x[:, None, :], (512, 3, 256)), None),
+    (lambda x: np.broadcast_to(x[:1, None], (3, 4, 256)), 0),
+    (lambda x: np.broadcast_to(x[0, ::2], (3, 128)), None),
     (lambda x: x[:, :20], None)])                       # short rows are copied
 def test_rows_that_lie_apart_are_read_where_they_are(view, apart, monkeypatch):
     pytest.importorskip("llvmlite")
