@@ -136,13 +136,20 @@ class Candidates(GroupedChanges):
             and (c.word, c.was) == (change.word, change.was)]))
 
     def of_code(self, record: CollectiveRecord, cause: Cause) -> Iterator[tuple[Change, ...]]:
-        """Changes of the code that a collective serves or comes from, one by one and all together,
-        since several places may read what one collective gathers.
+        """Changes of the code that a collective serves or comes from, one by one, each with what it
+        does to the derivatives of its line, and all together, since several places may read what
+        one collective gathers.
         """
         near = self.near(record, cause)
         found = [Rewritten(site.change.rewrite.name, where(site.location), site.change,
                            site.location, site.code) for site in self.sites if near & site.near]
-        yield from [(c,) for c in found]
+        lines: dict[tuple, dict[tuple, Change]] = {}        # by line and words, then by derivative
+        for c in found:
+            lines.setdefault((c.at[:-1], c.change.words), {})[c.at[-1]] = c
+        wholes = [tuple(of.values()) for of in lines.values() if len(of) > 1]
+        parts = set(itertools.chain.from_iterable(wholes))
+        yield from wholes
+        yield from [(c,) for c in found if c not in parts]
         if len(found) > 1:
             yield tuple(found)
 

@@ -3,7 +3,6 @@
     NAME                  instead of                              written
     reduce first          reducing a gathered value               the reduction, then psum or pmax
     reduce first, summed  summing a sum over devices              each device's sum, then psum
-    rows                  a product with one-hot rows             reading the rows that they name
     widen behind          exchanging what is cast to more bits      the exchange, then the cast
     one block             reading one block of a gathered value,  ppermute, or a psum, of that block
                           or the same part of one                 or part
@@ -18,7 +17,6 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from ....ir.op import OPS
-from ....ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
 from ....ir.program import Atom, Equation, Literal, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.rule import FactorRule
@@ -124,34 +122,6 @@ def _reduced_first_summed(m: Match) -> Atom | None:
         return None
     part = m.emit(m.eqn.op, m.x, **m.eqn.params)
     return fit(m, m.emit(total.op, part, like=total, **total.params))
-
-
-# -- rows instead of a product with one-hot rows --------------------------------------------------
-
-def _rows(m: Match) -> Atom | None:
-    """Equal where the table is finite; what names no row of it is a row of zeros in both."""
-    tokens, table, last = m.maker(m.rows), m.table.aval, m.onehot.aval.ndim - 1
-    *shape, count = m.onehot.aval.shape
-    if (m.counted != m.numbers.aval.ndim - 1 or count != table.shape[0]
-            or m.dims != (((last,), (0,)), ((), ())) or m.index.aval.shape != tuple(shape)
-            or m.index.aval.dtype.kind not in "iu" or m.spread != tuple(range(last))):
-        return None
-    assert tokens is not None
-    vectors = m.emit(tokens.op, m.index, **{**tokens.params, "shape": (*shape, 1)})
-    inner = table.shape[1:]
-    found = m.emit(OPS["gather"], m.table, vectors, dimension_numbers=GatherDimensionNumbers(
-        tuple(range(last, last + len(inner))), (0,), (0,), (), ()), slice_sizes=(1, *inner),
-        indices_are_sorted=False, unique_indices=False, mode=GatherScatterMode.FILL_OR_DROP,
-        fill_value=0)
-    return fit(m, found)
-
-
-def _rows_code(m: Match) -> str:
-    names = [called(m, m.table), called(m, m.index)]
-    if not all(re.fullmatch(r"[\w.\[\]'\"]+", name) for name in names) or not expression(m.eqn):
-        return ""
-    return (f"{names[0]}.at[{names[1]}].get(mode=\"fill\", fill_value=0, "
-            "wrap_negative_indices=False)")
 
 
 # -- more bits behind the exchange ---------------------------------------------------------------
@@ -335,13 +305,6 @@ CHANGES: tuple[CodeChange, ...] = (
         "out = reduce_sum whole", _reduced_first_summed,
         why="parts are summed where they are, and only their sums exchanged"),
         "reduce before the sum over devices instead of behind it", lambda m: ""),
-    CodeChange(Rewrite(
-        "rows", "rows = broadcast_in_dim index {broadcast_dimensions=spread}\n"
-        "numbers = iota {dimension=counted}\n" "match = eq rows numbers\n"
-        "onehot = convert_element_type match\n"
-        "out = dot_general onehot table {dimension_numbers=dims}", _rows,
-        why="rows are read, and no product with zeros is exchanged"),
-        "look rows up instead of multiplying with one-hot rows", _rows_code),
     CodeChange(Rewrite(
         "widen behind", "wide = convert_element_type x\n"
         "out = ppermute|all_to_all|all_gather|all_gather_invariant wide", _widened_behind,

@@ -413,6 +413,42 @@ args = struct((4096, 256), ("data", "model")), struct((8192,), "data", dtype=np.
             assert st.explain(module.f)(*module.args).received_bytes == best.received_bytes
 
 
+def test_a_product_with_one_hot_rows_looks_them_up_in_its_gradient_too(tmp_path) -> None:
+    source = HEAD + """\
+def f(table, tokens, y):
+    def loss(table):
+        rows = st.nn.one_hot(tokens, table.shape[0]) @ table
+        return ((rows - y) ** 2).sum()
+    return st.grad(loss)(table)
+
+
+mesh = st.make_mesh((2, 4), ("data", "model"))
+args = (struct((4096, 64), "model"), struct((128, 32), "data", dtype=np.int32),
+        struct((128, 32, 64), "data"))
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        best = next(s for c in found.collectives for s in c.suggestions
+                    if s.text.startswith("look rows up") and len(s.changes) == 2)
+        assert best.flops < found.flops / 10
+        table, tokens, y = values_of(module.args)
+        tokens = (tokens - 100) * 6                 # some name no row
+        placed = [st.device_put(v, a.sharding) for v, a in zip((table, tokens, y), module.args,
+                                                               strict=True)]
+        with st.config.override(shardtrace_engine="per_device"):
+            changed = np.asarray(best.apply()(*placed))
+        wanted = np.zeros_like(table)
+        inside = (tokens >= 0) & (tokens < 4096)
+        rows = np.where(inside[..., None], table[tokens % 4096], 0)
+        np.add.at(wanted, tokens[inside], 2 * (rows - y)[inside])
+        np.testing.assert_allclose(changed, wanted, rtol=1e-4, atol=1e-4)
+        ((old, new),) = best.diff
+        assert 'rows = table.at[tokens].get(mode="fill", fill_value=0' in new
+        with user_module(user_file(tmp_path, source.replace(old, new))) as module:
+            np.testing.assert_allclose(np.asarray(st.jit(module.f)(*placed)), wanted, rtol=1e-4,
+                                       atol=1e-4)
+            assert st.explain(module.f)(*module.args).received_bytes == best.received_bytes
+
 
 def test_what_several_lines_read_of_one_gather_is_told_together(tmp_path) -> None:
     source = HEAD + """\

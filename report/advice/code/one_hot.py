@@ -1,0 +1,114 @@
+"""Products with one-hot rows, and what reads or adds the rows that they name instead.
+
+    NAME                  instead of                              written
+    rows                  a product with one-hot rows             reading the rows that they name
+    rows of a gradient    the derivative of such a product        adding to the rows that they name
+
+Equal where the other operand is finite: what names no row is a row of zeros, or is added to none.
+"""
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from ....ir.op import OPS
+from ....ir.ops.indexing.common import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    ScatterDimensionNumbers,
+)
+from ....ir.program import Atom, Literal
+from ....ir.rewriting.rewrite import Match, Rewrite
+from ....ir.types import array_type
+from .rewrites import CodeChange, called, fit
+
+
+def _origin(m: Match, atom: Atom) -> tuple[Atom, tuple[int, ...]]:
+    """What a value repeats, and the dimension of the value for each dimension of that."""
+    dims = tuple(range(atom.aval.ndim))
+    while (made := m.maker(atom)) is not None and made.op is OPS["broadcast_in_dim"]:
+        dims = tuple([dims[d] for d in made.params["broadcast_dimensions"]])
+        atom = made.invars[0]
+    return atom, dims
+
+
+def _named(m: Match, onehot: Atom) -> Atom | None:
+    """The numbers of the rows that one-hot vectors along the last dimension of a value name; None
+    if it has none.
+    """
+    cast = m.maker(onehot)
+    match = m.maker(cast.invars[0]) if cast is not None and (
+        cast.op is OPS["convert_element_type"]) else None
+    if match is None or match.op is not OPS["eq"]:
+        return None
+    *shape, count = onehot.aval.shape
+    left, right = [_origin(m, a) for a in match.invars]
+    for (index, of), (numbers, along) in ((left, right), (right, left)):
+        made = m.maker(numbers)
+        if (made is not None and made.op is OPS["iota"]
+                and along[made.params["dimension"]] == len(shape)
+                and numbers.aval.shape[made.params["dimension"]] == count
+                and of == tuple(range(len(shape))) and index.aval.shape == tuple(shape)
+                and index.aval.dtype.kind in "iu"):
+            return index
+    return None
+
+
+def _vectors(m: Match, index: Atom) -> Atom:
+    """The numbers of rows as a gather, or a scatter, reads them."""
+    shape = index.aval.shape
+    return m.emit(OPS["broadcast_in_dim"], index, shape=(*shape, 1),
+                  broadcast_dimensions=tuple(range(len(shape))), sharding=None)
+
+
+def _rows(m: Match) -> Atom | None:
+    index, table = _named(m, m.left), m.right.aval
+    last = m.left.aval.ndim - 1
+    if index is None or m.dims != (((last,), (0,)), ((), ())):
+        return None
+    inner = table.shape[1:]
+    found = m.emit(OPS["gather"], m.right, _vectors(m, index), dimension_numbers=(
+        GatherDimensionNumbers(tuple(range(last, last + len(inner))), (0,), (0,), (), ())),
+        slice_sizes=(1, *inner), indices_are_sorted=False, unique_indices=False,
+        mode=GatherScatterMode.FILL_OR_DROP, fill_value=0)
+    return fit(m, found)
+
+
+def _rows_code(m: Match) -> str:
+    index = _named(m, m.left)
+    names = [called(m, a) for a in (m.right, index) if a is not None]
+    if len(names) != 2 or not all(re.fullmatch(r"[\w.\[\]'\"]+", name) for name in names) or (
+            m.eqn.location.transform not in ("", "jvp") or not m.eqn.location.text()):
+        return ""
+    return (f"{names[0]}.at[{names[1]}].get(mode=\"fill\", fill_value=0, "
+            "wrap_negative_indices=False)")
+
+
+def _rows_of_gradient(m: Match) -> Atom | None:
+    for onehot, other in ((m.left, m.right), (m.right, m.left)):
+        index, last = _named(m, onehot), onehot.aval.ndim - 1
+        if index is None or m.dims != ((tuple(range(last)),) * 2, ((), ())):
+            continue
+        inner, dtype = other.aval.shape[last:], other.aval.dtype
+        zeros = m.full(Literal(np.zeros((), dtype)[()], array_type((), dtype)),
+                       (onehot.aval.shape[-1], *inner))
+        found = m.emit(OPS["scatter-add"], zeros, _vectors(m, index), other, dimension_numbers=(
+            ScatterDimensionNumbers(tuple(range(last, last + len(inner))), (0,), (0,))),
+            indices_are_sorted=False, unique_indices=False, mode=GatherScatterMode.FILL_OR_DROP)
+        if onehot is m.right:
+            found = m.emit(OPS["transpose"], found, permutation=(*range(1, 1 + len(inner)), 0))
+        return fit(m, found)
+    return None
+
+
+_WORDS = "look rows up instead of multiplying with one-hot rows"
+ONE_HOT: tuple[CodeChange, ...] = (
+    CodeChange(Rewrite(
+        "rows", "out = dot_general left right {dimension_numbers=dims}", _rows,
+        why="rows are read, and no product with zeros is exchanged"), _WORDS, _rows_code),
+    CodeChange(Rewrite(
+        "rows of a gradient", "out = dot_general left right {dimension_numbers=dims}",
+        _rows_of_gradient, why="what is added to rows is no product with zeros"),
+        _WORDS, lambda m: ""),
+)
