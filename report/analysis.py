@@ -24,7 +24,7 @@ from .reasons.explain_collective import Reasons
 from .root_causes import RootCause, root_causes
 
 _TRIED = 3          # root causes of which it is looked for what avoids them before they are ordered
-_NEARLY = 0.85      # of the most that is saved: as good, and of a costlier cause
+_NEARLY = 0.85      # of the most that a suggestion is worth: as good, and of a costlier cause
 
 
 class Analysis:
@@ -78,15 +78,18 @@ class Analysis:
 
     @functools.cached_property
     def root_causes(self) -> list[RootCause]:
-        """What is behind the collectives: annotations; first what saves most if it is changed, as
-        the suggestions for the first few say, then that with the costliest collectives.
+        """What is behind the collectives: annotations; first what is worth most if it is changed,
+        as the suggestions for the first few say, then that with the costliest collectives.
         """
         best = [(c.suggestions[0], c) for cause in self.causes_by_cost[:_TRIED]
                 for c in [cause.groups[0][0]] if c.suggestions and not self.search.whole.much(
                     c.suggestions[0].peak_bytes, c.suggestions[0].flops)]
-        most = max([s.saved_of(self.time) for s, _ in best], default=0.0)
-        best.sort(key=lambda found: (found[0].saved_of(self.time) < _NEARLY * most,
-                                     not found[0].lessens))      # what saves it only elsewhere
+        most = max([s.worth for s, _ in best], default=0.0)
+        least = min([s.time for s, _ in best if s.worth >= _NEARLY * most], default=0.0)
+        best.sort(key=lambda found: (
+            found[0].worth < _NEARLY * most,
+            self.time - found[0].time < _NEARLY * (self.time - least),
+            not found[0].lessens))                              # what saves it only elsewhere
         for s, c in best:
             causes = self._causes_of(s, c)
             c = causes[0].groups[0][0]           # what is shown first has to be what avoids it

@@ -9,6 +9,7 @@ laid out unlike others (advice/freedoms.py) are suspect, and count for more.
 """
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
@@ -123,6 +124,10 @@ def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partiti
         for c in collectives:
             if (key_of(c.record), c.mesh_axes) == (key_of(about.record), about.mesh_axes):
                 roots[id(c)].update(lines)
+    elif about is not None and changed.isdisjoint(itertools.chain.from_iterable(roots.values())):
+        for c in collectives:           # changed arguments that no axis comes from: what they lack
+            if (key_of(c.record), c.mesh_axes) == (key_of(about.record), about.mesh_axes):
+                roots[id(c)].update({text: True for text in rows.annotations if text in changed})
     left = list(collectives)
     found: list[RootCause] = []
     while left:

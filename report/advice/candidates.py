@@ -43,6 +43,7 @@ from .placed_values import line_of
 _NEAR, _CONSTRAINTS, _ARGUMENTS = 6, 12, 24        # most that are looked at
 _LATER = 3          # values further on that are looked at in place of a constrained one
 _DOUBT = 0.5        # of the largest charge, what a constraint is charged at least
+_UNSPLIT = 2        # freedoms that nothing splits which are tried over an idle axis
 _USUAL = 2          # layouts of other arguments of its shape that are tried for one
 
 
@@ -95,7 +96,9 @@ class Candidates(GroupedChanges):
         rounds.sort(key=lambda r: (-r[0], r[1]))
         changed = [group for _, _, group in rounds]
         if others:
-            return list(dict.fromkeys(changed))
+            unsplit = [self.of_table(itertools.islice(self.freedoms.unsplit(axis), _UNSPLIT))
+                       for axis in self.freedoms.idle] if self.freedoms is not None else []
+            return list(dict.fromkeys([*itertools.chain.from_iterable(unsplit), *changed]))
         agreed = self.of_table(self.freedoms.consensus()) if self.freedoms is not None else ()
         return list(dict.fromkeys([*agreed, *self.of_code(record, cause),
                                    *self.of_parts(record, cause), *self.in_body(record, cause),

@@ -65,6 +65,39 @@ class Freedoms:
         used = {a for one in self.given.values() for e in one.entries for a in e}
         return tuple([a for a in self.mesh.axis_names if a not in used])
 
+    def unsplit(self, axis: str) -> Iterator[dict[int, Entries]]:
+        """For each freedom that no axis splits, the largest first, the layouts of its arguments
+        with an axis along it, if all can have it.
+        """
+        found = []
+        for places, counts in zip(self.places, self.counts, strict=True):
+            if not +counts:
+                new = {i: moved_to(self.mesh, self.given[i].shape, self.given[i].entries, axis, d)
+                       for i, d in places}
+                layouts = {i: one for i, one in new.items() if one is not None}
+                if len(layouts) == len(new):
+                    found.append(layouts)
+        return iter(sorted(found, key=lambda new: -sum(math.prod(self.given[i].shape)
+                                                       for i in new)))
+
+    def splits_whole(self, new: Mapping[int, Entries]) -> bool:
+        """Do new layouts of arguments only add axes along one freedom, that of all of them, which
+        nothing splits now?
+        """
+        for places, counts in zip(self.places, self.counts, strict=True):
+            dims = {i: d for i, d in places if i >= 0}
+            if not +counts and dims.keys() == new.keys():
+                return all(own[d] and (*own[:d], (), *own[d + 1:]) == self.given[i].entries
+                           for i, own in new.items() for d in [dims[i]])
+        return False
+
+    def axes_of(self, i: int) -> frozenset[str]:
+        """The axes that split at least half of the arguments in a freedom of an argument, or of a
+        result.
+        """
+        return frozenset([a for d in range(len(self.given[i].shape)) for a, part in
+                          self.parts.get((i, d), {}).items() if part >= _MOST])
+
     def instead(self, axis: str, axes: tuple[str, ...]) -> Iterator[dict[int, Entries]]:
         """For each freedom, the same layouts with an axis instead of others, where these split
         arguments.

@@ -73,8 +73,9 @@ class Kinds:
         """Does some change split a value over axes that do not split it now, or, where results are
         in more parts then (`finer`), over any?
         """
-        return any(_axes(c.spec) - (frozenset() if finer else self.axes_before(c)) for c in changes
-                   if isinstance(c, Argument | Result | Constrain))
+        return any(_axes(c.spec) - (frozenset() if finer and not (
+            isinstance(c, Result) and self.is_direct(c)) else self.axes_before(c))
+            for c in changes if isinstance(c, Argument | Result | Constrain))
 
     def gathers(self, changes: Sequence[Change]) -> bool:
         """Does some change take axes from an argument without giving it others?"""
@@ -103,19 +104,31 @@ class Kinds:
             for i, c in of.items()}, least)
         return len({(row_of(of[i].name), of[i].spec, i >= 0) for i in found})
 
+    def splits_whole(self, changes: Sequence[Change]) -> bool:
+        """Are they arguments that are split along what nothing splits now, all that have it?"""
+        freedoms = self.candidates.freedoms
+        return freedoms is not None and all(isinstance(c, Argument) for c in changes) and (
+            freedoms.splits_whole({c.index: c.spec.padded(
+                self.candidates.inlined.invars[c.index].aval.ndim).entries
+                for c in changes if isinstance(c, Argument)}))
+
     def tiles(self, axes: Iterable[str]) -> int:
         return math.prod(map(self.candidates.mesh.axis_size, axes))
 
     def axes_before(self, change: Change) -> Set[str]:
         """The axes that split a change's value now; for a change of what asked for the collective,
-        also those before it is moved.
+        also those before it is moved, and those that a result would have from the arguments.
         """
         partitioned, found = self.candidates.partitioned, self.candidates
         if isinstance(change, Argument):
             return _axes(partitioned.in_specs[change.index])
         if isinstance(change, Result):
-            before = self.moved.get(change.index, set()) if self.is_direct(change) else set()
-            return before | _axes(partitioned.out_specs[change.index])
+            before = set(_axes(partitioned.out_specs[change.index]))
+            if self.is_direct(change):
+                before |= self.moved.get(change.index, set())
+                if found.freedoms is not None and ~change.index in found.freedoms.given:
+                    before |= found.freedoms.axes_of(~change.index)
+            return before
         before = self.made if self.is_direct(change) else set()
         var = found.var_at.get(change.places[0]) if isinstance(change, Constrain | Respec) else None
         entries = found.entries.get(found.graph_tensor(var)) if var is not None else None

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .changes import Argument, Change, Constrain, Respec, Result, row_of, rows, tree_of
 from .code.changes import Rewritten
@@ -90,11 +91,12 @@ class Ranking:
             left.remove(first)
         if best and self.is_best(best[0]) and not self.wastes_axes(best[0]):
             best = [s for s in best if not self.wastes_axes(s)]
-        return best
+        return [replace(s, worth=self.worth(s)) for s in best]
 
     def surpasses(self, s: Suggestion, other: Suggestion) -> bool:
-        """Is it faster with less effort, and takes no more of anything?"""
+        """Is it faster with less effort, and takes no more of anything, nor of the caller?"""
         return (s.time < other.time * (1 - SAME) and s.received_bytes <= other.received_bytes
+                and s._callers <= other._callers
                 and s.peak_bytes <= other.peak_bytes * SOME and s.flops <= other.flops * SOME
                 and self.kinds.count_unlike(s.changes) <= self.kinds.count_unlike(other.changes)
                 and self.effort(s) < self.effort(other))
@@ -181,26 +183,36 @@ class Ranking:
 
     def count_irrelevant(self, s: Suggestion) -> float:
         """The irrelevances listed at the top of this file, weighed and added up."""
+        stays = 0.0 if self.avoids(s) else min(1.0, s._left)
+        found = (self.wastes_axes(s) + _MORE * stays
+                 + _UNLIKE * self.kinds.count_unlike(s.changes))
+        if self.fills_idle_axes(s):
+            return found
         written = [row[0] for row in rows(s.changes)]
         further = (len(written) - 1) * (
             _ROW if all(isinstance(c, Argument) for c in written) else 1)
-        stays = 0.0 if self.avoids(s) else min(1.0, s._left)
-        return (self.wastes_axes(s) + _MORE * stays + _UNLIKE * self.kinds.count_unlike(s.changes)
-                + _LESS * (further + (1 + self.kinds.asked) * (
-                    not self.kinds.any_direct(s.changes))))
+        return found + _LESS * (further + (1 + self.kinds.asked) * (
+            not self.kinds.any_direct(s.changes)))
 
     def uses_idle_axes(self, s: Suggestion) -> bool:
         """Does it use mesh axes along which nearly everything is computed repeatedly? That counts
-        for arguments of one tree, if it concerns the collective, removes it, raises nothing, and
+        for arguments of one tree that the collective comes from, and for all that are split along
+        what nothing splits, such as the batch, if it removes the collective, raises nothing, and
         leaves less to exchange than any suggestion that needs no further axes.
         """
         axes = self.kinds.further(s.changes)
         trees = {tree_of(c.name) if isinstance(c, Argument) and self.kinds.further([c])
                  else "" for c in s.changes}
-        return (len(trees) == 1 and trees != {""} and s.flops * self.kinds.tiles(axes) <= (
+        return (bool(axes) and s.flops * self.kinds.tiles(axes) <= (
                     self.trials.base.flops * _LESS_WORK)
                 and self.avoids(s) and self.cost_factor(s) <= SOME
-                and self.kinds.any_direct(s.changes) and s._exchange < self.least * (1 - SAME))
+                and (len(trees) == 1 and trees != {""} and self.kinds.any_direct(s.changes)
+                     or self.kinds.splits_whole(s.changes))
+                and s._exchange < self.least * (1 - SAME))
+
+    def fills_idle_axes(self, s: Suggestion) -> bool:
+        """Does it use idle axes for all that has a dimension which nothing splits?"""
+        return self.kinds.splits_whole(s.changes) and self.uses_idle_axes(s)
 
     def wastes_axes(self, s: Suggestion) -> bool:
         """Does it split values over further axes, without making full use of them?"""
@@ -223,12 +235,14 @@ class Ranking:
 
     def effort(self, s: Suggestion) -> tuple:
         """The effort of making the change, as a sort key: further axes weigh most, then arguments
-        that are held whole, then how much has to be written, and where.
+        that are held whole, then what is no use of an idle axis for what nothing splits, then how
+        much has to be written, and where.
         """
         written = [row[0] for row in rows(s.changes)]
         effort = sum(_EFFORT.get(type(c), 2) if not isinstance(c, Respec)
                      else int(c.spec is not None) for c in written)
-        return (self.wastes_axes(s), self.kinds.gathers(s.changes), effort,
+        return (self.wastes_axes(s), self.kinds.gathers(s.changes),
+                not self.fills_idle_axes(s), effort,
                 self.kinds.size(s.changes), s._arguments, s.time, s.received_bytes, s.peak_bytes,
                 len(written), s.text)
 

@@ -34,10 +34,7 @@ class Suggestion:
     _finer: bool = field(default=False, repr=False, compare=False)   # are results in more parts?
     _callers: float = field(default=0.0, repr=False, compare=False)  # share that callers exchange
     _exchange: float = field(default=0.0, repr=False, compare=False)     # seconds of exchanges
-
-    def saved_of(self, time: float) -> float:
-        """Seconds saved of a step, without those of exchanges that callers make instead."""
-        return (time - self.time) * (1 - self._callers)
+    worth: float = field(default=0.0, repr=False, compare=False)     # seconds (ranking.py)
 
     @property
     def lessens(self) -> bool:

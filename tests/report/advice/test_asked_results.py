@@ -55,6 +55,19 @@ def test_the_only_result_is_called_the_result() -> None:
     assert "`[0]`" not in str(found) and ",)" not in str(found)
 
 
+def test_a_result_that_is_asked_for_whole_is_asked_for_as_its_operands_are_split() -> None:
+    def serve(p: dict[str, st.Array], x: st.Array) -> st.Array:
+        return (x + nn.gelu(x @ p["up"]) @ p["down"]) @ p["head"]
+
+    args = ({"up": struct((4096, 16384), None, "model"), "down": struct((16384, 4096), "model"),
+             "head": struct((4096, 128256), None, "model")}, struct((2048, 4096), "data"))
+    found = st.explain(st.jit(serve, out_shardings=NamedSharding(MESH, P())), "h100")(*args)
+    first = found.root_causes[0].groups[0][0].suggestions[0]
+    assert first.text == ("ask for the result as P('data', 'model') in out_shardings instead of "
+                          "P()")
+    assert first.received_bytes < found.received_bytes / 50
+
+
 def test_one_of_several_results_is_called_by_its_number() -> None:
     def f(x: st.Array, a: st.Array) -> tuple[st.Array, st.Array]:
         return x * 2, nn.sigmoid(x @ a)

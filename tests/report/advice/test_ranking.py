@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax, nn
 from shardtrace.report.advice.changes import Constrain
+from shardtrace.report.advice.kinds import Kinds
+from shardtrace.report.advice.ranking import Ranking
 from shardtrace.report.reasons.value_paths import places
 from shardtrace.report.render import advice
 from shardtrace.sharding import AbstractMesh, NamedSharding
@@ -64,6 +67,21 @@ def test_a_line_says_what_is_saved_and_what_it_costs() -> None:
     whole = next(s for s in gather.suggestions if "`w1` as P()" in s.text)
     assert f"replicates `w1`: memory +{whole.peak_bytes / found.peak_bytes - 1:.0%}" in said
     assert whole.flops > 1.25 * found.flops and gather.suggestions[0] is not whole
+
+
+def test_what_is_faster_does_not_surpass_what_asks_less_of_the_caller() -> None:
+    def layer(x: st.Array, w1: st.Array, w2: st.Array) -> st.Array:
+        return jnp.tanh(x @ w1) @ w2
+
+    found = st.explain(layer)(struct((128, 256), "data"), struct((256, 512), None, "model"),
+                              struct((512, 256), None, "model"))
+    (gather,) = found.collectives
+    kinds = Kinds(found.search.candidates, gather.cause, frozenset(gather.mesh_axes))
+    ranking = Ranking(found.search.whole, kinds, 1.0, gather.time)
+    fast = gather.suggestions[0]
+    slow = replace(fast, time=fast.time * 1.1)
+    assert ranking.surpasses(fast, slow)
+    assert not ranking.surpasses(replace(fast, _callers=1.0), slow)
 
 
 @pytest.mark.parametrize("objective", ["time", "xla"])

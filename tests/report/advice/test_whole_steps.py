@@ -100,6 +100,21 @@ def another_layout_where_a_chain_is_widest(up, down, window, x):
     return jnp.abs(jnp.fft.fft(y, axis=0) * window)
 
 
+# a batch that nothing splits, where the weights could use the idle axis, too
+
+@case({n: struct((4096, 4096), None, "model") for n in "abc"}, struct((16384, 4096)),
+      struct((16384, 4096)), reason=r"`x` as P\(\)",
+      fix=r"^pass `x` as P\('data'\) instead of P\(\), and pass `y` as P\('data'\) instead of "
+          r"P\(\)$")
+def a_batch_that_every_device_has(ws, x, y):
+    def loss(ws):
+        h = x
+        for n in "abc":
+            h = nn.relu(h @ ws[n])
+        return ((h - y) ** 2).mean()
+    return st.tree.map(lambda w, g: w - 0.01 * g, ws, st.grad(loss)(ws))
+
+
 # an axis on the wrong dimension of one argument, for which all is computed or moved otherwise
 
 @case({"x": struct((256, 4096), None, "model"), "h": struct((1024, 4096), None, "model")},
@@ -231,10 +246,11 @@ def mixed_along_positions(ws, x, y):
 def test_the_mistake_is_told_first(name: str) -> None:
     f, args, fix, reason = CASES[name]
     found = st.explain(f)(*args)
-    told = found.root_causes[0].groups[0][0]
+    cause = found.root_causes[0]
+    told = cause.groups[0][0]
     best = told.suggestions[0]
     assert re.search(fix, best.text), [s.text for s in told.suggestions]
-    assert re.search(reason, f"{told.verdict}\n{told.reason}"), told.reason
+    assert re.search(reason, f"{cause.text}\n{told.verdict}\n{told.reason}"), told.reason
     assert best.received_bytes <= found.received_bytes and best.time < 0.9 * found.time
     assert best.peak_bytes <= 1.25 * found.peak_bytes and best.flops <= 1.25 * found.flops
     assert st.explain(best.apply())(*args).time == best.time
