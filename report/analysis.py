@@ -62,11 +62,12 @@ class Analysis:
     @functools.cached_property
     def search(self) -> Search:
         """What tries changes of the program, within one budget."""
-        return Search(self.subject, self.topology, self.figures,
-                      Candidates(self.partitioned, self.reasons, [
-                          (c.record, c.cause, c.total_time) for c in self.parts],
-                                 self.freedoms),
-                      self.trials, self.suggest_seconds)
+        with collector_paused():
+            return Search(self.subject, self.topology, self.figures,
+                          Candidates(self.partitioned, self.reasons, [
+                              (c.record, c.cause, c.total_time) for c in self.parts],
+                                     self.freedoms),
+                          self.trials, self.suggest_seconds)
 
     @functools.cached_property
     def freedoms(self) -> Freedoms | None:
@@ -74,7 +75,8 @@ class Analysis:
         return freedoms_of(self.partitioned)
 
     def _suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:
-        return self.search.suggestions(record, cause)
+        with collector_paused():
+            return self.search.suggestions(record, cause)
 
     @functools.cached_property
     def root_causes(self) -> list[RootCause]:
@@ -99,12 +101,14 @@ class Analysis:
 
     def _causes_of(self, s: Suggestion, c: ExplainedCollective) -> list[RootCause]:
         """The root causes, first that which a suggestion for a collective changes."""
-        return root_causes(self.parts, self.partitioned, self.freedoms, s.changes, c)
+        with collector_paused():
+            return root_causes(self.parts, self.partitioned, self.freedoms, s.changes, c)
 
     @functools.cached_property
     def causes_by_cost(self) -> list[RootCause]:
         """The root causes in an order that needs no suggestions: costliest collectives first."""
-        return root_causes(self.parts, self.partitioned, self.freedoms)
+        with collector_paused():
+            return root_causes(self.parts, self.partitioned, self.freedoms)
 
     # -- totals ----------------------------------------------------------------------------------
 

@@ -140,12 +140,14 @@ class Candidates(GroupedChanges):
 
     def of_code(self, record: CollectiveRecord, cause: Cause) -> Iterator[tuple[Change, ...]]:
         """Changes of the code that a collective serves or comes from, one by one, each with what it
-        does to the derivatives of its line, and all together, since several places may read what
-        one collective gathers.
+        does to the derivatives of its line, all together, since several places may read what one
+        collective gathers, and with the same change wherever it applies: what is written of the
+        keys is written of the values, too.
         """
         near = self.near(record, cause)
-        found = [Rewritten(site.change.rewrite.name, where(site.location), site.change,
-                           site.location, site.code) for site in self.sites if near & site.near]
+        every = {Rewritten(site.change.rewrite.name, where(site.location), site.change,
+                           site.location, site.code): site for site in self.sites}
+        found = [c for c, site in every.items() if near & site.near]
         lines: dict[tuple, dict[tuple, Change]] = {}        # by line and words, then by derivative
         for c in found:
             lines.setdefault((c.at[:-1], c.change.words), {})[c.at[-1]] = c
@@ -155,6 +157,10 @@ class Candidates(GroupedChanges):
         yield from [(c,) for c in found if c not in parts]
         if len(found) > 1:
             yield tuple(found)
+        words = {c.change.words for c in found}
+        alike = tuple([c for c in every if c.change.words in words])
+        if len(alike) > len(found):
+            yield alike
 
     def near(self, record: CollectiveRecord, cause: Cause) -> set[tuple]:
         """The places of the user's code that a collective serves or comes from."""

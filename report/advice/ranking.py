@@ -166,12 +166,14 @@ class Ranking:
 
     def share_of_caller(self, changes: Sequence[Change], tried: Tried) -> float:
         """The share of the saved bytes that whoever passes the arguments, or gets the results, has
-        to exchange instead.
+        to exchange instead. An argument is passed whole for nothing if it is small.
         """
         base = self.trials.base
-        exchanged = self.kinds.gathered(changes) + self.kinds.fed_back(
-            self.trials.partitioned, tried.partitioned)
+        exchanged = self.kinds.gathered(changes)
         if exchanged <= base.peak_bytes * LITTLE:
+            exchanged = 0.0
+        exchanged += self.kinds.fed_back(self.trials.partitioned, tried.partitioned)
+        if not exchanged:
             return 0.0
         return min(1.0, exchanged / max(exchanged, base.received_bytes - tried.received_bytes))
 
