@@ -21,7 +21,7 @@ from .advice.trials import Subject
 from .explained_collective import ExplainedCollective
 from .reasons.causes import Cause
 from .reasons.explain_collective import Reasons
-from .root_causes import RootCause, root_causes
+from .root_causes import RootCause, Roots, root_causes
 
 _TRIED = 3          # root causes of which it is looked for what avoids them before they are ordered
 _NEARLY = 0.85      # of the most that a suggestion is worth: as good, and of a costlier cause
@@ -102,13 +102,18 @@ class Analysis:
     def _causes_of(self, s: Suggestion, c: ExplainedCollective) -> list[RootCause]:
         """The root causes, first that which a suggestion for a collective changes."""
         with collector_paused():
-            return root_causes(self.parts, self.partitioned, self.freedoms, s.changes, c)
+            return root_causes(self.roots, s.changes, c)
+
+    @functools.cached_property
+    def roots(self) -> Roots:
+        """The annotations that each collective, or part of one, is there for."""
+        return Roots(self.parts, self.partitioned, self.freedoms)
 
     @functools.cached_property
     def causes_by_cost(self) -> list[RootCause]:
         """The root causes in an order that needs no suggestions: costliest collectives first."""
         with collector_paused():
-            return root_causes(self.parts, self.partitioned, self.freedoms)
+            return root_causes(self.roots)
 
     # -- totals ----------------------------------------------------------------------------------
 

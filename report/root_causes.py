@@ -93,27 +93,41 @@ class RootCause:
                 "received_bytes": self.received_bytes, "time": self.time}
 
 
-def root_causes(collectives: Sequence[ExplainedCollective], partitioned: Partitioned,
-                freedoms: Freedoms | None = None, changes: Sequence[Change] = (),
+class Roots:
+    """The roots of the collectives of one program.
+
+    of: for each collective (by id) the texts of its roots, and whether they are of what it is about
+    itself. An exchange that the user wrote is there because of its line, not of what reaches it in
+    parts.
+    """
+
+    def __init__(self, collectives: Sequence[ExplainedCollective], partitioned: Partitioned,
+                 freedoms: Freedoms | None = None) -> None:
+        self.collectives = collectives
+        self.rows = rows = _Rows(partitioned, freedoms, [c.cause.asked_by for c in collectives])
+        self.of: dict[int, dict[str, bool]] = {}
+        before: dict[str, list[str]] = {}
+        for c in collectives:       # axes that a choice brought: from the exchange before over them
+            axes, own = whole_axes(c.mesh_axes), list(rows.roots(c))
+            self.of[id(c)] = {text: direct for text, direct, _ in sorted(
+                own, key=lambda r: r[1])} or {
+                    text: False for a in axes for text in before.get(a, ())}
+            before |= {a: some for a in axes if (some := [r for r, _, over in own if a in over])}
+        for c in collectives:
+            if c.cause.move is None and c.cause.asked_by is not None:
+                self.of[id(c)] = {text: direct for text, direct in self.of[id(c)].items()
+                                  if not rows.annotations[text].arguments}
+
+
+def root_causes(known: Roots, changes: Sequence[Change] = (),
                 about: ExplainedCollective | None = None) -> list[RootCause]:
     """The root causes, that with the costliest collectives first; an argument that is laid out
     unlike others rather than these. changes: what of the program is known to save most if it is
-    changed, a root cause before all others; about: the collective that they are for. A
-    line of code, or a constraint, that is changed is one of this, if no line asked for it. An
-    exchange that the user wrote is there because of its line, not of what reaches it in parts.
+    changed, a root cause before all others; about: the collective that they are for. A line of
+    code, or a constraint, that is changed is one of this, if no line asked for it.
     """
-    rows = _Rows(partitioned, freedoms, [c.cause.asked_by for c in collectives])
-    roots: dict[int, dict[str, bool]] = {}
-    before: dict[str, list[str]] = {}
-    for c in collectives:           # axes that a choice brought: from the exchange before over them
-        axes, own = whole_axes(c.mesh_axes), list(rows.roots(c))
-        roots[id(c)] = {text: direct for text, direct, _ in sorted(own, key=lambda r: r[1])} or (
-            {text: False for a in axes for text in before.get(a, ())})
-        before |= {a: some for a in axes if (some := [r for r, _, over in own if a in over])}
-    for c in collectives:
-        if c.cause.move is None and c.cause.asked_by is not None:
-            roots[id(c)] = {text: direct for text, direct in roots[id(c)].items()
-                            if not rows.annotations[text].arguments}
+    collectives, rows = known.collectives, known.rows
+    roots = {key: {**texts} for key, texts in known.of.items()}
     changed = rows.changed(changes)
     if about is not None and not changed and about.cause.asked_by is not None:
         changed = {*roots.get(id(about), ())}

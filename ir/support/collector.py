@@ -10,7 +10,7 @@ import gc
 import sys
 from threading import get_ident
 
-_FULL_COLLECTION = 1_000_000     # objects: tens of megabytes of garbage at worst
+_FULL_COLLECTION = 2_000_000     # objects: a hundred megabytes of garbage at worst
 
 
 class _Pauses:

@@ -82,9 +82,12 @@ def _key_of(eqn: Equation) -> Hashable:
             at.file, at.line, at.column, at.transform)
 
 
-def shortened(program: Program, periods: int = PERIODS) -> Shortened | None:
-    """The program with so many periods of what it repeats most; None if it repeats little."""
-    found = runs(program)
+def shortened(program: Program, periods: int = PERIODS, known: Sequence[Run] | None = None
+              ) -> Shortened | None:
+    """The program with so many periods of what it repeats most; None if it repeats little. known:
+    its runs, if they are.
+    """
+    found = runs(program) if known is None else known
     most = max((r.count for r in found), default=0)
     found = [r for r in found if 2 * r.count > most]
     gone = min((r.count for r in found), default=0) - periods

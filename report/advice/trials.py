@@ -21,7 +21,7 @@ from ..reasons.value_paths import Place, places
 from .changes import Argument, Change, Result
 from .code.changes import Rewritten
 from .code.interleave import Interleave
-from .repetition import PERIODS, Shortened, shortened
+from .repetition import PERIODS, Run, Shortened, runs, shortened
 
 RATE = 6000        # equations that an ordinary processor partitions in a second
 _TRIAL = 50        # fixed cost of a trial, in equations
@@ -142,6 +142,11 @@ class Trials:
         return figures(first.local, self.topology, self.subject.donated).time * _NEAR
 
     @functools.cached_property
+    def runs(self) -> list[Run]:
+        """What the program repeats."""
+        return runs(self.partitioned.stages["inlined"])
+
+    @functools.cached_property
     def latency(self) -> float:
         """Seconds of latency of the collectives, without changes."""
         return self.latency_of(self.before)
@@ -193,7 +198,7 @@ def short_trials(whole: Trials, topology: Topology, compared: bool, periods: int
     compared: whether several plans are made.
     """
     inlined = whole.partitioned.stages["inlined"]
-    short = shortened(inlined, periods)
+    short = shortened(inlined, periods, whole.runs)
     if short is None or len(short.program.eqns) * _WORTH > len(inlined.eqns):
         return None
     try:

@@ -68,15 +68,19 @@ class Values:
 
     def _index_places(self) -> None:
         """Which equations stand at a place of the user's code, and what enters their bodies."""
-        for eqn in equations(self.resharded):
-            same = self.then_made.setdefault((reached(eqn.location), eqn.op.name), {})
+        resharded, resolved = [*equations(self.resharded)], [*equations(self.resolved)]
+        for eqn in resharded:
+            key = (reached(eqn.location), eqn.op.name)
+            same = self.then_made.setdefault(key, {})
             same[eqn] = len(same)
-        for eqn in equations(self.resolved):
-            self.first_made.setdefault((reached(eqn.location), eqn.op.name), []).append(eqn)
+            self.named_at.setdefault(key, []).append(eqn)
+        for eqn in resolved:
+            key = (reached(eqn.location), eqn.op.name)
+            self.first_made.setdefault(key, []).append(eqn)
+            self.named_at.setdefault(key, []).append(eqn)
             for v in eqn.outvars:
                 self.made.setdefault(v, eqn)
-        for eqn in (*equations(self.resharded), *equations(self.resolved)):
-            self.named_at.setdefault((reached(eqn.location), eqn.op.name), []).append(eqn)
+        for eqn in (*resharded, *resolved):
             if has_region(eqn):
                 region = region_of(eqn)
                 for slot in region.slots:
