@@ -3,8 +3,9 @@
     1  the named plans, and the best plan that each leads to
     2  the cheapest choice of layouts in the model, by a mixed-integer program (solve.py)
     3  for small programs, every layout of the arguments
-    4  the arguments of the best plans so far, changed one group at a time while that helps; under a
-       limit of memory, starting from fast plans that nearly meet it, then from the fastest of all
+    4  the best plan with all its split parameters changed together (blocks.py); then the arguments
+       of the best plans so far, changed one group at a time while that helps; under a limit of
+       memory, starting from fast plans that nearly meet it, then from the fastest of all
     5  plans that are behind with the program made first, by the best of several programs
     6  optimizer state split where its parameter is whole (states.py)
     7  constraints on values inside, as few as are needed
@@ -25,6 +26,7 @@ from ..ir.program import Program, Var
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.support.named_tuple import NamedTuple
 from ..ir.support.progress import counted
+from .blocks import moved_together
 from .groups import Group, Groups, occurrences
 from .memory import Memory
 from .model import GroupLayout, Model, group_layouts
@@ -138,6 +140,7 @@ class Search:
         for choice in starts[:4]:
             if self.left > 0:
                 self.try_choice(choice, (0, 2))
+        self.move_together()
         if self.binds:
             self.bring_within()
             self.better(self.merit, self.left // 4)
@@ -250,6 +253,16 @@ class Search:
         results = tuple(self.results)
         self.try_plans([Plan(own, results) for own in itertools.product(*choices)])
         return True
+
+    def move_together(self) -> None:
+        """Change all split parameters of the best plan together (blocks.py). The partitions that
+        this takes are not taken from those of a climb.
+        """
+        best = min([self.found[p] for p in self.choices if p in self.found], key=self.merit)
+        (own, form), before = self.choices[best.plan], self.trials.made_so_far
+        for choice in moved_together(self.model, self.roles, own):
+            self.try_choice(descend(self.model, choice, self.arguments), (form,))
+        self.budget += self.trials.made_so_far - before
 
     def better(self, merit: Callable[[Trial], Any], spared: int = 0) -> None:
         """Climb from the best plan, then from other plans in order of merit (and, under a limit of

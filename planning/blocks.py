@@ -1,0 +1,55 @@
+"""Choices in which all split parameters are laid out otherwise together.
+
+A climb that changes one group at a time does not pass between plans that are good only as a whole:
+exchanges of parameters overlap and combine, and an exchange of little takes its latency, none of
+which the model sees. These are the ways in which such plans are written by hand: a least size from
+which parameters are split at all, fewer mesh axes for all of them, and the first dimension of each.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from .model import GroupLayout, Model
+from .roles import Roles
+
+PARTS = 0.25, 0.5, 0.75    # of the split parameters, the smallest first, that are held whole
+
+
+def moved_together(model: Model, roles: Roles, own: Sequence[int]) -> list[tuple[int, ...]]:
+    """Other choices than a given one, none twice."""
+    split = sorted([g for g, group in enumerate(model.groups) if group.holds_argument
+                    and any(model.layouts[g][own[g]]) and not roles.is_data(group)],
+                   key=lambda g: (math.prod(model.groups[g].sizes), g))
+
+    def changed(new: Callable[[int, GroupLayout], GroupLayout], choice: Sequence[int] = own
+                ) -> tuple[int, ...]:
+        found = list(choice)
+        for g in split:
+            layouts = model.layouts[g]
+            layout = new(g, layouts[choice[g]])
+            if layout in layouts:
+                found[g] = layouts.index(layout)
+        return tuple(found)
+
+    def along_first(g: int, layout: GroupLayout) -> GroupLayout:
+        axes, rank = tuple([a for e in layout for a in e]), len(layout)
+        found = [tuple([axes if d == first else () for d in range(rank)]) for first in range(rank)]
+        return next((new for new in found if new in model.layouts[g]), layout)
+
+    def without(axis: str) -> Callable[[int, GroupLayout], GroupLayout]:
+        return lambda _, layout: tuple([tuple([a for a in e if a != axis]) for e in layout])
+
+    def choices() -> Iterator[tuple[int, ...]]:
+        for part in PARTS:
+            small = {*split[:int(part * len(split))]}
+            yield changed(lambda g, layout, small=small: tuple([  # type: ignore[misc]
+                () if g in small else e for e in layout]))
+        moved = changed(along_first)
+        yield moved
+        for axis, n in model.mesh.shape.items():
+            if n > 1:
+                yield changed(without(axis))
+                yield changed(without(axis), moved)
+
+    return [choice for choice in dict.fromkeys(choices()) if choice != tuple(own)]
