@@ -39,7 +39,7 @@ A linear op of one operand, complete:
         infer=lambda x: (x.shape, x.dtype), rule="... -> ...", explicit="join", pending="keep",
         linear=((0,),), jvp="linear", transpose=lambda ct, x: [double_p.bind(ct)],
         evaluate=lambda lead, x: x + x,
-        samples=lambda: [Sample((np.ones((2, 3), np.float32),), {}, lambda x: 2 * x)])
+        samples=lambda: [Sample((np.ones((2, 3), np.float32),))])
 
 Ops that share most of this are declared by a function beside them (`unary`, `nary`,
 `declare_reduction`) that takes what differs, in the same order.
@@ -70,14 +70,12 @@ from .values.typeof import typeof
 
 @immutable
 class Sample:
-    """One use of an op for tests: operand arrays, params, and what numpy gives for them.
+    """One use of an op for tests: numpy arrays as operands, and params.
 
-    operands: numpy arrays. reference: numpy function of the operands (params bound), or None where
-    the evaluator is the reference. grad: whether derivatives are tested on it.
+    grad: whether derivatives are tested on it.
     """
     operands: tuple[Any, ...]
     params: Mapping[str, Any] = MappingProxyType({})
-    reference: Callable[..., Any] | None = None
     grad: bool = True
 
 

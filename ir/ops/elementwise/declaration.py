@@ -9,7 +9,6 @@ Operands have equal shapes, or size 1 where another is larger, or rank 0; ranks 
 """
 from __future__ import annotations
 
-import cmath
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -248,39 +247,20 @@ def values(shape: Shape, dtype: Any, low: float, high: float, seed: int = 0) -> 
     return flat.astype(dtype).reshape(shape)
 
 
-def pointwise(function: Callable[..., Any]) -> Callable[..., np.ndarray]:
-    """A reference made of a function of Python scalars; `math.f` becomes `cmath.f` on complex."""
-    def reference(*arrays: np.ndarray) -> np.ndarray:
-        scalar = function
-        if any(a.dtype.kind == "c" for a in arrays) and scalar.__module__ == "math":
-            scalar = getattr(cmath, scalar.__name__)
-        arrays = np.broadcast_arrays(*arrays)
-        cells = [scalar(*cell) for cell in zip(*(a.ravel().tolist() for a in arrays), strict=True)]
-        return np.array(cells).reshape(arrays[0].shape)
-    return reference
-
-
-def sampled(count: int, reference: Callable[..., Any] | None, low: float, high: float,
-            dtypes: Sequence[Any] = (np.float32,), shapes: Sequence[Shape] = ((4, 6),),
+def sampled(count: int, low: float, high: float, dtypes: Sequence[Any] = (np.float32,),
             **params: Any) -> Callable[[], list[Sample]]:
     """Samples of an op of `count` operands with values between low and high.
 
-    For each dtype and shape one; for two and more operands also one with a dimension of size 1 and
-    one with a rank-0 operand. reference: a function of Python scalars, see `pointwise`.
+    For each dtype one of shape (4, 6); for two and more operands also one with a dimension of size
+    1 and one with a rank-0 operand.
     """
+    shape, row = (4, 6), (1, 6)
+
     def make() -> list[Sample]:
-        given = None if reference is None else pointwise(reference)
-        out = []
-        for dtype in dtypes:
-            for shape in shapes:
-                combos = [[shape] * count]
-                if count > 1:
-                    combos.append([(1, *shape[1:]), *[shape] * (count - 1)])
-                    combos.append([*[shape] * (count - 1), ()])
-                for combo in combos:
-                    operands = tuple(values(s, dtype, low, high, 7 * i + 1)
-                                     for i, s in enumerate(combo))
-                    out.append(Sample(operands, params, given,
-                                      grad=np.dtype(dtype).kind in "fc"))
-        return out
+        shapes = [(shape,) * count]
+        if count > 1:
+            shapes += [(row, *(shape,) * (count - 1)), (*(shape,) * (count - 1), ())]
+        return [Sample(tuple([values(s, dtype, low, high, 7 * i + 1) for i, s in enumerate(given)]),
+                       params, grad=np.dtype(dtype).kind in "fc")
+                for dtype in dtypes for given in shapes]
     return make

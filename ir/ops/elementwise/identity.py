@@ -17,7 +17,7 @@ from .declaration import values
 
 
 def _one_sample() -> list[Sample]:
-    return [Sample((values((4, 6), np.float32, -3, 3),), {}, lambda x: x)]
+    return [Sample((values((4, 6), np.float32, -3, 3),))]
 
 
 copy_p = defop(
@@ -67,8 +67,7 @@ device_put_p = defop(
     infer=_placed, rule="... -> ...", pending="carry",
     linear=((0,),), jvp="linear", transpose=_placed_transpose, batch=_placed_batch,
     evaluate=lambda lead, x, **params: x, arithmetic=False, facts=(IDENTITY,),
-    samples=lambda: [Sample((values((4, 6), np.float32, -3, 3),), {"memory_space": "host"},
-                            lambda x: x)])
+    samples=lambda: [Sample((values((4, 6), np.float32, -3, 3),), {"memory_space": "host"})])
 
 stop_gradient_p = defop(
     "stop_gradient", doc="x, as a constant to derivatives.",
@@ -113,8 +112,8 @@ barrier_p = optimization_barrier_p = defop(
     linear="all", jvp=_barrier_jvp, transpose=_barrier_transpose,
     batch=lambda operands, dims, size: (barrier_p.bind(*operands), list(dims)),
     evaluate=lambda lead, *arrays: list(arrays), arithmetic=False, facts=(IDENTITY,),
-    samples=lambda: [Sample((values((4, 6), np.float32, -3, 3), values((2,), np.int32, -9, 9)), {},
-                            lambda *arrays: list(arrays), grad=False)])
+    samples=lambda: [Sample((values((4, 6), np.float32, -3, 3), values((2,), np.int32, -9, 9)),
+                            grad=False)])
 
 
 # -- one layout for two values ---------------------------------------------------------------------
@@ -143,4 +142,4 @@ shard_alike_p = defop(
     linear="all", jvp=_alike_jvp, transpose=lambda cts, x, y: _alike_tangents(cts),
     evaluate=lambda lead, x, y: [x, y], arithmetic=False, facts=(IDENTITY,),
     samples=lambda: [Sample((values((4, 6), np.float32, -3, 3), values((4, 6), np.int32, -9, 9)),
-                            {}, lambda x, y: [x, y], grad=False)])
+                            grad=False)])

@@ -158,12 +158,10 @@ select_n_p = defop(
     evaluate=_select, arithmetic=False, facts=(CHEAP, EXACT),
     samples=lambda: [
         Sample((values((4, 6), bool, 0, 1), values((4, 6), F32, -3, 3),
-                values((4, 6), F32, -5, 5, 1)), {}, lambda p, x, y: np.choose(p, (x, y))),
-        Sample((np.array(True), values((4, 6), F32, -3, 3), values((4, 6), F32, -5, 5, 1)), {},
-               lambda p, x, y: y),
+                values((4, 6), F32, -5, 5, 1))),
+        Sample((np.array(True), values((4, 6), F32, -3, 3), values((4, 6), F32, -5, 5, 1))),
         Sample((np.array([[0, 2, 1, 0], [1, 1, 2, 0]], I32), values((2, 4), F32, -3, 3),
-                values((2, 4), F32, -5, 5, 1), values((2, 4), F32, -7, 7, 2)), {},
-               lambda p, *cases: np.choose(p, cases))])
+                values((2, 4), F32, -5, 5, 1), values((2, 4), F32, -7, 7, 2)))])
 
 
 # -- clamp ----------------------------------------------------------------------------------------
@@ -223,8 +221,6 @@ clamp_p = defop(
     facts=(CHEAP, EXACT),
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 0), values((4, 6), F32, -4, 4, 1),
-                values((4, 6), F32, 0, 3, 2)), {}, lambda a, x, b: np.clip(x, a, b)),
-        Sample((np.array(-1.25, F32), values((4, 6), F32, -4, 4), np.array(2.25, F32)), {},
-               lambda a, x, b: np.clip(x, a, b)),
-        Sample((np.array(-3, I32), values((4, 6), I32, -9, 9), values((4, 6), I32, 0, 5)), {},
-               lambda a, x, b: np.clip(x, a, b))])
+                values((4, 6), F32, 0, 3, 2))),
+        Sample((np.array(-1.25, F32), values((4, 6), F32, -4, 4), np.array(2.25, F32))),
+        Sample((np.array(-3, I32), values((4, 6), I32, -9, 9), values((4, 6), I32, 0, 5)))])

@@ -39,7 +39,7 @@ hessenberg_p = define(
     "hessenberg", "The upper Hessenberg form, Householder vectors below it, and their scales.",
     (2,), _hessenberg_results,
     evaluate=_hessenberg, cost=of_matrices(lambda m, n: 10 * n ** 3 / 3),
-    samples=lambda: [Sample((_matrix(4, 4, 10),), {}, grad=False)])
+    samples=lambda: [Sample((_matrix(4, 4, 10),), grad=False)])
 
 
 def _tridiagonal_results(types: Any, a: Shape, dtype: np.dtype, *, lower: bool) -> list[tuple]:

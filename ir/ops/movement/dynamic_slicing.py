@@ -152,10 +152,8 @@ dynamic_slice_p = defop(
     padded=lambda context: started_on_padding(context, context.result_types[0].shape, 1),
     localize=_dynamic_slice_localize,
     samples=lambda: [
-        Sample((arange(4, 6), np.int32(1), np.int32(2)), {"slice_sizes": (2, 3)},
-               lambda x, i, j: x[1:3, 2:5]),
-        Sample((arange(4, 6), np.int32(9), np.int32(-2)), {"slice_sizes": (2, 6)},
-               lambda x, i, j: x[2:4]),
+        Sample((arange(4, 6), np.int32(1), np.int32(2)), {"slice_sizes": (2, 3)}),
+        Sample((arange(4, 6), np.int32(9), np.int32(-2)), {"slice_sizes": (2, 6)}),
     ])
 
 

@@ -154,10 +154,8 @@ broadcast_in_dim_p = defop(
     resize=lambda params, operands, results: {**params, "shape": results[0]},
     samples=lambda: [
         Sample((arange(3, 1),), {"shape": (2, 3, 4), "broadcast_dimensions": (1, 2),
-                                  "sharding": None},
-               lambda x: np.broadcast_to(x, (2, 3, 4))),
-        Sample((arange(4),), {"shape": (4, 2), "broadcast_dimensions": (0,), "sharding": None},
-               lambda x: np.broadcast_to(x[:, None], (4, 2))),
+                                  "sharding": None}),
+        Sample((arange(4),), {"shape": (4, 2), "broadcast_dimensions": (0,), "sharding": None}),
         Sample((arange(),), {"shape": (2, 2), "broadcast_dimensions": (), "sharding": None}),
         Sample((arange(1, 4),), {"shape": (1, 4), "broadcast_dimensions": (0, 1),
                                   "sharding": None}),
@@ -206,8 +204,8 @@ transpose_p = defop(
         *range(lead), *(lead + p for p in permutation)),
     arithmetic=False, facts=(VIEW, CHEAP, REARRANGED, PERMUTED),
     samples=lambda: [
-        Sample((arange(2, 3, 4),), {"permutation": (2, 0, 1)}, lambda x: x.transpose(2, 0, 1)),
-        Sample((arange(4, 3),), {"permutation": (1, 0)}, lambda x: x.T),
+        Sample((arange(2, 3, 4),), {"permutation": (2, 0, 1)}),
+        Sample((arange(4, 3),), {"permutation": (1, 0)}),
     ])
 
 
@@ -245,8 +243,8 @@ squeeze_p = defop(
     evaluate=lambda lead, x, *, dimensions: x.squeeze(tuple(lead + d for d in dimensions)),
     arithmetic=False, facts=(BITCAST, CHEAP),
     samples=lambda: [
-        Sample((arange(1, 3, 1),), {"dimensions": (0, 2)}, lambda x: x[0, :, 0]),
-        Sample((arange(4, 1),), {"dimensions": (1,)}, lambda x: x[:, 0]),
+        Sample((arange(1, 3, 1),), {"dimensions": (0, 2)}),
+        Sample((arange(4, 1),), {"dimensions": (1,)}),
     ])
 
 
@@ -296,9 +294,8 @@ rev_p = defop(
     batch=in_place("rev", "dimensions"),
     evaluate=lambda lead, x, *, dimensions: np.flip(x, tuple(lead + d for d in dimensions)),
     arithmetic=False, facts=(REARRANGED,), padded=_rev_padded, localize=_rev_localize,
-    samples=lambda: [Sample((arange(3, 4),), {"dimensions": (1,)}, lambda x: x[:, ::-1]),
-                     Sample((arange(3, 2, 2),), {"dimensions": (0, 2)},
-                            lambda x: x[::-1, :, ::-1])])
+    samples=lambda: [Sample((arange(3, 4),), {"dimensions": (1,)}),
+                     Sample((arange(3, 2, 2),), {"dimensions": (0, 2)})])
 
 
 # -- tile ------------------------------------------------------------------------------------------
@@ -371,5 +368,5 @@ tile_p = defop(
     resize=lambda params, operands, results: {**params, "reps": tuple(
         r if n == 0 else m // n
         for n, m, r in zip(operands[0], results[0], params["reps"], strict=True))},
-    samples=lambda: [Sample((arange(2, 3),), {"reps": (2, 2)}, lambda x: np.tile(x, (2, 2))),
-                     Sample((arange(2, 3),), {"reps": (1, 3)}, lambda x: np.tile(x, (1, 3)))])
+    samples=lambda: [Sample((arange(2, 3),), {"reps": (2, 2)}),
+                     Sample((arange(2, 3),), {"reps": (1, 3)})])

@@ -205,7 +205,7 @@ slice_p = defop(
     padded=_slice_padded, localize=_slice_localize,
     samples=lambda: [
         Sample((arange(4, 6),), {"start_indices": (0, 1), "limit_indices": (4, 5),
-                                  "strides": (1, 2)}, lambda x: x[:, 1:5:2]),
+                                  "strides": (1, 2)}),
         Sample((arange(4, 6),), {"start_indices": (2, 0), "limit_indices": (4, 6),
-                                  "strides": None}, lambda x: x[2:]),
+                                  "strides": None}),
     ])

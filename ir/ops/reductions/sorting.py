@@ -213,14 +213,11 @@ sort_p = defop(
     evaluate=Evaluator(_sort, narrowed=lambda read: {"read": read}), facts=(IN_PLACE,),
     cost=DeviceCost(_sort_flops, _sort_traffic), padded=_sort_padded, localize=_sort_localize,
     samples=lambda: [
-        Sample((values((4, 6), F32, -3, 3),), {"dimension": 1, "is_stable": True, "num_keys": 1},
-               lambda x: [np.sort(x, 1)]),
+        Sample((values((4, 6), F32, -3, 3),), {"dimension": 1, "is_stable": True, "num_keys": 1}),
         Sample((values((4, 6), F32, -3, 3), values((4, 6), F32, -3, 3, 1)),
-               {"dimension": 0, "is_stable": True, "num_keys": 1},
-               lambda x, y: [np.sort(x, 0), np.take_along_axis(y, np.argsort(x, 0), 0)]),
+               {"dimension": 0, "is_stable": True, "num_keys": 1}),
         Sample((_repeated_keys(), values((4, 6), F32, -3, 3)),
-               {"dimension": 1, "is_stable": True, "num_keys": 2},
-               lambda k, x: [np.sort(k, 1), np.take_along_axis(x, np.lexsort((x, k), 1), 1)])])
+               {"dimension": 1, "is_stable": True, "num_keys": 2})])
 
 
 # -- top_k ----------------------------------------------------------------------------------------
@@ -327,11 +324,6 @@ def _take_along_axis(out: Emitting, x: Any, order: Any, axis: int) -> Any:
                     fill_value=None)
 
 
-def _top_k_reference(x: np.ndarray, k: int, axis: int) -> list[np.ndarray]:
-    order = np.argsort(-x, axis, kind="stable").take(range(k), axis)
-    return [np.take_along_axis(x, order, axis), order]
-
-
 top_k_p = defop(
     "top_k", doc="The `k` largest elements along `axis`, largest first, and their positions.",
     infer=_top_k_infer, multiple_results=True, rule=_top_k_rule, explicit=_top_k_explicit,
@@ -340,7 +332,5 @@ top_k_p = defop(
     evaluate=Evaluator(_top_k, narrowed=only(0, "only_values")), cost=DeviceCost(_sort_flops),
     padded=_top_k_padded, localize=_top_k_localize,
     samples=lambda: [
-        Sample((values((4, 6), F32, -3, 3),), {"k": 2, "axis": 1},
-               lambda x: _top_k_reference(x, 2, 1)),
-        Sample((values((4, 6), I32, 0, 4),), {"k": 3, "axis": 0},
-               lambda x: _top_k_reference(x, 3, 0), grad=False)])
+        Sample((values((4, 6), F32, -3, 3),), {"k": 2, "axis": 1}),
+        Sample((values((4, 6), I32, 0, 4),), {"k": 3, "axis": 0}, grad=False)])
