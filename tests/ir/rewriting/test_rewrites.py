@@ -12,11 +12,14 @@ import shardtrace.runtime.rewrites
 from shardtrace.ir.facts import COMMUTES
 from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.op import OPS
-from shardtrace.ir.program import Program
+from shardtrace.ir.program import Level, Program
 from shardtrace.ir.rewriting.pattern import read
 from shardtrace.ir.rewriting.rewrite import Rewrite, Rewrites, Shape, finder
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.verify import verify
+from shardtrace.partitioner.cost.prices import Objective
+from shardtrace.partitioner.passes import PREPARE, SIMPLIFY, PartitionRequest
+from shardtrace.runtime.rewrites.pipeline import EXECUTION
 
 from ...paths import TESTS
 
@@ -75,6 +78,23 @@ def test_operands_of_ops_that_commute_are_found_in_either_order(name):
     verify(before)
     alone = Rewrites(*[r for r in DECLARED[name].rewrites if r.name == name])
     assert alone(before) is not before
+
+
+# Left where nothing is cut out: the pass is for blocks that are, and looks at no other program.
+BESIDE_A_SLICE = {"sum-of-one"}
+
+
+@pytest.mark.parametrize("name", sorted({*DECLARED} - BESIDE_A_SLICE))
+def test_passes_change_no_program_without_their_ops(name):
+    before = parse_program((FOLDER / f"{name}.st").read_text().split("# -----")[0])
+    for step in EXECUTION if before.level is Level.LOCAL else ():
+        if step.ops and step.ops.isdisjoint(before.op_names):
+            assert programs_equal(step.run(before), before), step.name
+    request = PartitionRequest(before.mesh, (None,) * len(before.invars),
+                               (None,) * len(before.outvars), Objective.of())
+    for step in PREPARE if before.level is Level.TRACED else SIMPLIFY:
+        if step.ops and step.ops.isdisjoint(before.op_names):
+            assert programs_equal(step.run(before, request), before), step.name
 
 
 # -- the engine ------------------------------------------------------------------------------------
