@@ -195,17 +195,17 @@ def _alarm(seconds: float) -> Iterator[Callable[[], None]]:
 
     def dropped(what: Any) -> None:
         if not isinstance(what.exc_value, Enough):
-            told(what)
+            previous_hook(what)
 
     before = signal.signal(signal.SIGALRM, over)
-    told, sys.unraisablehook = sys.unraisablehook, dropped
+    previous_hook, sys.unraisablehook = sys.unraisablehook, dropped
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield lambda: signal.setitimer(signal.ITIMER_REAL, seconds) and None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-        sys.unraisablehook = told
+        sys.unraisablehook = previous_hook
 
 
 def _package_root(path: Path) -> Path:

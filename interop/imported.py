@@ -93,7 +93,7 @@ class Imported(Jitted):
         form = self._source.in_tree
         if form is None:
             return args
-        given, named, static = form.told.split(args, kwargs)
+        given, named, static = form.signature.split(args, kwargs)
         found, own = jax.tree_util.tree_flatten((given, named))
         if own != form.tree:
             raise TypeError(f"{self._source.name} was imported for arguments of another "

@@ -192,46 +192,48 @@ def process_exception(error: BaseException, f: Any = None, args: tuple[Any, ...]
 def _complete(error: Exception, caller: FrameType, f: Any, args: tuple[Any, ...],
               kwargs: dict[str, Any]) -> None:
     """Give the exception a diagnostic as `fail` does, or fill in what its own leaves out."""
-    told = getattr(error, "diagnostic", None)
+    diagnostic = getattr(error, "diagnostic", None)
     message = str(error)
-    if told is not None:
-        if _DONE in error.__dict__ or told.render() != message:
+    if diagnostic is not None:
+        if _DONE in error.__dict__ or diagnostic.render() != message:
             return
     else:
         plain = len(error.args) == 1 and error.args[0] == message
-        told = Diagnostic(message if plain else type(error).__name__,
-                          location=Location(caller.f_code, caller.f_lasti))
-    told = _completed(told, message, f, args, kwargs)
-    if any(isinstance(text, Remedy) for text in told.help):
+        diagnostic = Diagnostic(message if plain else type(error).__name__,
+                                location=Location(caller.f_code, caller.f_lasti))
+    diagnostic = _completed(diagnostic, message, f, args, kwargs)
+    if any(isinstance(text, Remedy) for text in diagnostic.help):
         for adviser in ADVISERS:
-            told = adviser(type(error), told)
-    told = _in_users_names(told, caller)
-    text = told.render()
+            diagnostic = adviser(type(error), diagnostic)
+    diagnostic = _in_users_names(diagnostic, caller)
+    text = diagnostic.render()
     if len(error.args) == 1 and error.args[0] == message:
         error.args = (text,)
     else:
         error.add_note(text.partition("\n")[2])
-    error.diagnostic = told  # type: ignore[attr-defined]
+    error.diagnostic = diagnostic  # type: ignore[attr-defined]
     error.__dict__[_DONE] = True
 
 
-def _completed(told: Diagnostic, message: str, f: Any, args: tuple[Any, ...],
+def _completed(diagnostic: Diagnostic, message: str, f: Any, args: tuple[Any, ...],
                kwargs: dict[str, Any]) -> Diagnostic:
-    explained = told.because or told.notes or told.label
-    if explained and told.help:
-        return told
+    explained = diagnostic.because or diagnostic.notes or diagnostic.label
+    if explained and diagnostic.help:
+        return diagnostic
     because, help = advice(message)
     if not because and f is not None:
         because = (f"it was called as `{shown_call(f, args, kwargs)}`",)
-    return replace(told, because=told.because if explained else because,
-                   help=told.help or help or (_general_help(f),))
+    return replace(diagnostic, because=diagnostic.because if explained else because,
+                   help=diagnostic.help or help or (_general_help(f),))
 
 
-def _in_users_names(told: Diagnostic, caller: FrameType) -> Diagnostic:
+def _in_users_names(diagnostic: Diagnostic, caller: FrameType) -> Diagnostic:
     """With the package and its numpy module called as the user's module calls them."""
     spoken = in_names_of(caller.f_globals)
-    return replace(told, message=spoken(told.message), because=tuple(map(spoken, told.because)),
-                   notes=tuple(map(spoken, told.notes)), help=tuple(map(spoken, told.help)))
+    return replace(diagnostic, message=spoken(diagnostic.message),
+                   because=tuple(map(spoken, diagnostic.because)),
+                   notes=tuple(map(spoken, diagnostic.notes)),
+                   help=tuple(map(spoken, diagnostic.help)))
 
 
 def shown_call(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -103,14 +103,14 @@ def cell_html(explained: list[Explanation], cell: str) -> str:
 
 def _noted(data: dict[str, Any]) -> Any:
     """The notes on lines: file, line, text, style."""
-    told: dict[tuple[int, int], int] = {}
+    shown: dict[tuple[int, int], int] = {}
     for v in data["values"]:
         if v["place"] < 0 or not v["name"]:
             continue
         file, line, *_, transform = data["places"][v["place"]]
-        if "transpose" in transform or told.get((file, line), 0) == _MOST:
+        if "transpose" in transform or shown.get((file, line), 0) == _MOST:
             continue
-        told[file, line] = told.get((file, line), 0) + 1
+        shown[file, line] = shown.get((file, line), 0) + 1
         yield (data["files"][file]["path"], line,
                f"{v['name']}: {data['types'][v['type']]['text']}", FAINT)
     for c in data["collectives"]:

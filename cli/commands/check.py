@@ -137,9 +137,9 @@ class Budget:
         for name in self.sections:
             if name not in used and name.rpartition(".py:")[2] not in others:
                 known = sorted({f.name for f in found} | others)
-                told = "\n".join(["", *missing])
+                listed = "\n".join(["", *missing])
                 raise Problem(f"{self.file}: [{name}]: {none_such(name, known, 'program')}; "
-                              f"nothing was checked for it{told}")
+                              f"nothing was checked for it{listed}")
 
 
 def defined_names(path: Path) -> set[str]:

@@ -95,8 +95,8 @@ class Session:
             if word == "b":
                 self.breaks.append(name)
             elif word == "p":
-                told = [str(s) for s in self.p.of(name) if s.number <= step.number]
-                told += [str(a) for a in self.p.annotations if a.value.strip("`") == name]
-                self.out.text("\n".join(told) or f"`{name}` has no axes yet")
+                lines = [str(s) for s in self.p.of(name) if s.number <= step.number]
+                lines += [str(a) for a in self.p.annotations if a.value.strip("`") == name]
+                self.out.text("\n".join(lines) or f"`{name}` has no axes yet")
             else:
                 self.out.text(HELP)

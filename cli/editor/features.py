@@ -61,13 +61,13 @@ async def hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
     around = _around(ls.at(uri, "hovers"), params.position)
     if not around:
         return None
-    told = [around[0][1]["text"]]
+    texts = [around[0][1]["text"]]
     line = params.position.line
-    told += [item["text"] for now, item in around[1:]
+    texts += [item["text"] for now, item in around[1:]
              if now.start.line == line and item["text"].startswith("**")]
-    told += [f"less by: {item['title']} ({item['effect']})"
+    texts += [f"less by: {item['title']} ({item['effect']})"
              for now, item in ls.at(uri, "advice") if now.start.line == line]
-    return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, "\n\n".join(told)),
+    return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, "\n\n".join(texts)),
                      around[0][0])
 
 

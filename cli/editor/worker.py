@@ -155,14 +155,14 @@ def look(asked: dict[str, Any], tell: Tell) -> list[Explanation]:
     the functions that it has called so far, and of a long one before other plans are compared. Then
     all that again with the reasons.
     """
-    found, told, typed, added = _findings(asked), 0.0, set[Program](), list[Explanation]()
+    found, last_sent, typed, added = _findings(asked), 0.0, set[Program](), list[Explanation]()
 
     def running(planned: Sequence[dict[str, Any]] = ()) -> None:
-        nonlocal told
-        if time.monotonic() - told > _TELL_EVERY:
+        nonlocal last_sent
+        if time.monotonic() - last_sent > _TELL_EVERY:
             data = found.data()
             tell({**data, "lenses": [*data["lenses"], *planned], "running": True})
-            told = time.monotonic()
+            last_sent = time.monotonic()
 
     def on_stage(stage: str, program: Program) -> None:
         if stage == "resolved":

@@ -95,8 +95,8 @@ def plan_cached(program: Program, mesh: AbstractMesh,
                 found = compiler(program, mesh)
         else:
             dump_bodies(run_execution_passes(program, dump.execution), dump.execution)
-            with recording_plans() as told:
+            with recording_plans() as plans:
                 found = compiler(program, mesh)
-            dump.plans(len(EXECUTION), told)
+            dump.plans(len(EXECUTION), plans)
         program.memo[key] = found
     return found

@@ -150,7 +150,7 @@ class Link:
         peers = [rank for _, rank in requests]
         pending = [request for request, _ in requests]
         left = len(pending)
-        began = looked = told = 0.0
+        began = looked = reported = 0.0
         spins = 0
         try:
             while left:
@@ -173,8 +173,8 @@ class Link:
                 missing = {p for p in peers if p >= 0}
                 status.waits(here := standing(missing))
                 status.hear()
-                if status.broken is None and now - began > TELL and now - told > TELL:
-                    told = now
+                if status.broken is None and now - began > TELL and now - reported > TELL:
+                    reported = now
                     status.tell(here, place, missing)
                 if status.broken is None and (now - began > self.patience or
                                             status.in_vain(missing, place, began)):

@@ -79,9 +79,9 @@ class RankStatus:
         while self.comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
             data = np.empty(status.Get_count(MPI.BYTE), np.uint8)
             self.comm.Recv([data, MPI.BYTE], status.source, status.tag)
-            told, token, place, peers, broken = json.loads(data.tobytes())
+            received, token, place, peers, broken = json.loads(data.tobytes())
             known = self.heard[status.source]
-            new = _Heard(read(told), token, place, peers)
+            new = _Heard(read(received), token, place, peers)
             if known is not None:
                 new.failed = new.failed or known.failed
                 if known.token == token and known.peers == new.peers:
@@ -168,8 +168,8 @@ class RankStatus:
             nap = min(2 * nap, LOOK)
 
 
-def read(told: Sequence[Any]) -> Standing:
+def read(received: Sequence[Any]) -> Standing:
     """A standing, of its JSON."""
-    state, what, parts, processes, where, said = told
+    state, what, parts, processes, where, said = received
     return Standing(State[state], what, tuple([(a, b) for a, b in parts]), tuple(processes), where,
                     said)

@@ -39,7 +39,7 @@ CALLED: dict[str, str] = {
     "regularized_incomplete_beta": "lax.betainc", "roll": "roll_rows",
     "threefry2x32": "threefry_hash", "trunc": "jnp.trunc", "xor": "lax.bitwise_xor"}
 GENERATORS = {"fry": "threefry2x32", "rbg": "rbg", "urbg": "unsafe_rbg"}      # of random keys
-UNTOLD = frozenset({"input_dtype", "weak_type"})    # params of typing that no function of JAX takes
+TYPING_PARAMS = frozenset({"input_dtype", "weak_type"})     # which no function of JAX takes
 
 
 def _call(e: Equation, operands: str, function: str = "") -> str:
@@ -48,10 +48,10 @@ def _call(e: Equation, operands: str, function: str = "") -> str:
     """
     function = function or f"lax.{e.op.name.replace('-', '_')}"
     is_primitive = function.endswith(".bind")
-    untold = UNTOLD | {e.op.sharding_param}
-    told = keywords((name, value) for name, value in e.params.items()
-                    if name not in untold and (is_primitive or value is not None))
-    return f"{function}({operands or told.removeprefix(', ')}{told if operands else ''})"
+    left_out = TYPING_PARAMS | {e.op.sharding_param}
+    passed = keywords((name, value) for name, value in e.params.items()
+                      if name not in left_out and (is_primitive or value is not None))
+    return f"{function}({operands or passed.removeprefix(', ')}{passed if operands else ''})"
 
 
 def _together(e: Equation, x: Texts) -> str:
@@ -77,18 +77,18 @@ def _random(e: Equation, x: Texts) -> str:
     """By the primitive, or by the older way of counting, which JAX has no primitive for. Keys tell
     their generator.
     """
-    told = keywords((k, v) for k, v in e.params.items() if k in ("bit_width", "shape"))
+    passed = keywords((k, v) for k, v in e.params.items() if k in ("bit_width", "shape"))
     function = f"primitives.{e.op.name}_p.bind" if e.params.get("partitionable", True) else (
         f"older_{e.op.name}")
-    return f"{function}({x[0]}{told})"
+    return f"{function}({x[0]}{passed})"
 
 
 def _random_block(e: Equation, x: Texts) -> str:
     """A helper that is given where the block begins: a start for each dimension that is split."""
     dims = e.params["dims"]
     starts = ", ".join(f"{d}: {start}" for d, start in zip(dims, x[1:], strict=True))
-    told = keywords((k, v) for k, v in e.params.items() if k not in ("dims", e.op.sharding_param))
-    return f"{e.op.name}({x[0]}{told}, starts={{{starts}}})"
+    passed = keywords((k, v) for k, v in e.params.items() if k not in ("dims", e.op.sharding_param))
+    return f"{e.op.name}({x[0]}{passed}, starts={{{starts}}})"
 
 
 WRITERS: dict[str, Writer] = {

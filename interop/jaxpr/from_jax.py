@@ -149,19 +149,19 @@ def _only_call(closed: Any) -> Any:
 
 class _Form(NamedTuple):
     """How arguments are structured. tree: of those that are not static. arrays: which leaves are
-    arguments of the program, others: the leaves that are not, None elsewhere. told, static: which
-    arguments are static, and those.
+    arguments of the program, others: the leaves that are not, None elsewhere. signature: says
+    which arguments are static; static: those.
     """
     tree: Any
     arrays: list[bool]
     others: list[Any]
-    told: Arguments
+    signature: Arguments
     static: tuple[Any, ...]
 
 
-def _of_function(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any], told: Arguments
+def _of_function(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any], signature: Arguments
                  ) -> _Jaxpr:
-    given, named, static = told.split(args, kwargs)
+    given, named, static = signature.split(args, kwargs)
     paths, tree = jax.tree_util.tree_flatten_with_path((given, named))
     arrays = [_is_argument(fun, x) for _, x in paths]
     others = [None if is_array else x for is_array, (_, x) in zip(arrays, paths, strict=True)]
@@ -170,7 +170,7 @@ def _of_function(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any], told: 
         values = iter(leaves)
         full = [next(values) if is_array else x for is_array, x in zip(arrays, others, strict=True)]
         given, named = jax.tree_util.tree_unflatten(tree, full)
-        own_args, own_kwargs = told.merge(given, named, static)
+        own_args, own_kwargs = signature.merge(given, named, static)
         return fun(*own_args, **own_kwargs)
 
     def again(leaves: Sequence[Any]) -> Any:
@@ -181,9 +181,9 @@ def _of_function(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any], told: 
         closed, shape = jax.make_jaxpr(fun, return_shape=True)(*args, **kwargs)
     else:
         closed, shape = jax.make_jaxpr(flat, return_shape=True)(*leaves)
-    found = [_path(told, path) for is_array, (path, _) in zip(arrays, paths, strict=True)
+    found = [_path(signature, path) for is_array, (path, _) in zip(arrays, paths, strict=True)
              if is_array]
-    source = _Jaxpr(closed, leaves, found, _Form(tree, arrays, others, told, static),
+    source = _Jaxpr(closed, leaves, found, _Form(tree, arrays, others, signature, static),
                     jax.tree_util.tree_structure(shape), again, inspect.unwrap(fun))
     source.name = getattr(fun, "__name__", source.name)
     return source
@@ -193,8 +193,8 @@ def _of_traced(traced: Any) -> _Jaxpr:
     is_closed = isinstance(traced, core.ClosedJaxpr)
     closed = traced if is_closed else traced.jaxpr
     avals = closed.in_avals
-    told = closed.jaxpr.debug_info.arg_names or ()
-    names = [n or f"a{i}" for i, n in enumerate(told)] if len(told) == len(avals) else [
+    names = closed.jaxpr.debug_info.arg_names or ()
+    names = [n or f"a{i}" for i, n in enumerate(names)] if len(names) == len(avals) else [
         f"a{i}" for i in range(len(avals))]
     out_tree = None if is_closed else jax.tree_util.tree_structure(traced.out_info)
     source = _Jaxpr(closed, avals, names, None, out_tree, None)

@@ -34,9 +34,9 @@ class Late(Jitted):
 
     def __init__(self, real: Any, fun: Callable[..., Any], static_argnums: Any = None,
                  static_argnames: Any = None) -> None:
-        told = Arguments(fun, static_argnums, static_argnames, None, None)
-        super().__init__(fun, Boundary(None, None, told), False, False)
-        self._real, self._told = real, (static_argnums, static_argnames)
+        arguments = Arguments(fun, static_argnums, static_argnames, None, None)
+        super().__init__(fun, Boundary(None, None, arguments), False, False)
+        self._real, self._statics = real, (static_argnums, static_argnames)
         self._shapes: dict[Any, Any] = {}       # of results, by arguments
 
     def __getattr__(self, name: str) -> Any:
@@ -47,8 +47,8 @@ class Late(Jitted):
         given = [x.sharding for x in leaves if isinstance(x, ShapeDtypeStruct)
                  and x.sharding is not None]
         found = from_jax(self._real, *jax.tree.map(_struct, args),
-                         mesh=given[0].mesh if given else None, static_argnums=self._told[0],
-                         static_argnames=self._told[1], **jax.tree.map(_struct, kwargs))
+                         mesh=given[0].mesh if given else None, static_argnums=self._statics[0],
+                         static_argnames=self._statics[1], **jax.tree.map(_struct, kwargs))
         if given:
             found.args = tuple([a.update(sharding=x.sharding) if isinstance(
                 x, ShapeDtypeStruct) else a for a, x in zip(found.args, leaves, strict=True)])

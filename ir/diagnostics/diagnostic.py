@@ -238,11 +238,11 @@ def placed(exception: BaseException, location: Location | None) -> None:
     if location is None or not location.line or not is_ours(
             trace.tb_frame.f_globals.get("__name__", "")):
         return
-    told = getattr(exception, "diagnostic", None) or Diagnostic(str(exception))
-    if exception.args == (told.render(),):
-        told = replace(told, location=location)
-        exception.args = (told.render(),)
-        exception.__dict__["diagnostic"] = told
+    diagnostic = getattr(exception, "diagnostic", None) or Diagnostic(str(exception))
+    if exception.args == (diagnostic.render(),):
+        diagnostic = replace(diagnostic, location=location)
+        exception.args = (diagnostic.render(),)
+        exception.__dict__["diagnostic"] = diagnostic
 
 
 def fail(cls: type[Exception], message: str, **details) -> NoReturn:

@@ -74,23 +74,23 @@ def _given(eqn: Equation, found: set[Var]) -> Mask:
     return tuple([a in found for a in eqn.invars])
 
 
-def _held(eqn: Equation, given: Mask, told: Callable[[Program, Mask], Mask]) -> Mask:
+def _held(eqn: Equation, given: Mask, rule: Callable[[Program, Mask], Mask]) -> Mask:
     """What the programs that an equation holds say of it."""
     name, params = eqn.op.name, eqn.params
     if name in CALLS:
         inner = params[eqn.op.subprograms[0]]
-        return told(inner, given) if len(inner.invars) == len(eqn.invars) else _nothing(eqn)
+        return rule(inner, given) if len(inner.invars) == len(eqn.invars) else _nothing(eqn)
     if name == "scan":
-        return iterated(params["jaxpr"], given, *scan_operands(params), told)
+        return iterated(params["jaxpr"], given, *scan_operands(params), rule)
     if name == "cond":
-        if given[0] and told is reached_results:
+        if given[0] and rule is reached_results:
             return (True,) * len(eqn.outvars)
-        return tuple([any(m) for m in zip(*[told(b, given[1:]) for b in params["branches"]],
+        return tuple([any(m) for m in zip(*[rule(b, given[1:]) for b in params["branches"]],
                                           strict=True)])
     if name == "while":
         tests, bodies = while_operands(params)
-        carried = iterated(params["body_jaxpr"], given[tests:], bodies, len(eqn.outvars), told)
-        if told is reached_results and told(params["cond_jaxpr"], (*given[:tests], *carried))[0]:
+        carried = iterated(params["body_jaxpr"], given[tests:], bodies, len(eqn.outvars), rule)
+        if rule is reached_results and rule(params["cond_jaxpr"], (*given[:tests], *carried))[0]:
             return (True,) * len(eqn.outvars)
         return carried
     return _nothing(eqn)
@@ -101,13 +101,13 @@ def _nothing(eqn: Equation) -> Mask:
 
 
 def iterated(body: Program, given: Mask, first: int, carries: int,
-             told: Callable[[Program, Mask], Mask]) -> Mask:
-    """What `told` gives for a loop over a body: of its carries, what holds in every iteration.
+             rule: Callable[[Program, Mask], Mask]) -> Mask:
+    """What `rule` gives for a loop over a body: of its carries, what holds in every iteration.
 
     The carries are the operands from `first` on, and the first results of the body.
     """
     while True:
-        results = told(body, given)
+        results = rule(body, given)
         carried = tuple([a or b for a, b in zip(given[first:first + carries], results[:carries],
                                                 strict=True)])
         if carried == given[first:first + carries]:

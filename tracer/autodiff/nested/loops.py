@@ -39,14 +39,14 @@ Params = dict[str, Any]
 
 
 def grown(mask: Mask, first: int, carries: int, program: Callable[[Mask, Mask], Mask],
-          told: Callable[[Mask], Mask]) -> Mask:
+          bound: Callable[[Mask], Mask]) -> Mask:
     """The smallest mask of operands from `mask` on that holds for the carries in every iteration.
 
     program: (mask of operands, mask of carries) -> mask of results, the carries being the first.
-    told: mask of operands -> a lower bound of the same that is cheap to have (dependence.py).
+    bound: mask of operands -> a lower bound of the same that is cheap to have (dependence.py).
     """
     def answer(mask: Mask, carried: Mask) -> Mask:
-        return told(mask)
+        return bound(mask)
 
     for ask in (answer, program):
         while True:
