@@ -109,10 +109,10 @@ def arguments(found: Found, names: list[str], types: Any, options: argparse.Name
         own = [None] * len(names)
     values = []
     made_up = []
-    for name, aval, mine in zip(names, types, own, strict=True):
+    for name, aval, own_value in zip(names, types, own, strict=True):
         random = random_value(rng, aval)            # drawn always: a value depends on its place
-        value = given.get(name, random if mine is None else mine)
-        if mine is None and name not in given:
+        value = given.get(name, random if own_value is None else own_value)
+        if own_value is None and name not in given:
             made_up.append(f"{name}: {aval.str_short(True)}")
         if value.shape != aval.shape:
             raise Problem(f"argument {name} has shape {value.shape}, the program wants {aval}")

@@ -89,8 +89,8 @@ def serve() -> int:
         path = Path(folder, "warm.py")
         path.write_text(_WARM)
         learn(_programs(look({"path": str(path), "seconds": 10.0}, lambda found: None)))
-    for room in (tracer, runtime):       # what files may need besides
-        load_all(room)
+    for package in (tracer, runtime):       # what files may need besides
+        load_all(package)
     gc.disable()                         # its copies live for one answer
     gc.freeze()
     waiting = Isolated(answer)

@@ -270,7 +270,7 @@ def stages(compiled: Any) -> str:
                   "the stages: " + ", ".join(name for name, _ in found))
 
 
-def rooms() -> str:
+def folders() -> str:
     """The folders of the package, each above those that it imports, read from its imports."""
     names = sorted({path.parent.name for path in ROOT.glob("*/__init__.py")} | {"api"}
                    - {"tests", "benchmarks"})

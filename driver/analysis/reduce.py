@@ -333,10 +333,10 @@ def _layouts(case: Case) -> dict[Var, PartitionSpec | None]:
         if where is None:
             continue
         at = where + 1
-        for mine, theirs in zip(eqn.outvars, later[where].outvars, strict=True):
-            spec = theirs.aval.spec
+        for var, resolved_var in zip(eqn.outvars, later[where].outvars, strict=True):
+            spec = resolved_var.aval.spec
             if not spec.unreduced and not any(":" in str(a) for a in spec.axes()):
-                found[mine] = spec_from_entries(theirs.aval.entries)
+                found[var] = spec_from_entries(resolved_var.aval.entries)
     return found
 
 

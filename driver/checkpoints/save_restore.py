@@ -151,18 +151,18 @@ def _merged(parts: Sequence[dict[str, Any]], generation: int, path: str) -> Inde
     first = parts[0]
     for i, other in enumerate(parts[1:], 1):
         if other["tree"] != first["tree"]:
-            ours, theirs = ([leaf["path"] for leaf in p["leaves"]] for p in (first, other))
+            paths, others = ([leaf["path"] for leaf in p["leaves"]] for p in (first, other))
             _disagree(path, f"the tree of process {i} is not that of process 0: "
-                      f"{sorted({*ours} ^ {*theirs}) or 'its containers are of other types'}")
-        for mine, its in zip(first["leaves"], other["leaves"], strict=True):
+                      f"{sorted({*paths} ^ {*others}) or 'its containers are of other types'}")
+        for leaf, other_leaf in zip(first["leaves"], other["leaves"], strict=True):
             for what in ("kind", "shape", "dtype", "weak_type", "value"):
-                if mine[what] != its[what]:
-                    _disagree(path, f"{mine['path']} has {what} {mine[what]} in process 0 and "
-                              f"{its[what]} in process {i}")
-            places = [None if leaf["sharding"] is None else p["shardings"][leaf["sharding"]]
-                      for leaf, p in ((mine, first), (its, other))]
+                if leaf[what] != other_leaf[what]:
+                    _disagree(path, f"{leaf['path']} has {what} {leaf[what]} in process 0 and "
+                              f"{other_leaf[what]} in process {i}")
+            places = [None if x["sharding"] is None else p["shardings"][x["sharding"]]
+                      for x, p in ((leaf, first), (other_leaf, other))]
             if places[0] != places[1]:
-                _disagree(path, f"{mine['path']} is not one array of all processes: it lies on "
+                _disagree(path, f"{leaf['path']} is not one array of all processes: it lies on "
                           f"{_where(places[0])} in process 0 and {_where(places[1])} in process "
                           f"{i}")
     leaves = []

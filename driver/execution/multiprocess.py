@@ -35,7 +35,7 @@ from .bound_program import BoundProgram
 
 _text = lazy_import("...ir.text.print", __package__)
 
-NOT_MINE = LocalBlocks({})
+NOT_HELD = LocalBlocks({})
 
 
 class Agreement(NamedTuple):
@@ -61,15 +61,15 @@ def run_together(executable: BoundProgram, coordinator: Coordinator, leaves: Seq
     me = coordinator.identity
     if mesh is None:
         device = executable.placement.device
-        mine = device is None or device.process_index == me.index
-        return None if mine else [NOT_MINE] * len(executable.avals)
+        is_held = device is None or device.process_index == me.index
+        return None if is_held else [NOT_HELD] * len(executable.avals)
     if not mesh.is_multi_process:
         return None
     agreement = executable.agreements.get(me)
     if agreement is None:
         agreement = executable.agreements[me] = _agreement(executable, mesh)
     if me.index not in agreement.processes:
-        return [NOT_MINE] * len(executable.avals)
+        return [NOT_HELD] * len(executable.avals)
     arguments = []
     is_local = not (executable.asked or agreement.moves)
     for x, storage, slot in zip(leaves, stored, agreement.slots, strict=True):

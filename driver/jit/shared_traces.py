@@ -49,30 +49,30 @@ that gives another's asks `done_by_another`; whose it is takes it away and wakes
 _WAITING: dict[int, Claim] = {}           # by thread: whom it waits for
 
 
-def done_by_another(table: dict[Any, Any], key: Any, mark: Any, mine: Claim) -> Any:
+def done_by_another(table: dict[Any, Any], key: Any, mark: Any, claim: Claim) -> Any:
     """What `table` has under `key` when the thread that works on it is done; None where the caller
     is to do it himself, since the other has given up, or waits for the caller, or is the caller.
     """
     while True:
-        theirs = CLAIMS.setdefault(mark, mine)
+        holder = CLAIMS.setdefault(mark, claim)
         found = table.get(key)
-        if theirs is mine or found is not None:
+        if holder is claim or found is not None:
             return found
-        if not _is_running(theirs):
-            if CLAIMS.get(mark) is theirs:          # an interrupt ended it
+        if not _is_running(holder):
+            if CLAIMS.get(mark) is holder:          # an interrupt ended it
                 CLAIMS.pop(mark, None)
-            wake(theirs)
-        elif _waits(theirs, mine[0]):
+            wake(holder)
+        elif _waits(holder, claim[0]):
             return None
         else:
             lock = _thread.allocate_lock()
             lock.acquire()
-            _WAITING[mine[0]] = theirs
+            _WAITING[claim[0]] = holder
             try:
-                theirs[2].append(lock)
+                holder[2].append(lock)
                 lock.acquire(timeout=PATIENCE)
             finally:
-                _WAITING.pop(mine[0], None)
+                _WAITING.pop(claim[0], None)
 
 
 def wake(claim: Claim) -> None:

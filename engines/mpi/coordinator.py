@@ -56,9 +56,9 @@ class RankCoordinator(Coordinator):
         return data if set(self.all_gather(call, digest)) == {digest} else None
 
     def whole(self, call: Call, values: Sequence[GlobalValue]) -> list[Stored]:
-        mine = [[own_block(v, d) for d in v.slot.sharding.device_assignment
+        own_blocks = [[own_block(v, d) for d in v.slot.sharding.device_assignment
                  if d.process_index == self.link.rank] for v in values]
-        given = dict(zip(call.processes, self.all_gather(call, mine), strict=True))
+        given = dict(zip(call.processes, self.all_gather(call, own_blocks), strict=True))
         out = []
         for i, (_, slot) in enumerate(values):
             turn = {r: iter(blocks[i]) for r, blocks in given.items()}

@@ -73,19 +73,19 @@ class Link:
     def swap(self, ranks: Sequence[int], data: bytes, call: Call, tag: int = _VALUE
              ) -> list[np.ndarray]:
         """The data that each of these ranks gives, in their order; all of them call this."""
-        mine = np.frombuffer(data, np.uint8)
+        payload = np.frombuffer(data, np.uint8)
         sizes = {r: np.empty(1, np.int64) for r in ranks}
-        length = np.array([len(mine)], np.int64)
+        length = np.array([len(payload)], np.int64)
         others = [r for r in ranks if r != self.rank]
         self.wait([(self.calls.Irecv([sizes[r], MPI.BYTE], r, tag), r) for r in others] +
                   [(self.calls.Isend([length, MPI.BYTE], r, tag), r) for r in others],
                   lambda _: waiting(call), f"{call.digest} sizes", call.what, call.location)
         found = {r: np.empty(int(sizes[r][0]), np.uint8) for r in others}
-        found[self.rank] = mine
+        found[self.rank] = payload
         requests = []
         for r in others:
             requests += self.receive(self.calls, found[r], r, r, tag)
-            requests += self.send(self.calls, mine, r, r, tag)
+            requests += self.send(self.calls, payload, r, r, tag)
         self.wait(requests, lambda _: waiting(call), f"{call.digest} values", call.what,
                   call.location)
         return [found[r] for r in ranks]
@@ -109,10 +109,10 @@ class Link:
         make the same.
         """
         self.check(call)
-        mine = np.frombuffer(bytes.fromhex(call.digest), np.uint8)
-        theirs = {r: np.empty_like(mine) for r in call.processes if r != self.rank}
-        requests = [(self.calls.Irecv([x, MPI.BYTE], r, _CALL), r) for r, x in theirs.items()]
-        requests += [(self.calls.Isend([mine, MPI.BYTE], r, _CALL), r) for r in theirs]
+        payload = np.frombuffer(bytes.fromhex(call.digest), np.uint8)
+        received = {r: np.empty_like(payload) for r in call.processes if r != self.rank}
+        requests = [(self.calls.Irecv([x, MPI.BYTE], r, _CALL), r) for r, x in received.items()]
+        requests += [(self.calls.Isend([payload, MPI.BYTE], r, _CALL), r) for r in received]
 
         def end() -> None:
             if not requests:
@@ -120,7 +120,7 @@ class Link:
             self.wait(requests, lambda _: waiting(call), place or call.digest, call.what,
                       call.location)
             requests.clear()
-            if any(x.tobytes() != mine.tobytes() for x in theirs.values()):
+            if any(x.tobytes() != payload.tobytes() for x in received.values()):
                 self._compare(call)
 
         return end

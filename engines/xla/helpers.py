@@ -57,10 +57,10 @@ def exchange_tiles_at_once(x: Array, axes: tuple, shape: tuple, piece: tuple, th
     sent = jnp.stack([lax.dynamic_slice(x, tuple(start), piece) for start in look_up(there, me)])
     got = lax.all_to_all(sent, axes, 0, 0, tiled=True)
     out = jnp.zeros(shape, x.dtype)
-    for part, start, mine, always in zip(got, look_up(here, me), look_up(receives, me),
+    for part, start, belongs, always in zip(got, look_up(here, me), look_up(receives, me),
                                          receives.all(0), strict=True):
         if not always:
-            part = jnp.where(mine, part, lax.dynamic_slice(out, tuple(start), piece))
+            part = jnp.where(belongs, part, lax.dynamic_slice(out, tuple(start), piece))
         out = lax.dynamic_update_slice(out, part, tuple(start))
     return out
 

@@ -187,9 +187,9 @@ def row_rounds(size: int, parts: tuple[int, ...], wanted: tuple, nbytes: int = 0
                   for k, held in enumerate(rounds) for m in held}
     places = np.where(owner == np.arange(size)[:, None], where, -1)
     for m in messages:
-        mine = owner[m.target] == m.source
-        places[m.target][mine] = starts[m.source, m.target] + np.searchsorted(
-            m.there, where[m.target][mine])
+        from_source = owner[m.target] == m.source
+        places[m.target][from_source] = starts[m.source, m.target] + np.searchsorted(
+            m.there, where[m.target][from_source])
     return RowPlan(found, places, _runs(places, begin, silent))
 
 

@@ -55,9 +55,9 @@ def to_jax(stored: Stored, t: ArrayType, local: ArrayType, sharding: Any, blocks
         array = jax.device_put(pieces[0], _of_words(sharding, t))
     else:
         words = pieces[0].shape[local.ndim:]
-        mine = jax.process_index()
+        process = jax.process_index()
         placed = [jax.device_put(x, d) for x, d in zip(pieces, devices_of(sharding), strict=True)
-                  if d.process_index == mine]
+                  if d.process_index == process]
         array = jax.make_array_from_single_device_arrays(
             padded_shape(t, local, blocks) + words, _of_words(sharding, t), placed)
     if is_extended(t.dtype):

@@ -35,43 +35,44 @@ _NUMBERS = {c.__name__: c for c in (ConvDimensionNumbers, GatherDimensionNumbers
                                     RaggedDotDimensionNumbers, ScatterDimensionNumbers)}
 
 
-def mesh_of(theirs: Any) -> Mesh | AbstractMesh:
+def mesh_of(mesh: Any) -> Mesh | AbstractMesh:
     """A mesh with the axes of JAX's: of devices if there are as many here, else an abstract one."""
-    if isinstance(theirs, Mesh | AbstractMesh):
-        return theirs
-    sizes, names = tuple(theirs.axis_sizes), tuple(theirs.axis_names)
-    kinds = tuple(AxisType[t.name] for t in theirs.axis_types)
+    if isinstance(mesh, Mesh | AbstractMesh):
+        return mesh
+    sizes, names = tuple(mesh.axis_sizes), tuple(mesh.axis_names)
+    kinds = tuple(AxisType[t.name] for t in mesh.axis_types)
     if math.prod(sizes) > device_count():
         return AbstractMesh(sizes, names, kinds)
     return make_mesh(sizes, names, kinds)
 
 
-def spec_of(theirs: Any) -> PartitionSpec:
+def spec_of(spec: Any) -> PartitionSpec:
     """A spec of ours or JAX's, as ours."""
-    if isinstance(theirs, PartitionSpec):
-        return theirs
+    if isinstance(spec, PartitionSpec):
+        return spec
     entries = [UNCONSTRAINED if e is jax.sharding.PartitionSpec.UNCONSTRAINED else e
-               for e in theirs]
-    return PartitionSpec(*entries, unreduced=frozenset(theirs.unreduced),
-                         reduced=frozenset(theirs.reduced))
+               for e in spec]
+    return PartitionSpec(*entries, unreduced=frozenset(spec.unreduced),
+                         reduced=frozenset(spec.reduced))
 
 
-def sharding_of(theirs: Any, mesh: Mesh | AbstractMesh | None = None) -> NamedSharding | None:
+def sharding_of(sharding: Any, mesh: Mesh | AbstractMesh | None = None) -> NamedSharding | None:
     """A sharding of JAX's; None where it says nothing of mesh axes. mesh: instead of its own."""
-    if theirs is None or isinstance(theirs, NamedSharding):
-        return theirs
-    if isinstance(theirs, PartitionSpec | jax.sharding.PartitionSpec):
+    if sharding is None or isinstance(sharding, NamedSharding):
+        return sharding
+    if isinstance(sharding, PartitionSpec | jax.sharding.PartitionSpec):
         if mesh is None:
-            raise ValueError(f"from_jax: the spec {theirs} needs a mesh; pass mesh=, or a "
+            raise ValueError(f"from_jax: the spec {sharding} needs a mesh; pass mesh=, or a "
                              "NamedSharding")
-        return NamedSharding(mesh, spec_of(theirs))
-    if not isinstance(theirs, jax.sharding.NamedSharding) or theirs.mesh.empty:
+        return NamedSharding(mesh, spec_of(sharding))
+    if not isinstance(sharding, jax.sharding.NamedSharding) or sharding.mesh.empty:
         return None
-    own = mesh if mesh is not None and set(theirs.mesh.axis_names) <= set(
-        mesh.axis_names) else mesh_of(theirs.mesh)
-    kind = theirs.memory_kind if theirs.memory_kind in ("pinned_host", "unpinned_host") else None
-    return NamedSharding(own, spec_of(theirs.spec),
-                         memory_kind=kind if isinstance(own, Mesh) else None)
+    own = mesh if mesh is not None and set(sharding.mesh.axis_names) <= set(
+        mesh.axis_names) else mesh_of(sharding.mesh)
+    kind = sharding.memory_kind
+    if kind not in ("pinned_host", "unpinned_host") or not isinstance(own, Mesh):
+        kind = None
+    return NamedSharding(own, spec_of(sharding.spec), memory_kind=kind)
 
 
 def theirs_of(ours: NamedSharding | None) -> Any:
@@ -93,40 +94,39 @@ def is_key(dtype: Any) -> bool:
     return jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
 
 
-def dtype_of(theirs: Any) -> Any:
+def dtype_of(dtype: Any) -> Any:
     """A dtype of JAX's, keys included, as ours."""
-    return KEY_DTYPES[impl_of(theirs._impl)] if is_key(theirs) else np.dtype(theirs)
+    return KEY_DTYPES[impl_of(dtype._impl)] if is_key(dtype) else np.dtype(dtype)
 
 
-def impl_of(theirs: Any) -> str:
+def impl_of(impl: Any) -> str:
     """The short name of a generator: `fry` for threefry."""
-    return theirs.tag if hasattr(theirs, "tag") else str(theirs)
+    return impl.tag if hasattr(impl, "tag") else str(impl)
 
 
-def struct_of(theirs: Any, mesh: Mesh | AbstractMesh | None, sharding: Any = None
+def struct_of(x: Any, mesh: Mesh | AbstractMesh | None, sharding: Any = None
               ) -> ShapeDtypeStruct:
     """A struct for an array, tracer or ShapeDtypeStruct of JAX's, or for a numpy value."""
-    aval = jax.typeof(theirs) if not hasattr(theirs, "dtype") or isinstance(
-        theirs, jax.Array) else theirs
-    placed = sharding_of(getattr(theirs, "sharding", None) if sharding is None else sharding, mesh)
+    aval = jax.typeof(x) if not hasattr(x, "dtype") or isinstance(x, jax.Array) else x
+    placed = sharding_of(getattr(x, "sharding", None) if sharding is None else sharding, mesh)
     return ShapeDtypeStruct(aval.shape, dtype_of(aval.dtype), sharding=placed,
                             weak_type=bool(getattr(aval, "weak_type", False)))
 
 
-def array_of(theirs: Any) -> Any:
+def array_of(x: Any) -> Any:
     """An array of JAX's as numpy's; keys as ours."""
-    if is_key(theirs.dtype):
-        return wrap_key_data(np.asarray(jax.random.key_data(theirs)), dtype=dtype_of(theirs.dtype))
-    return np.asarray(theirs)
+    if is_key(x.dtype):
+        return wrap_key_data(np.asarray(jax.random.key_data(x)), dtype=dtype_of(x.dtype))
+    return np.asarray(x)
 
 
-def value_of(theirs: Any, aval: Any) -> Any:
+def value_of(x: Any, aval: Any) -> Any:
     """A constant of JAX's as an operand of this type: scalars of Python stay weakly typed."""
     if is_key(aval.dtype):
-        return array_of(theirs)
-    if getattr(aval, "weak_type", False) and np.ndim(theirs) == 0:
-        return np.asarray(theirs).item()
-    return np.asarray(theirs, dtype_of(aval.dtype))
+        return array_of(x)
+    if getattr(aval, "weak_type", False) and np.ndim(x) == 0:
+        return np.asarray(x).item()
+    return np.asarray(x, dtype_of(aval.dtype))
 
 
 def param_of(value: Any, mesh: Mesh | AbstractMesh | None) -> Any:

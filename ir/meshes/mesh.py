@@ -191,13 +191,13 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
         if self.empty:
             return self
         found = set(self._devices_of(identity))
-        mine = np.array([d in found for d in self.device_tuple], dtype=bool)
-        mine = mine.reshape(self.axis_sizes)
-        if not mine.any():
+        is_local = np.array([d in found for d in self.device_tuple], dtype=bool)
+        is_local = is_local.reshape(self.axis_sizes)
+        if not is_local.any():
             raise ValueError(f"Process {identity.index} owns no device of {self}")
-        places = np.nonzero(mine)
+        places = np.nonzero(is_local)
         hull = tuple(slice(int(p.min()), int(p.max()) + 1) for p in places)
-        if not mine[hull].all():
+        if not is_local[hull].all():
             raise ValueError(
                 "When passing host local inputs to pjit, devices connected to a single host must "
                 "form a contiguous subcube of the global device mesh"

@@ -276,11 +276,11 @@ class Match:
         eqns, outvars = self._builder.eqns, self.eqn.outvars
         values = given if isinstance(given, (tuple, list)) else (given,)
         names: dict[Atom, Var] = {}
-        mine = {v for e in eqns for v in e.outvars}
+        emitted = {v for e in eqns for v in e.outvars}
         for var, value in zip(outvars, values, strict=True):
             assert value.aval is var.aval or value.aval == var.aval, (
                 f"{self.eqn} would be {value.aval} instead of {var.aval}")
-            if value in mine and value not in names:
+            if value in emitted and value not in names:
                 names[value] = var
             else:
                 self._walk.rename(var, value)

@@ -72,14 +72,14 @@ class Sharding(Immutable):
     @property
     def is_fully_addressable(self) -> bool:
         """Whether the calling process owns all the devices."""
-        mine = process_index()
-        return all(device.process_index == mine for device in self.device_assignment)
+        process = process_index()
+        return all(device.process_index == process for device in self.device_assignment)
 
     @property
     def addressable_devices(self) -> set[Device]:
         """The devices that the calling process owns."""
-        mine = process_index()
-        return {device for device in self.device_assignment if device.process_index == mine}
+        process = process_index()
+        return {device for device in self.device_assignment if device.process_index == process}
 
     @property
     def has_addressable_devices(self) -> bool:
@@ -109,8 +109,8 @@ class Sharding(Immutable):
     def addressable_devices_indices_map(self, global_shape: Shape) -> Mapping[Device, Index]:
         """`devices_indices_map` for the devices that the calling process owns."""
         whole = self.devices_indices_map(global_shape)
-        mine = process_index()
-        return {d: index for d, index in whole.items() if d.process_index == mine}
+        process = process_index()
+        return {d: index for d, index in whole.items() if d.process_index == process}
 
     def check_compatible_aval(self, aval_shape: Shape) -> None:
         """Raise ValueError unless an array of this shape has enough dimensions."""

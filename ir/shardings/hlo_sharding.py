@@ -149,11 +149,11 @@ class HloSharding(Immutable):
         order = sorted([i for i, (_, kind, _) in enumerate(tiling) if kind[0] == "tile"],
                        key=lambda i: (tiling[i][1][1], tiling[i][2]))
         for group in _GROUPS:
-            mine = [i for i, (_, kind, _) in enumerate(tiling) if kind[0] == group.name.lower()]
-            if mine:
-                order += mine
+            members = [i for i, (_, kind, _) in enumerate(tiling) if kind[0] == group.name.lower()]
+            if members:
+                order += members
                 groups.append(group)
-                dims.append(math.prod([tiling[i][0] for i in mine]))
+                dims.append(math.prod([tiling[i][0] for i in members]))
         return cls.iota_tile(dims, [radix for radix, _, _ in tiling], order, groups)
 
     @classmethod
@@ -271,8 +271,8 @@ class HloSharding(Immutable):
         by_dim = self._sorted.digits_by_dim
         if by_dim is None:
             return "irregular", dims, self.groups, tuple(self._sorted.devices.flat)
-        digits = [(stride, size, kind, place) for kind, mine in zip(kinds, by_dim, strict=True)
-                  for place, (size, stride) in enumerate(mine)]
+        digits = [(stride, size, kind, place) for kind, of_kind in zip(kinds, by_dim, strict=True)
+                  for place, (size, stride) in enumerate(of_kind)]
         digits.sort(key=lambda d: -d[0])
         return merge_digits([d[1:] for d in digits])
 

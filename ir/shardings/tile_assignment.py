@@ -160,22 +160,22 @@ class TileAssignment(Immutable):
         left = [list(d) for d in digits]
         out: list[tuple[Digit, ...]] = []
         for size in self.dims:
-            mine: list[Digit] = []
+            of_dim: list[Digit] = []
             while size > 1:
                 if not left:
                     return None
                 radix, stride = left[0]
                 if size % radix == 0:
-                    mine.append((radix, stride))
+                    of_dim.append((radix, stride))
                     size //= radix
                     left.pop(0)
                 elif radix % size == 0:
                     left[0] = [radix // size, stride]
-                    mine.append((size, stride * (radix // size)))
+                    of_dim.append((size, stride * (radix // size)))
                     size = 1
                 else:
                     return None
-            out.append(tuple(mine))
+            out.append(tuple(of_dim))
         return tuple(out)
 
     # -- comparing and printing

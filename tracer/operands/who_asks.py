@@ -23,7 +23,7 @@ def asked_by_user() -> bool:
     Told by the frames of ours above this one. Functions of `jax.numpy` that promote within are
     taken for ones that promote their arguments; those of other modules are compositions.
     """
-    first = room = None
+    first = package = None
     frame = sys._getframe(2)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
@@ -32,10 +32,10 @@ def asked_by_user() -> bool:
         if first is None and not module.startswith(_PROMOTING):
             first = module
         if not module.startswith(_PASSING):
-            here = module.split(".")[:4]
-            if room is None:
-                room = here
-            if room != here or module != first and not module.startswith(_ARRAY_FUNCTIONS):
+            folder = module.split(".")[:4]
+            if package is None:
+                package = folder
+            if package != folder or module != first and not module.startswith(_ARRAY_FUNCTIONS):
                 return False
         frame = frame.f_back
     return True

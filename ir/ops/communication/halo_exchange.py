@@ -159,8 +159,8 @@ class Rows:
         if self.ring:
             devices = literal(self.out.size(self.axes), INT32)
             block = self.out.call("rem", block, devices)
-        mine = self.out.call("eq", block, self.index)
-        return self.out.select(mine, own, received)
+        is_own = self.out.call("eq", block, self.index)
+        return self.out.select(is_own, own, received)
 
     def _shape(self, x: Atom, rows: int) -> tuple[int, ...]:
         return tuple(rows if d == self.dim else n for d, n in enumerate(x.aval.shape))

@@ -101,11 +101,11 @@ def pieces(shape: Sequence[int], source: Tiling, target: Tiling, axes: Sequence[
     ranges = []
     for n, m, have, want in zip(shape, new, source, target, strict=True):
         begin = place(want, at, size) * m
-        mine = place(have, at, size)
-        found = [] if n else [(mine, True, slice(0, 0), slice(0, 0))]     # of nothing: its own
+        own_tile = place(have, at, size)
+        found = [] if n else [(own_tile, True, slice(0, 0), slice(0, 0))]     # of nothing: its own
         for tile in range(begin // n, -(-(begin + m) // n)) if n else ():
             low, high = max(begin, tile * n), min(begin + m, (tile + 1) * n)
-            found.append((tile, tile == mine, slice(low - tile * n, high - tile * n),
+            found.append((tile, tile == own_tile, slice(low - tile * n, high - tile * n),
                           slice(low - begin, high - begin)))
         ranges.append(found)
     used = {a for dim in source for a in dim}

@@ -85,8 +85,8 @@ def sent(devices: int, parts: tuple[int, ...], wanted: tuple[Wanted, ...]) -> in
             owner = lowest + k
             rows = (_before((owner + 1) * n, row, count, stride)
                     - _before(owner * n, row, count, stride))
-            mine = (rows > 0) & (owner != i)
-            np.add.at(total, owner[mine], rows[mine])
+            is_sent = (rows > 0) & (owner != i)
+            np.add.at(total, owner[is_sent], rows[is_sent])
     return int(total.max(initial=0))
 
 

@@ -223,8 +223,8 @@ def _prepared(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
         return prepared(shapes[0], left, shapes[1], right, out, dtype)
     own = [[d for d in range(lead) if shape[d] != 1] for shape in shapes]
     here = sorted({*own[0], *own[1]})
-    a, b = (tuple(shape[d] for d in (*mine, *range(lead, len(shape))))
-            for shape, mine in zip(shapes, own, strict=True))
+    a, b = (tuple(shape[d] for d in (*dims, *range(lead, len(shape))))
+            for shape, dims in zip(shapes, own, strict=True))
     product = prepared(a, (*own[0], *left), b, (*own[1], *right), (*here, *out), dtype)
     if product is None or len(here) == lead:
         return product

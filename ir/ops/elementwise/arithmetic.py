@@ -357,9 +357,11 @@ abs_p = unary(
 
 # -- maxima and neighbours ------------------------------------------------------------------------
 
-def _selected_share(g: Any, out: Any, mine: Any, other: Any) -> Any:
-    """The share of the operand that was chosen: all, or half where both are equal."""
-    equal = convert_like(eq(mine, out), out)
+def _selected_share(g: Any, out: Any, x: Any, other: Any) -> Any:
+    """The derivative by operand x of an extremum: g where x is the result, half of g where both
+    operands are.
+    """
+    equal = convert_like(eq(x, out), out)
     both = mul(scalar_like(0.5, out), convert_like(eq(other, out), out))
     return mul(g, mul(equal, sub(scalar_like(1, out), both)))
 

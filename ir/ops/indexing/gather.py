@@ -331,7 +331,7 @@ def _localize(context: LocalizeContext) -> list[Any]:
     def mask(x: Any) -> Any:
         return out.broadcast(out.without(x, len(x.aval.shape) - 1), shape, at)
 
-    found = out.select(mask(own.mine), found, out.full(0, shape, dtype))
+    found = out.select(mask(own.is_held), found, out.full(0, shape, dtype))
     if own.outside is not None:
         axes = tuple(a for group in split.values() for a in group)
         first = out.call("eq", context.block_offset(axes, 1), literal(0, INT32))

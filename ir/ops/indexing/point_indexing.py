@@ -123,12 +123,12 @@ def windows_taken(shapes: Sequence[Shape], dtypes: Sequence[np.dtype], n: Gather
         out = empty((count * width, *tail), dtype)
         rows = x.reshape(places.rows, *tail)
         for start in range(0, count, step):
-            part, mine = at, base
+            part, part_base = at, base
             if step < count:
                 few = slice(start // each, (start + step) // each)
                 part = at[few]
-                mine = base if base is None or len(base) == 1 else base[few]
-            found, inside = places.found(part, mine)
+                part_base = base if base is None or len(base) == 1 else base[few]
+            found, inside = places.found(part, part_base)
             here = out[start * width:start * width + found.size]
             np.take(rows, found, 0, here, "clip")
             if fill is not None and inside is not None:

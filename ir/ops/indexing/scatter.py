@@ -224,12 +224,13 @@ def _localize(name: str) -> Callable[[LocalizeContext], list[Any]]:
             clips = params["mode"] in (GatherScatterMode.CLIP, GatherScatterMode.ONE_HOT)
             own = own_windows(out, indices, n.as_gather(), windows, sizes, split,
                               Outside.MOVED if clips else Outside.LEFT)
-            mine = own.mine
+            is_held = own.is_held
             if own.outside is not None:
-                mine = out.call("and", mine, out.call("not", own.outside))
+                is_held = out.call("and", is_held, out.call("not", own.outside))
             shape = own.indices.aval.shape
-            mine = out.broadcast(out.without(mine, len(shape) - 1), shape, range(len(shape) - 1))
-            indices = out.select(mine, own.indices, out.full(-1, shape, INT32))
+            rank = len(shape) - 1
+            is_held = out.broadcast(out.without(is_held, rank), shape, range(rank))
+            indices = out.select(is_held, own.indices, out.full(-1, shape, INT32))
             if own.moved:
                 updates = out.call("transpose", updates,
                                    permutation=own.order(len(updates.aval.shape)))

@@ -34,15 +34,15 @@ class OwnWindows:
     """Positions relative to this device's block.
 
     indices: int32 [queries, rows of split windows, vector]; numbers, sizes: as of a gather with
-    them, whose result has queries first where `moved` is not empty. mine, outside: of the shape of
-    indices but for a last dimension of one: which of them this device has, which are in no device's
-    block (None: not asked). moved: the dimensions of the result (of the updates) that are queries
-    now, in order; offsets: those that are still windows.
+    them, whose result has queries first where `moved` is not empty. is_held, outside: of the shape
+    of indices but for a last dimension of one: which of them are in this device's block, which in
+    no device's (None where that does not matter). moved: the dimensions of the result (of the
+    updates) that are queries now, in order; offsets: those that are still windows.
     """
     indices: Atom
     numbers: GatherDimensionNumbers
     sizes: Shape
-    mine: Atom
+    is_held: Atom
     outside: Atom | None
     moved: tuple[int, ...]
     offsets: tuple[int, ...]
@@ -79,7 +79,7 @@ def own_windows(out: Emitting, indices: Atom, n: GatherDimensionNumbers, whole_s
     front = (*range(len(queries)), len(shape) - 1)
     addressed = [*n.start_index_map, *(d for d in split if d not in n.start_index_map)]
     columns: list[Atom] = []
-    mine: Atom | None = None
+    is_held: Atom | None = None
     outside: Atom | None = None
     for c, d in enumerate(addressed):
         if c < len(n.start_index_map):
@@ -102,11 +102,11 @@ def own_windows(out: Emitting, indices: Atom, n: GatherDimensionNumbers, whole_s
         if d in split:
             column = out.minus(column, context.block_offset(split[d], block[d]))
             own = out.inside(column, block[d])
-            mine = own if mine is None else out.call("and", mine, own)
+            is_held = own if is_held is None else out.call("and", is_held, own)
         columns.append(column)
     last = len(shape) - 1
     local = out.call("concatenate", *columns, dimension=last) if len(columns) > 1 else columns[0]
-    assert mine is not None, "no dimension of the operand is split"
+    assert is_held is not None, "no dimension of the operand is split"
     kept = tuple(places[d] for d in windows if d not in rows)
     count = len(queries) + len(rows)
     offsets = tuple(range(count, count + len(kept))) if rows else n.offset_dims
@@ -114,5 +114,5 @@ def own_windows(out: Emitting, indices: Atom, n: GatherDimensionNumbers, whole_s
         offsets, tuple(sorted((*n.collapsed_slice_dims, *rows))), tuple(addressed),
         n.operand_batching_dims, n.start_indices_batching_dims)
     taken = tuple(1 if d in rows else m for d, m in enumerate(sizes))
-    return OwnWindows(local, numbers, taken, mine, outside, tuple(places[d] for d in rows), kept)
+    return OwnWindows(local, numbers, taken, is_held, outside, tuple(places[d] for d in rows), kept)
 

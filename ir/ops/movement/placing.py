@@ -87,9 +87,9 @@ def _localize(context: LocalizeContext) -> list[Any]:
         rows = out.rows(source, d, out.call(
             "clamp", literal(start, INT32),
             out.call("add", places, out.full(start, places.aval.shape, INT32)), highest))
-    mine = (out.inside(places, count) if low else                   # else none is before it
+    inside = (out.inside(places, count) if low else                   # else none is before it
             out.call("lt", places, out.full(count, places.aval.shape, INT32)))
-    mask = out.broadcast(mine, shape, (d,))
+    mask = out.broadcast(inside, shape, (d,))
     return [out.select(mask, rows, base)]
 
 

@@ -96,14 +96,14 @@ def common_factors(a: Shape, b: Shape
         else:
             sides = "a" if p < q else "b"
         for side in sides:
-            mine, other = (rest_a, rest_b) if side == "a" else (rest_b, rest_a)
+            rest, other = (rest_a, rest_b) if side == "a" else (rest_b, rest_a)
             behind, ahead = (p, q) if side == "a" else (q, p)
-            f = mine
+            f = rest
             if len(sides) == 1:
-                if ahead % behind == 0 and mine % (ahead // behind) == 0:
+                if ahead % behind == 0 and rest % (ahead // behind) == 0:
                     f = ahead // behind
-                elif mine // math.gcd(mine, other) > 1:
-                    f = mine // math.gcd(mine, other)
+                elif rest // math.gcd(rest, other) > 1:
+                    f = rest // math.gcd(rest, other)
             private_count += 1
             if side == "a":
                 left[i].append((-private_count, f))

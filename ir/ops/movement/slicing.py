@@ -179,8 +179,8 @@ def _slice_localize(context: LocalizeContext) -> list[Any]:
     for axes, owner in owners:
         if context.permutes and owner:              # the first one decides for all
             x, owner = out.call("ppermute", x, axis_name=axes, perm=((owner, 0),)), 0
-        mine = out.call("eq", context.block_offset(axes, 1), literal(owner, INT32))
-        x = out.select(mine, x, out.full(0, x.aval.shape, x.aval.dtype))
+        is_owner = out.call("eq", context.block_offset(axes, 1), literal(owner, INT32))
+        x = out.select(is_owner, x, out.full(0, x.aval.shape, x.aval.dtype))
     return [x]
 
 

@@ -101,8 +101,8 @@ def _position_localize(op: Callable[[], Op]) -> Callable[[LocalizeContext], list
         values, places = out.gathered(best, axes), out.gathered(place, axes)
         winner = context.emit(op(), [values], {"axes": (0,), "index_dtype": INT32})[0]
         winner = out.broadcast(winner, places.aval.shape, range(1, len(shape) + 1))
-        mine = out.call("eq", out.iota(places.aval.shape, 0), winner)
-        only = out.select(mine, places, out.full(0, places.aval.shape, places.aval.dtype))
+        is_winner = out.call("eq", out.iota(places.aval.shape, 0), winner)
+        only = out.select(is_winner, places, out.full(0, places.aval.shape, places.aval.dtype))
         return [out.call("reduce_sum", only, axes=(0,), out_sharding=None)]
     return localize
 

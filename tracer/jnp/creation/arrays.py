@@ -77,15 +77,15 @@ def _check_stays(x: Any, device: Device | Sharding) -> None:
     """Raise where `device=` would move an array from the devices that it is committed to."""
     if not getattr(x, "committed", False):
         return
-    mine = [d.id for d in x.sharding.device_assignment]
+    own_ids = [d.id for d in x.sharding.device_assignment]
     wanted = (device,) if isinstance(device, Device) else device.device_assignment
-    asked = [d.id for d in wanted]
-    if mine != asked:
+    wanted_ids = [d.id for d in wanted]
+    if own_ids != wanted_ids:
         fail(ValueError,
              "Received incompatible devices for jitted computation. Got argument args[0] of "
              f"convert_element_type with shape {x.aval.update(sharding=None).str_short()} and with "
-             f"device ids {mine} on platform CPU and sharding_constraint inside jit with device "
-             f"ids {asked} on platform CPU", code="incompatible-devices",
+             f"device ids {own_ids} on platform CPU and sharding_constraint inside jit with device "
+             f"ids {wanted_ids} on platform CPU", code="incompatible-devices",
              help="move the array with `device_put`")
 
 

@@ -360,8 +360,8 @@ def pbroadcast(x: Any, axis_name: Any, source: int) -> Any:
 
     def one(leaf: Any) -> Any:
         t = typeof(leaf)
-        mine = eq_p.bind(axis_index(axes), np.int32(source))
-        kept = select_n_p.bind(mine, full_like(leaf, 0), leaf)
+        is_source = eq_p.bind(axis_index(axes), np.int32(source))
+        kept = select_n_p.bind(is_source, full_like(leaf, 0), leaf)
         total = psum(kept, axes)
         total = convert_like(total, t)             # booleans are counted
         return as_varying(total, tuple(a for a in axes if a in t.varying))
