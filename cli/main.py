@@ -57,10 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _judged_by(options: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
     """What plans are judged by, as the options say."""
-    asked = {"shardtrace_objective": getattr(options, "objective", None),
-             "shardtrace_hardware": getattr(options, "hardware", None),
-             "shardtrace_memory_limit": getattr(options, "memory_limit", None)}
-    return config.override(**{name: value for name, value in asked.items() if value is not None})
+    overrides = {"shardtrace_objective": getattr(options, "objective", None),
+                 "shardtrace_hardware": getattr(options, "hardware", None),
+                 "shardtrace_memory_limit": getattr(options, "memory_limit", None)}
+    return config.override(**{name: value for name, value in overrides.items()
+                              if value is not None})
 
 
 def _run(options: argparse.Namespace) -> int:

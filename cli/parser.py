@@ -170,8 +170,8 @@ class _Parser(argparse.ArgumentParser):
 
 def _columns(words: Sequence[str]) -> int:
     """The columns of what is printed before options are parsed, and because they cannot be."""
-    asked = re.search(r"--width[ =](\d+)", " ".join(words))
-    return int(asked[1]) if asked else shutil.get_terminal_size().columns
+    option = re.search(r"--width[ =](\d+)", " ".join(words))
+    return int(option[1]) if option else shutil.get_terminal_size().columns
 
 
 def common(sub: argparse.ArgumentParser) -> None:

@@ -54,8 +54,8 @@ class Imported(Jitted):
         flat.__name__ = flat.__qualname__ = source.name
         arguments = Arguments(flat, None, None, source.donated or None, None)
         arguments.names = source.names
-        asked = list(results) if any([s is not None for s in results]) else None
-        super().__init__(flat, Boundary(None, asked, arguments), False, False)
+        requested = list(results) if any([s is not None for s in results]) else None
+        super().__init__(flat, Boundary(None, requested, arguments), False, False)
         self._source, self.args, self._results = source, tuple(structs), tuple(results)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -274,15 +274,15 @@ class _Call:
         ins, outs = tuple(t.entries for t in operands), tuple(t.entries for t in results)
         flat = self.flat
         if self.partition is not None and mesh is not None:
-            flat, ins, outs = self._asked(mesh, operands, results)
+            flat, ins, outs = self._requested(mesh, operands, results)
         manual = empty_abstract_mesh if mesh is None else AbstractMesh(
             mesh.axis_sizes, mesh.axis_names, (AxisType.Manual,) * len(mesh.axis_names))
         local = [_block(t, e, manual) for t, e in zip(operands, ins, strict=True)]
         name = self.owner._name()
         return Blocks(_traced(flat, local, name, manual), ins, outs, name)
 
-    def _asked(self, mesh: AbstractMesh, operands: Sequence[ArrayType],
-               results: Sequence[ArrayType]) -> tuple[Callable[..., Any], tuple, tuple]:
+    def _requested(self, mesh: AbstractMesh, operands: Sequence[ArrayType],
+                   results: Sequence[ArrayType]) -> tuple[Callable[..., Any], tuple, tuple]:
         """What `partition` says: the function on blocks, and the layouts that it is for."""
         def shapes(types: Sequence[ArrayType], structure: Any) -> Any:
             return tree.unflatten(structure, [

@@ -69,11 +69,11 @@ class Session:
             if self.running and not is_of(step, self.breaks):
                 continue
             self.out.text(str(step))
-            if not self.asked(step):
+            if not self.is_shown(step):
                 return False
         return True
 
-    def asked(self, step: Step) -> bool:
+    def is_shown(self, step: Step) -> bool:
         """Do what the user says until he wants to go on; False where he is done."""
         while True:
             try:

@@ -45,7 +45,7 @@ def watch(options: argparse.Namespace) -> int:
     on_terminal = sys.stdout.isatty()
     if on_terminal and options.color == "auto":
         options.color = "always"             # what is explained is explained in another process
-    asked, seen = options.width, None
+    given_width, seen = options.width, None
     with _until_interrupted() as goes_on:
         while goes_on():
             now = _stamps(path)
@@ -53,7 +53,7 @@ def watch(options: argparse.Namespace) -> int:
                 time.sleep(_EVERY)
                 continue
             seen = now
-            options.width = asked or Output(options).width
+            options.width = given_width or Output(options).width
             try:
                 text = isolated(_explained, options)
             except Died as problem:

@@ -64,9 +64,9 @@ async def hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
     texts = [around[0][1]["text"]]
     line = params.position.line
     texts += [item["text"] for now, item in around[1:]
-             if now.start.line == line and item["text"].startswith("**")]
+              if now.start.line == line and item["text"].startswith("**")]
     texts += [f"less by: {item['title']} ({item['effect']})"
-             for now, item in ls.at(uri, "advice") if now.start.line == line]
+              for now, item in ls.at(uri, "advice") if now.start.line == line]
     return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, "\n\n".join(texts)),
                      around[0][0])
 

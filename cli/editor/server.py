@@ -80,16 +80,16 @@ class Worker:
         async with self._turn:
             process = await self._started()
             self._number += 1
-            asked = {"number": self._number, "path": path, "seconds": self.seconds,
-                     "hardware": self.hardware, "advise": advise}
+            request = {"number": self._number, "path": path, "seconds": self.seconds,
+                       "hardware": self.hardware, "advise": advise}
             assert process.stdin is not None and process.stdout is not None
             try:
-                process.stdin.write(json.dumps(asked).encode() + b"\n")
+                process.stdin.write(json.dumps(request).encode() + b"\n")
                 await process.stdin.drain()
                 while True:
                     line = await asyncio.wait_for(process.stdout.readline(), 3 * self.seconds + 15)
                     found = json.loads(line)
-                    if found.pop("number") == asked["number"]:
+                    if found.pop("number") == request["number"]:
                         if not found:
                             return
                         yield found

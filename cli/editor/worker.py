@@ -98,10 +98,10 @@ def serve() -> int:
     questions = open(0, "rb", buffering=0)       # one that waits can be seen
     programs: dict[str, list[str]] = {}
     for line in questions:
-        asked = json.loads(line)
-        number, path = {"number": asked["number"]}, asked["path"]
+        request = json.loads(line)
+        number, path = {"number": request["number"]}, request["path"]
         copy = waiting if waiting.is_ready else Isolated(answer)
-        for found in answers(asked, copy, questions):
+        for found in answers(request, copy, questions):
             if "programs" in found:
                 programs.pop(path, None)
                 programs[path] = found["programs"]
@@ -132,30 +132,30 @@ def _programs(explanations: Sequence[Explanation]) -> list[str]:
             if p is not None and size <= _MOST_EQUATIONS]
 
 
-def answers(asked: dict[str, Any], waiting: Isolated, questions: Any) -> Iterator[dict[str, Any]]:
+def answers(request: dict[str, Any], waiting: Isolated, questions: Any) -> Iterator[dict[str, Any]]:
     """The findings of a file, until another request makes this one obsolete; an empty answer with a
     problem if the file takes too long, ends its process or cannot be read.
     """
-    seconds = (3 if asked.get("advise") else 1) * asked["seconds"] + 5
+    seconds = (3 if request.get("advise") else 1) * request["seconds"] + 5
     try:
-        yield from waiting.messages(asked, seconds, questions)
+        yield from waiting.messages(request, seconds, questions)
     except Exception as problem:
-        found = Findings(asked["path"], "")
+        found = Findings(request["path"], "")
         found.problem([0, 0, 0, 0], f"shardtrace: {problem}", ERROR)
         yield found.data()
 
 
-def answer(asked: dict[str, Any], tell: Tell) -> None:
+def answer(request: dict[str, Any], tell: Tell) -> None:
     """What the server asks for."""
-    tell({"programs": _programs((advise if asked.get("advise") else look)(asked, tell))})
+    tell({"programs": _programs((advise if request.get("advise") else look)(request, tell))})
 
 
-def look(asked: dict[str, Any], tell: Tell) -> list[Explanation]:
+def look(request: dict[str, Any], tell: Tell) -> list[Explanation]:
     """Types, collectives, errors of a file: what can be had at once; while it is running, those of
     the functions that it has called so far, and of a long one before other plans are compared. Then
     all that again with the reasons.
     """
-    found, last_sent, typed, added = _findings(asked), 0.0, set[Program](), list[Explanation]()
+    found, last_sent, typed, added = _findings(request), 0.0, set[Program](), list[Explanation]()
 
     def running(planned: Sequence[dict[str, Any]] = ()) -> None:
         nonlocal last_sent
@@ -171,7 +171,7 @@ def look(asked: dict[str, Any], tell: Tell) -> list[Explanation]:
             if len(program.eqns) >= _LONG:
                 running()
         elif stage == "optimized" and len(program.eqns) >= _LONG:
-            topology = Topology.of(asked.get("hardware") or config.read("shardtrace_hardware"),
+            topology = Topology.of(request.get("hardware") or config.read("shardtrace_hardware"),
                                    program.mesh.shape)
             own = found.without_programs()
             own.add(moved_data(costed_parts(program, topology)))
@@ -187,7 +187,7 @@ def look(asked: dict[str, Any], tell: Tell) -> list[Explanation]:
         add(e)
         running()
 
-    explanations = _explained(asked, found, meet, on_stage)
+    explanations = _explained(request, found, meet, on_stage)
     for e in explanations:
         if e not in added:
             add(e)
@@ -199,23 +199,23 @@ def look(asked: dict[str, Any], tell: Tell) -> list[Explanation]:
     return explanations
 
 
-def advise(asked: dict[str, Any], tell: Tell) -> list[Explanation]:
+def advise(request: dict[str, Any], tell: Tell) -> list[Explanation]:
     """All problems of a file, what is wasted among them; and what avoids the costliest collectives,
     by line: in words, and as edits where it is written so.
     """
-    found = _findings(asked)
+    found = _findings(request)
     fixes: list[dict[str, Any]] = []
-    explanations = _explained(asked, found)
+    explanations = _explained(request, found)
     for e in explanations:
         found.wasted(e.warnings)
         for cause in e.root_causes[:3]:
             c = cause.groups[0][0]
-            if c.source.file != asked["path"]:
+            if c.source.file != request["path"]:
                 continue
             for fix in fix_data(e, c):
                 edits = [{"range": found.text.range(x["line"], x["column"], x["end_line"],
                                                     x["end_column"]), "text": x["text"]}
-                         for x in fix["edits"] if x["file"] == asked["path"]]
+                         for x in fix["edits"] if x["file"] == request["path"]]
                 fixes.append({"range": found.text.whole(c.source.line), "title": fix["text"],
                               "effect": fix["effect"], "edits": edits if len(edits) == len(
                                   fix["edits"]) else []})
@@ -223,8 +223,8 @@ def advise(asked: dict[str, Any], tell: Tell) -> list[Explanation]:
     return explanations
 
 
-def _findings(asked: dict[str, Any]) -> Findings:
-    return Findings(asked["path"], Path(asked["path"]).read_text(encoding="utf-8"))
+def _findings(request: dict[str, Any]) -> Findings:
+    return Findings(request["path"], Path(request["path"]).read_text(encoding="utf-8"))
 
 
 class _ExplainedFile(PythonFile):
@@ -232,12 +232,12 @@ class _ExplainedFile(PythonFile):
     on_stage: the stages of the first plan for each.
     """
 
-    def __init__(self, asked: dict[str, Any], meet: Callable[[Explanation], None],
+    def __init__(self, request: dict[str, Any], meet: Callable[[Explanation], None],
                  on_stage: Callable[[str, Program], None]) -> None:
-        self._hardware, self._meet, self._on_stage = asked.get("hardware"), meet, on_stage
+        self._hardware, self._meet, self._on_stage = request.get("hardware"), meet, on_stage
         self._explanations: dict[Found, Explanation] = {}
-        super().__init__(Path(asked["path"]), argparse.Namespace(
-            verb="explain", seconds=asked["seconds"], args=None, arg=None, mesh=None, jax=False,
+        super().__init__(Path(request["path"]), argparse.Namespace(
+            verb="explain", seconds=request["seconds"], args=None, arg=None, mesh=None, jax=False,
             argv=None, specs=[]))
 
     def met(self, function: FoundFunction) -> None:
@@ -257,7 +257,7 @@ class _ExplainedFile(PythonFile):
         return self._explanations[function]
 
 
-def _explained(asked: dict[str, Any], found: Findings,
+def _explained(request: dict[str, Any], found: Findings,
                meet: Callable[[Explanation], None] = lambda e: None,
                on_stage: Callable[[str, Program], None] = lambda stage, program: None
                ) -> list[Explanation]:
@@ -270,20 +270,20 @@ def _explained(asked: dict[str, Any], found: Findings,
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            file = _ExplainedFile(asked, meet, on_stage)
+            file = _ExplainedFile(request, meet, on_stage)
             functions, _ = file.all(advise=False)
             problems += [*file.problems, *([file.failed] if file.failed else [])]
         except Problem as problem:
             functions = []
             problems.append(problem)
     for w in caught:
-        if w.filename == asked["path"]:
+        if w.filename == request["path"]:
             found.problem(found.text.whole(w.lineno), str(w.message), WARNING,
                           w.category.__name__)
     for f in functions:
         try:
             e = file.explained(f)
-            e.suggest_seconds = asked["seconds"] / 4
+            e.suggest_seconds = request["seconds"] / 4
             explanations.append(e)
         except Exception as error:
             problems.append(error)

@@ -30,7 +30,7 @@ from shardtrace.runtime.per_device.executor import PendingResult, PerDeviceRun
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LINE = "stroke='currentColor' fill='none'"
-_BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```$|^<!-- drawing: (?P<asked>[^\n]*) -->$",
+_BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```$|^<!-- drawing: (?P<expression>[^\n]*) -->$",
                     re.MULTILINE | re.DOTALL)
 FAINT = "opacity='.7' font-size='10'"
 
@@ -44,8 +44,8 @@ def drawn(page: str) -> str:
         program = pathlib.Path(folder) / "page.py"
 
         def block(match: re.Match[str]) -> str:
-            if match["asked"]:
-                return eval(match["asked"], names)
+            if match["expression"]:
+                return eval(match["expression"], names)
             program.write_text("\n" * page[:match.start()].count("\n") + match["code"])
             linecache.checkcache(str(program))
             exec(compile(program.read_text(), str(program), "exec"), names)

@@ -52,9 +52,10 @@ def inlined(program: Program, padded: bool = True, objective: Objective | None =
     attributes say what is asked for (`Requests`). objective: what makes the plan of that.
     """
     new = program
-    asked = program.attributes.get(Requests.KEY) or Requests(
+    requested = program.attributes.get(Requests.KEY) or Requests(
         (None,) * len(program.invars), (None,) * len(program.outvars))
-    in_specs, out_specs = [tuple([None if t is None else t.spec for t in types]) for types in asked]
+    in_specs, out_specs = [tuple([None if t is None else t.spec for t in types])
+                           for types in requested]
     request = PartitionRequest(program.mesh, in_specs, out_specs, objective or Objective.of())
     for step in PREPARE:
         if step.name not in request.left_out and (padded or step.name != "pad-uneven"):
@@ -94,7 +95,7 @@ class ChangedBoundary(Boundary):
 
     def argument_shardings(self, leaves: Sequence[Any], in_tree: Any, program: Program
                  ) -> list[Sharding | None]:
-        if self.in_shardings is not None:       # of those that change nothing is asked any more
+        if self.in_shardings is not None:       # those that change nothing are requested no longer
             leaves = [v.aval if i in self._arg_specs else x
                       for i, (x, v) in enumerate(zip(leaves, program.invars, strict=True))]
         return self._with(super().argument_shardings(leaves, in_tree, program), self._arg_specs)
@@ -110,17 +111,17 @@ class ChangedBoundary(Boundary):
 
 class Changed(Jitted):
     """A jitted function with changes made; behaves as the other for the same arguments. padded: as
-    of `inlined`. asked: how arguments are laid out, and results shall be, without the changes.
+    of `inlined`. requested: how arguments are laid out, and results shall be, without the changes.
     plan: what made the plan of the program that the changes are for, in whose terms they are.
     """
 
     def __init__(self, base: Jitted, changes: Sequence[Change], mesh: Any, padded: bool = True,
-                 asked: Requests | None = None, plan: Objective | None = None) -> None:
+                 requested: Requests | None = None, plan: Objective | None = None) -> None:
         self._arg_specs = arg_specs(changes)
         boundary = ChangedBoundary(base._boundary, mesh, self._arg_specs, result_specs(changes))
         super().__init__(base._f, boundary, *base._settings)
         self._base, self._changes, self._mesh = base, tuple(changes), mesh
-        self._padded, self._asked, self._plan = padded, asked, plan
+        self._padded, self._requested, self._plan = padded, requested, plan
         self._traces = {}           # its own: other changes of the function trace otherwise
 
     def _relaid(self, leaves: Sequence[Any]) -> list[Any]:
@@ -167,7 +168,7 @@ class Changed(Jitted):
         found = self._traces.get(key)
         if found is None:
             program, out_tree, captured = self._base._trace(leaves, in_tree, static)
-            made = changed_program(with_attribute(program, Requests.KEY, self._asked),
+            made = changed_program(with_attribute(program, Requests.KEY, self._requested),
                                    self._changes, mesh, self._padded, objective=self._plan or (
                                        self._base._partition_options.judged(program)))
             found = (made, out_tree, captured)
@@ -209,7 +210,7 @@ class TracedSubject:
     def apply(self, changes: Sequence[Change]) -> Changed:
         """The function with the changes."""
         return Changed(self.jitted, changes, self.mesh,
-                       asked=self.partitioned.traced.attributes.get(Requests.KEY),
+                       requested=self.partitioned.traced.attributes.get(Requests.KEY),
                        plan=self.partitioned.taken)
 
     def part(self, short: Shortened, compared: bool) -> ProgramSubject:

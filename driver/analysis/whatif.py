@@ -85,7 +85,7 @@ def whatif(fun: Callable[..., Any], change: Any = None, *,
             if sizes:
                 placed = _mesh_of(tree.leaves((args, kwargs)))
             other = Changed(jitted, changes, placed,
-                            asked=before.partitioned.traced.attributes.get(Requests.KEY),
+                            requested=before.partitioned.traced.attributes.get(Requests.KEY),
                             plan=before.partitioned.taken)
         after = explain(other, then_hardware or hardware,
                         topology=None if sizes or then_hardware else topology)(*args, **kwargs)

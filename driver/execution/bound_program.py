@@ -58,15 +58,15 @@ def _log(program: Program, args: Sequence[ArgumentPlacement]) -> None:
 class BoundProgram:
     """A partitioned program bound to devices, which runs on stored values.
 
-    is_operation: whether it is a single op, outside of any jitted function. asked: whether
-    out_shardings were given. agreements: what the processes of a job have found to agree in
+    is_operation: whether it is a single op, outside of any jitted function. has_out_shardings:
+    whether some were given. agreements: what the processes of a job have found to agree in
     (driver/execution/multiprocess.py). engine: what runs it, None for the configured one when it
     first runs. whole: whether the engine gets the program as it was traced, for one device.
     """
 
-    __slots__ = ("_run", "agreements", "arg_specs", "asked", "avals", "committed", "engine",
-                 "forwarded", "given", "is_operation", "partitioned", "placement", "shardings",
-                 "used", "whole")
+    __slots__ = ("_run", "agreements", "arg_specs", "avals", "committed", "engine", "forwarded",
+                 "given", "has_out_shardings", "is_operation", "partitioned", "placement",
+                 "shardings", "used", "whole")
 
     def __init__(self, program: Program, args: Sequence[ArgumentPlacement],
                  out_shardings: Sequence[Any],
@@ -78,7 +78,7 @@ class BoundProgram:
             warn_of_captured(program)
         self.is_operation = is_operation
         self.agreements: dict[Any, Any] = {}
-        self.asked = any([s is not None for s in out_shardings])
+        self.has_out_shardings = any([s is not None for s in out_shardings])
         placement = resolve(
             who or program.name, args, program.attributes.get("meshes", ()), others, STATE.mesh,
             devices.default_device, functools.partial(who_named, program),
@@ -96,7 +96,7 @@ class BoundProgram:
         traced = self.partitioned.traced
         if "debug" in traced.effects:
             self._tell_shardings()
-        self.committed = bool(placement.mesh is not None or self.asked
+        self.committed = bool(placement.mesh is not None or self.has_out_shardings
                               or any(map(is_single_device, program.attributes.get("meshes", ())))
                               or any([a.sharding is not None and a.used for a in args]))
         self.shardings = self._result_shardings(traced.outvars, out_shardings, args)
@@ -134,11 +134,11 @@ class BoundProgram:
                     SingleDeviceSharding(placement.device) if placement.device is not None else
                     placement.sharding(aval.sharding.spec, aval.ndim))
 
-    def _use_own_meshes(self, program: Program, asked: Sequence[Any], refined: Refinement,
+    def _use_own_meshes(self, program: Program, requested: Sequence[Any], refined: Refinement,
                         mesh: Mesh | None) -> None:
         """Results on the meshes that the types of the program, as it was traced, name."""
         for i, v in enumerate(program.outvars):
-            if asked[i] is None:
+            if requested[i] is None:
                 own = on_own_mesh(v.aval, self.partitioned.out_specs[i], refined, mesh,
                                   self.shardings[i].memory_kind)
                 if own is not None:
@@ -152,7 +152,7 @@ class BoundProgram:
             return sharding.spec
         return spec_on(placement.mesh, sharding, aval.ndim)
 
-    def _result_shardings(self, outvars: Sequence[Atom], asked: Sequence[Any],
+    def _result_shardings(self, outvars: Sequence[Atom], requested: Sequence[Any],
                           args: Sequence[ArgumentPlacement]) -> list[Any]:
         """What was asked for, else as found; spelled as that of the first argument on a mesh."""
         model = next((a for a in args if isinstance(a.sharding, NamedSharding)), None)
@@ -160,7 +160,7 @@ class BoundProgram:
         ndim = -1 if model is None else model.aval.ndim
         return [found_sharding(self.placement, v.aval, spec, like if ndim == v.aval.ndim else None)
                 if s is None else s
-                for v, spec, s in zip(outvars, self.partitioned.out_specs, asked, strict=True)]
+                for v, spec, s in zip(outvars, self.partitioned.out_specs, requested, strict=True)]
 
     def on_devices(self, devices: tuple[Device, ...]) -> Self:
         """This computation, which was lowered on an AbstractMesh, bound to devices.

@@ -71,7 +71,7 @@ def run_together(executable: BoundProgram, coordinator: Coordinator, leaves: Seq
     if me.index not in agreement.processes:
         return [NOT_HELD] * len(executable.avals)
     arguments = []
-    is_local = not (executable.asked or agreement.moves)
+    is_local = not (executable.has_out_shardings or agreement.moves)
     for x, storage, slot in zip(leaves, stored, agreement.slots, strict=True):
         if isinstance(x, ArrayImpl) and x.committed:
             # What every process holds whole; that this one can read it would not do for the others.

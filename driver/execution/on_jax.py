@@ -27,7 +27,9 @@ def _traced(executable: Executable) -> tuple[
     """The program as it was traced, its mesh, and the specs that were given to its arguments and,
     if somebody asked for any, results."""
     partitioned = executable.partitioned
-    outs = partitioned.out_specs if executable.asked else [None] * len(partitioned.out_specs)
+    outs = partitioned.out_specs
+    if not executable.has_out_shardings:
+        outs = [None] * len(outs)
     return (partitioned.traced, executable.placement.abstract_mesh,
             executable.arg_specs, outs)
 

@@ -24,7 +24,7 @@ from ...runtime.rewrites.pipeline import EXECUTION, dump_bodies, run_execution_p
 
 # An equation is some 2 kB.
 _CACHE = ProgramCache("driver.execution.partition_cache", "programs that were partitioned lately",
-                     most=50_000, smallest=100)
+                      most=50_000, smallest=100)
 
 
 class _First:
@@ -56,10 +56,10 @@ def partition_cached(program: Program, *, mesh: AbstractMesh, in_shardings: tupl
 
     if config.read("shardtrace_dump"):
         return make()
-    asked = (mesh, in_shardings, out_shardings, options, options.judged(program),
-             config.read("shardtrace_check"), config.read("shardtrace_skip"),
-             program.attributes.get(DONATED))
-    outline = program.name, program.mesh, len(program.eqns), program.in_avals, asked
+    requested = (mesh, in_shardings, out_shardings, options, options.judged(program),
+                 config.read("shardtrace_check"), config.read("shardtrace_skip"),
+                 program.attributes.get(DONATED))
+    outline = program.name, program.mesh, len(program.eqns), program.in_avals, requested
     first = None
     if not _captures(program):              # what is captured may have changed when it is asked for
         first = _CACHE.look(outline)
@@ -72,7 +72,7 @@ def partition_cached(program: Program, *, mesh: AbstractMesh, in_shardings: tupl
         if first is not None and first.fingerprint() == own:
             _CACHE.get(outline)                # it is used
             return first.made
-        key = own, asked
+        key = own, requested
         return _CACHE.get(key) or make(key)
 
 

@@ -43,9 +43,9 @@ class Boundary:
 
     def check(self) -> None:
         """Raises where there is no mesh for a sharding that was asked for."""
-        for asked, where in ((self.in_shardings, "in_shardings"),
-                             (self.out_shardings, "out_shardings")):
-            for sharding in () if asked is None else tree.leaves(asked, is_sharding):
+        for requested, where in ((self.in_shardings, "in_shardings"),
+                                 (self.out_shardings, "out_shardings")):
+            for sharding in () if requested is None else tree.leaves(requested, is_sharding):
                 resolved(sharding, where, self.api)
 
     def constrained_arguments(self, leaves: list[Any], in_tree: Any) -> list[Any]:
@@ -73,8 +73,8 @@ class Boundary:
                 isinstance(f, Format) for f in tree.leaves(self.out_shardings, is_sharding)):
             return []
         example = tree.unflatten(out_tree, list(program.outvars))
-        asked = tree.broadcast_prefix(self.out_shardings, example, is_sharding)
-        found: list[Any] = [f.layout if isinstance(f, Format) else None for f in asked]
+        requested = tree.broadcast_prefix(self.out_shardings, example, is_sharding)
+        found: list[Any] = [f.layout if isinstance(f, Format) else None for f in requested]
         if any(isinstance(layout, AutoLayout) for layout in found):
             chosen = auto_layouts(program)
             found = [c if isinstance(layout, AutoLayout) else layout
@@ -93,11 +93,11 @@ class Boundary:
         args, _ = tree.unflatten(in_tree, leaves)
         wanted = self.argument_prefix(args)
         out: list[Sharding | None] = []
-        for asked, has, v, name, x in zip(wanted, own, program.invars, program.arg_names, leaves,
-                                          strict=True):
-            sharding = resolved(asked, "in_shardings", self.api)
-            if isinstance(asked, Format):
-                _check_layout(asked.layout, x, v.aval)
+        for requested, has, v, name, x in zip(wanted, own, program.invars, program.arg_names,
+                                              leaves, strict=True):
+            sharding = resolved(requested, "in_shardings", self.api)
+            if isinstance(requested, Format):
+                _check_layout(requested.layout, x, v.aval)
             if sharding is None:
                 out.append(has)
                 continue
@@ -125,8 +125,8 @@ class Boundary:
             return [None] * len(program.outvars)
         wanted = self._out_prefix(program.outvars, out_tree)
         out = []
-        for i, (asked, v) in enumerate(zip(wanted, program.outvars, strict=True)):
-            sharding = resolved(asked, "out_shardings", self.api)
+        for i, (requested, v) in enumerate(zip(wanted, program.outvars, strict=True)):
+            sharding = resolved(requested, "out_shardings", self.api)
             if sharding is not None:
                 name = _result(i, wanted)
                 check_fits(sharding, v.aval, f"outputs with pytree key path {name}")
@@ -138,8 +138,8 @@ class Boundary:
                               result_shardings: Sequence[Sharding | None]) -> None:
         """Raises where a result takes the buffer of a donated argument, as it has its type and is
         split as it, and the layout of just one of the two is to be chosen."""
-        def automatic(asked: Any) -> bool:
-            return isinstance(asked, Format) and isinstance(asked.layout, AutoLayout)
+        def automatic(requested: Any) -> bool:
+            return isinstance(requested, Format) and isinstance(requested.layout, AutoLayout)
 
         if not any(automatic(f) for f in tree.leaves((self.in_shardings, self.out_shardings),
                                                      is_sharding)):
@@ -147,7 +147,7 @@ class Boundary:
         args, _ = tree.unflatten(in_tree, list(program.invars))
         given = [None] * len(program.invars) if self.in_shardings is None else (
             self.argument_prefix(args))
-        asked = [None] * len(program.outvars) if self.out_shardings is None else (
+        requested = [None] * len(program.outvars) if self.out_shardings is None else (
             self._out_prefix(program.outvars, out_tree))
         def kind(v: Any, s: Sharding | None) -> tuple[Any, ...]:
             whole = s is None or s.is_fully_replicated
@@ -155,7 +155,7 @@ class Boundary:
 
         spare = [(kind(v, s), automatic(f)) for v, f, s, d in zip(
             program.invars, given, shardings, donated, strict=True) if d]
-        for v, f, s in zip(program.outvars, asked, result_shardings, strict=True):
+        for v, f, s in zip(program.outvars, requested, result_shardings, strict=True):
             taken = next((x for x in spare if x[0] == kind(v, s)), None)
             if taken is None:
                 continue

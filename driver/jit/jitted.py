@@ -325,14 +325,15 @@ class Jitted:
             gives = tuple(self.arguments.donated(*tree.unflatten(in_tree, list(program.invars))))
             program = with_attribute(program, DONATED, gives)
         given = self._boundary.argument_shardings(leaves, in_tree, program)
-        asked = self._boundary.result_shardings(program, out_tree)
+        requested = self._boundary.result_shardings(program, out_tree)
         if gives:
-            self._boundary.check_donated_layouts(program, in_tree, out_tree, gives, given, asked)
+            self._boundary.check_donated_layouts(program, in_tree, out_tree, gives, given,
+                                                 requested)
         used = set(program.outvars).union(*[eqn.invars for eqn in program.eqns])
         args = [ArgumentPlacement(n, v.aval, s, self.keep_unused or v in used) for n, v, s in
                 zip(program.arg_names, program.invars, given, strict=True)]
-        others = [s for s in asked if s is not None]
-        return Executable(program, args, asked, others, self._partition_options,
+        others = [s for s in requested if s is not None]
+        return Executable(program, args, requested, others, self._partition_options,
                           who=qualified_name(self._f),
                           layouts=self._boundary.result_layouts(program, out_tree))
 

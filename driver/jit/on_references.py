@@ -105,11 +105,11 @@ def on_arguments(jitted: Any, leaves: Sequence[Any], in_tree: Any, static: tuple
                                                    for i in range(count)]),
                     last_values(inner))
 
-    asked = _leaf_shardings(jitted, leaves, in_tree)
-    if asked is not None:
-        asked = ([asked[i] for i in places],
-                 *[spec for i, spec in enumerate(asked) if i not in places])
-    return OnValues(_jitted(jitted, (in_tree, static, *places), on_values, asked), places, ())
+    requested = _leaf_shardings(jitted, leaves, in_tree)
+    if requested is not None:
+        requested = ([requested[i] for i in places],
+                     *[spec for i, spec in enumerate(requested) if i not in places])
+    return OnValues(_jitted(jitted, (in_tree, static, *places), on_values, requested), places, ())
 
 
 def on_closed(jitted: Any, traced: tuple[Program, Any, list[Any]], leaves: Sequence[Any],
@@ -119,9 +119,9 @@ def on_closed(jitted: Any, traced: tuple[Program, Any, list[Any]], leaves: Seque
     program, out_tree, captured = traced
     boxes = program.memo["references"]
     pure = running(lambda *leaves: _run(jitted, in_tree, static, leaves), boxes)
-    asked = _leaf_shardings(jitted, leaves, in_tree)
+    requested = _leaf_shardings(jitted, leaves, in_tree)
     return OnValues(_jitted(jitted, (in_tree, static, *boxes), pure,
-                            None if asked is None else (None, *asked)), (), boxes,
+                            None if requested is None else (None, *requested)), (), boxes,
                     (program.replace(), out_tree, captured))     # one that remembers no references
 
 
@@ -140,13 +140,13 @@ def _run(jitted: Any, in_tree: Any, static: tuple[Any, ...], leaves: Sequence[An
     return jitted.origin(*args, **kwargs)
 
 
-def _jitted(jitted: Any, key: Any, f: Callable[..., Any], asked: Any) -> Any:
+def _jitted(jitted: Any, key: Any, f: Callable[..., Any], requested: Any) -> Any:
     """`f` jitted as `jitted` is, but for in_shardings; the same one for the same key."""
     found = jitted.on_values.get(key)
     if found is None:
         f.__name__ = function_name(jitted.origin)
         out = jitted._boundary.out_shardings
-        boundary = Boundary(asked, None if out is None else (out, None),
+        boundary = Boundary(requested, None if out is None else (out, None),
                             Arguments(f, None, None, None, None))
         found = jitted.on_values[key] = jitted._rejit(f, boundary)
     return found

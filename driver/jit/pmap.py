@@ -223,7 +223,7 @@ class _Mapped:
                         axis_names={name})
         shardings = [NamedSharding(mesh, s) for s in in_specs]
         positional: Any = tree.unflatten(in_tree, shardings)[0]
-        asked = ({}, {}) if inside else [{
+        requested = ({}, {}) if inside else [{
             "in_shardings": of_arguments, "out_shardings": _mapped_tree(
                 lambda a: NamedSharding(mesh, spec(a)), out_axes)}
             for of_arguments in (tuple(shardings), positional)]
@@ -234,9 +234,9 @@ class _Mapped:
 
         whole.__name__ = body.__name__
         return _Compiled(
-            jit(run, donate_argnums=self._donated_leaves(in_tree), **asked[0]),
+            jit(run, donate_argnums=self._donated_leaves(in_tree), **requested[0]),
             jit(whole, donate_argnums=[k for k, i in enumerate(dynamic) if i in self._donated],
-                **asked[1]), mesh, in_specs)
+                **requested[1]), mesh, in_specs)
 
     def _donated_leaves(self, in_tree: Any) -> tuple[int, ...]:
         """Numbers of the flat arguments that belong to donated positional ones."""

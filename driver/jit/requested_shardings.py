@@ -90,29 +90,29 @@ def _check_unique(spec: PartitionSpec, where: str) -> None:
             seen.append(axis)
 
 
-def resolved(asked: Any, where: str, api: str) -> Sharding | None:
+def resolved(requested: Any, where: str, api: str) -> Sharding | None:
     """The sharding of a leaf for this call; None where the choice is open."""
-    if isinstance(asked, Format):
-        asked = asked.sharding
-    if asked is None or isinstance(asked, Sharding):
-        return asked
-    if isinstance(asked, Device):
-        return SingleDeviceSharding(asked)
+    if isinstance(requested, Format):
+        requested = requested.sharding
+    if requested is None or isinstance(requested, Sharding):
+        return requested
+    if isinstance(requested, Device):
+        return SingleDeviceSharding(requested)
     mesh = STATE.mesh
     if mesh.empty and api == "pjit":        # `jit` does not look at the mesh of `with mesh:`
         mesh = entered_mesh()
-    if isinstance(asked, OnContextMesh):
+    if isinstance(requested, OnContextMesh):
         return None if mesh.empty else NamedSharding(mesh, PartitionSpec())
-    if not isinstance(asked, PartitionSpec):
+    if not isinstance(requested, PartitionSpec):
         raise TypeError(f"{where} leaf specifications are expected to be PartitionSpec instances "
-                        f"or None, but got {asked}")
+                        f"or None, but got {requested}")
     if mesh.empty:
         raise RuntimeError(
             f"{api} requires a non-empty mesh in context if you are passing `PartitionSpec`s to "
             f"{where}. You can define a context mesh via `jax.set_mesh(mesh)`. Alternatively, "
             f"provide `Sharding`s to {where} and then the mesh context manager is not "
             "required.")
-    return NamedSharding(mesh, asked)
+    return NamedSharding(mesh, requested)
 
 
 def check_positional(prefix: Any, args: tuple[Any, ...]) -> None:
@@ -141,7 +141,7 @@ def check_positional(prefix: Any, args: tuple[Any, ...]) -> None:
     raise ValueError(message)
 
 
-def constrained(values: Sequence[Any], asked: Sequence[Any], where: str, api: str,
+def constrained(values: Sequence[Any], requested: Sequence[Any], where: str, api: str,
                 check: Callable[[Sharding, Any, int], None]) -> list[Any]:
     """Values inside of a trace as the shardings of a nested jit ask: a constraint on Auto axes.
 
@@ -149,7 +149,7 @@ def constrained(values: Sequence[Any], asked: Sequence[Any], where: str, api: st
     check: raises where a sharding does not fit a value.
     """
     out = []
-    for i, (x, leaf) in enumerate(zip(values, asked, strict=True)):
+    for i, (x, leaf) in enumerate(zip(values, requested, strict=True)):
         sharding = resolved(leaf, where, api)
         if sharding is not None:
             check(sharding, x, i)
@@ -228,9 +228,9 @@ def planning_options(compiler_options: Mapping[str, Any] | None) -> Options:
     """
     if not compiler_options:
         return DEFAULT_OPTIONS
-    asked = {name: compiler_options[name] for name in _OPTIONS
-             if compiler_options.get(name) is not None}
-    if not asked:
+    requested = {name: compiler_options[name] for name in _OPTIONS
+                 if compiler_options.get(name) is not None}
+    if not requested:
         return DEFAULT_OPTIONS
-    checked = Objective.of(*map(asked.get, _OPTIONS, Objective.of()))._asdict()
-    return DEFAULT_OPTIONS._replace(**{name: checked[_OPTIONS[name]] for name in asked})
+    checked = Objective.of(*map(requested.get, _OPTIONS, Objective.of()))._asdict()
+    return DEFAULT_OPTIONS._replace(**{name: checked[_OPTIONS[name]] for name in requested})

@@ -100,11 +100,11 @@ class StageInfo:
         """A pytree of ShapeDtypeStruct, as the function's result, with what out_shardings ask."""
         boundary, program = self._jitted._boundary, self.jaxpr
         found = [struct_of(v.aval) for v in program.outvars]
-        asked = boundary.result_shardings(program, self.out_tree)
-        if any(s is not None for s in asked):
+        requested = boundary.result_shardings(program, self.out_tree)
+        if any(s is not None for s in requested):
             layouts = boundary.result_layouts(program, self.out_tree) or [None] * len(found)
             found = [t if s is None else t.update(sharding=Format(layout, s))
-                     for t, layout, s in zip(found, layouts, asked, strict=True)]
+                     for t, layout, s in zip(found, layouts, requested, strict=True)]
         return tree.unflatten(self.out_tree, found)
 
     @property

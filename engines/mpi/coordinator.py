@@ -57,7 +57,7 @@ class RankCoordinator(Coordinator):
 
     def whole(self, call: Call, values: Sequence[GlobalValue]) -> list[Stored]:
         own_blocks = [[own_block(v, d) for d in v.slot.sharding.device_assignment
-                 if d.process_index == self.link.rank] for v in values]
+                      if d.process_index == self.link.rank] for v in values]
         given = dict(zip(call.processes, self.all_gather(call, own_blocks), strict=True))
         out = []
         for i, (_, slot) in enumerate(values):

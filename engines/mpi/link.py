@@ -177,7 +177,7 @@ class Link:
                     reported = now
                     status.tell(here, place, missing)
                 if status.broken is None and (now - began > self.patience or
-                                            status.in_vain(missing, place, began)):
+                                              status.in_vain(missing, place, began)):
                     status.give_up(place, missing)
                 if status.broken is not None:
                     raise mismatch(what, location, *status.broken)

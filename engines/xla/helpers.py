@@ -58,7 +58,7 @@ def exchange_tiles_at_once(x: Array, axes: tuple, shape: tuple, piece: tuple, th
     got = lax.all_to_all(sent, axes, 0, 0, tiled=True)
     out = jnp.zeros(shape, x.dtype)
     for part, start, belongs, always in zip(got, look_up(here, me), look_up(receives, me),
-                                         receives.all(0), strict=True):
+                                            receives.all(0), strict=True):
         if not always:
             part = jnp.where(belongs, part, lax.dynamic_slice(out, tuple(start), piece))
         out = lax.dynamic_update_slice(out, part, tuple(start))

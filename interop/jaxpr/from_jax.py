@@ -68,8 +68,8 @@ def from_jax(fun: Any, *args: Any, mesh: Any = None, in_shardings: Any = None,
                         f"ClosedJaxpr, not {type(fun).__name__}")
     given = source.shardings if in_shardings is None else _spread(in_shardings, source, False)
     structs = [struct_of(x, ours, s) for x, s in zip(source.leaves, given, strict=True)]
-    asked = source.results if out_shardings is None else _spread(out_shardings, source, True)
-    results = [sharding_of(s, ours) for s in asked]
+    requested = source.results if out_shardings is None else _spread(out_shardings, source, True)
+    results = [sharding_of(s, ours) for s in requested]
     return Imported(source, structs, results, ours)
 
 
@@ -98,8 +98,8 @@ class _Jaxpr:
         if whole is None:
             return closed
         params = whole.params
-        self.shardings = [_asked(s) for s in params["in_shardings"]]
-        self.results = [_asked(s) for s in params["out_shardings"]]
+        self.shardings = [_requested(s) for s in params["in_shardings"]]
+        self.results = [_requested(s) for s in params["out_shardings"]]
         self.donated = tuple([i for i, d in enumerate(params["donated_invars"]) if d])
         self.name = params["name"]
         return params["jaxpr"]
@@ -123,9 +123,9 @@ class _Jaxpr:
         """The HLO that XLA compiles it to, for the shardings of arguments and results."""
         given = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, sharding=theirs_of(s.sharding))
                  for v, s in zip(self.closed.jaxpr.invars, structs, strict=True)]
-        asked = [theirs_of(s) for s in results]
+        requested = [theirs_of(s) for s in results]
         run = jax.jit(core.jaxpr_as_fun(self.closed), donate_argnums=self.donated,
-                      out_shardings=asked if any([s is not None for s in asked]) else None)
+                      out_shardings=requested if any([s is not None for s in requested]) else None)
         return run.lower(*given).compile().as_text()
 
     def replayed(self, leaves: Sequence[Any], mesh: Mesh | AbstractMesh | None) -> list[Any]:
@@ -133,7 +133,7 @@ class _Jaxpr:
         return Replay(mesh).closed(self.jaxpr([typeof(x) for x in leaves]), leaves)
 
 
-def _asked(theirs: Any) -> Any:
+def _requested(theirs: Any) -> Any:
     return theirs if isinstance(theirs, jax.sharding.Sharding) else None
 
 
@@ -193,16 +193,16 @@ def _of_traced(traced: Any) -> _Jaxpr:
     is_closed = isinstance(traced, core.ClosedJaxpr)
     closed = traced if is_closed else traced.jaxpr
     avals = closed.in_avals
-    names = closed.jaxpr.debug_info.arg_names or ()
-    names = [n or f"a{i}" for i, n in enumerate(names)] if len(names) == len(avals) else [
+    known = closed.jaxpr.debug_info.arg_names or ()
+    names = [n or f"a{i}" for i, n in enumerate(known)] if len(known) == len(avals) else [
         f"a{i}" for i in range(len(avals))]
     out_tree = None if is_closed else jax.tree_util.tree_structure(traced.out_info)
     source = _Jaxpr(closed, avals, names, None, out_tree, None)
     if not is_closed:
         source.name = traced.fun_name
         params = getattr(traced, "_params", {})
-        source.shardings = [_asked(s) for s in params.get("in_shardings", source.shardings)]
-        source.results = [_asked(s) for s in params.get("out_shardings", source.results)]
+        source.shardings = [_requested(s) for s in params.get("in_shardings", source.shardings)]
+        source.results = [_requested(s) for s in params.get("out_shardings", source.results)]
     return source
 
 
@@ -233,16 +233,16 @@ def _path(names: Arguments, path: tuple[Any, ...]) -> str:
     return base + jax.tree_util.keystr(tuple(rest))
 
 
-def _spread(asked: Any, source: Module | _Jaxpr, is_result: bool) -> list[Any]:
+def _spread(requested: Any, source: Module | _Jaxpr, is_result: bool) -> list[Any]:
     """A tree prefix of specs or shardings, one for each leaf."""
     form = source.out_tree if is_result else source.in_tree
     if form is None:
-        return list(asked)
+        return list(requested)
     if is_result:
-        return _broadcast(asked, jax.tree_util.tree_unflatten(form, range(form.num_leaves)))
+        return _broadcast(requested, jax.tree_util.tree_unflatten(form, range(form.num_leaves)))
     args, kwargs = jax.tree_util.tree_unflatten(form.tree, range(form.tree.num_leaves))
     kwargs_count = len(jax.tree_util.tree_leaves(kwargs))
-    found = _broadcast(tuple(asked) if isinstance(asked, list) else asked, args)
+    found = _broadcast(tuple(requested) if isinstance(requested, list) else requested, args)
     found += [None] * kwargs_count
     return [s for s, is_array in zip(found, form.arrays, strict=True) if is_array]
 

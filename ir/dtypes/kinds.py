@@ -106,14 +106,14 @@ def check_user_dtype(dtype: Any, x64: bool = False, fun_name: str = "") -> tuple
         return dtype, False
     if isinstance(dtype, type) and dtype in PYTHON_TO_64_BIT:
         return python_scalar_dtype(dtype, x64)[0], False
-    asked = np.dtype(dtype)
-    if asked not in VALID_DTYPES:
+    requested = np.dtype(dtype)
+    if requested not in VALID_DTYPES:
         where = f" in {fun_name}" if fun_name else ""
         raise TypeError(
             f"JAX only supports number, bool, and string dtypes, got dtype {dtype}{where}"
         )
-    used = canonicalize_dtype(asked, x64)
-    return used, used != asked
+    used = canonicalize_dtype(requested, x64)
+    return used, used != requested
 
 
 def dtype_of(x: Any, x64: bool = False) -> tuple[Any, bool]:

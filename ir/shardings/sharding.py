@@ -109,10 +109,10 @@ class NamedSharding(Sharding):
         """Whether devices are known: not so on an abstract mesh."""
         return isinstance(self.mesh, Mesh)
 
-    def _concrete_mesh(self, asked: str) -> Mesh:
+    def _concrete_mesh(self, attribute: str) -> Mesh:
         if isinstance(self.mesh, Mesh):
             return self.mesh
-        raise ValueError(f"{asked} is not implemented for `jax.sharding.AbstractMesh`.")
+        raise ValueError(f"{attribute} is not implemented for `jax.sharding.AbstractMesh`.")
 
     @property
     def num_devices(self) -> int:

@@ -222,13 +222,13 @@ class Frames(Values):
         frame.result_paths = tuple(path for path, _ in results)
         self._enter(whole)
         given = [self.type_of(t[1]) if len(t) > 1 else None for _, _, t in parameters]
-        asked = [self.type_of(t[1]) if len(t) > 1 else None for _, t in results]
+        requested = [self.type_of(t[1]) if len(t) > 1 else None for _, t in results]
         self._enter(frame.mesh)
-        if frame.level is Level.TRACED and {*given, *asked} - {None}:
-            frame.requests = Requests(tuple(given), tuple(asked))
+        if frame.level is Level.TRACED and {*given, *requested} - {None}:
+            frame.requests = Requests(tuple(given), tuple(requested))
             return
         frame.global_in = [t for t in given if t is not None]
-        frame.global_out = [t for t in asked if t is not None]
+        frame.global_out = [t for t in requested if t is not None]
         for wholes, locals in ((frame.global_in, parameters), (frame.global_out, results)):
             if wholes and len(wholes) != len(locals):
                 raise Mistake("either all parameters have a global type or none",
@@ -277,9 +277,9 @@ class Frames(Values):
         for eqn, remark in self.remarks:
             if remark.file is not None:
                 eqn.location = remark.location(self.paths, folder)
-            for k, asked in remark.asked:
+            for k, requested in remark.requested:
                 if k < len(eqn.outvars):
-                    places[eqn.outvars[k]] = asked.location(self.paths, folder)
+                    places[eqn.outvars[k]] = requested.location(self.paths, folder)
         if program.level is Level.TRACED:
             if self.layouts_free:
                 program.attributes.setdefault(Requests.KEY, Requests(

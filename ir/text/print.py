@@ -167,7 +167,8 @@ class _Printer:
                    prefix: str) -> list[str]:
         whole = Notation(frozen(program.mesh), notation)      # of global types
         offset = len(program.invars) - len(program.arg_names)
-        given, asked = program.attributes.get(Requests.KEY, (program.global_in, program.global_out))
+        given, requested = program.attributes.get(
+            Requests.KEY, (program.global_in, program.global_out))
         donated = program.attributes.get(DONATED, ())
         parameters = []
         for i, var in enumerate(program.invars):
@@ -186,8 +187,8 @@ class _Printer:
             text = notation.type(atom.aval)
             if i < len(paths) and paths[i]:
                 text += f" {quote(paths[i])}"
-            if i < len(asked) and asked[i] is not None:
-                text += f" => {whole.type(asked[i])}"
+            if i < len(requested) and requested[i] is not None:
+                text += f" => {whole.type(requested[i])}"
             results.append(text)
         name = program.name if is_name(program.name) else quote(program.name)
         head = f"{indent}{prefix}@{name}("

@@ -81,12 +81,13 @@ def file_word(label: str) -> str:
     return _word(label, _PLAIN_FILE)
 
 
-def place_text(eqn: Equation, function: str, files: Files, asked: Mapping[Var, Location],
+def place_text(eqn: Equation, function: str, files: Files, requested: Mapping[Var, Location],
                located: bool = False) -> str:
     """What an equation costs and where it comes from; '' if there is nothing to say.
 
-    asked: where the user constrains values. located: whether equations of this text have locations,
-    so that one without says so; else the line of the text is taken for it when it is read.
+    requested: where the user constrains values. located: whether equations of this text have
+    locations, so that one without says so; else the line of the text is taken for it when it is
+    read.
     """
     parts = []
     if eqn.op.collective is not None:
@@ -99,8 +100,8 @@ def place_text(eqn: Equation, function: str, files: Files, asked: Mapping[Var, L
     elif located:
         parts.append(_NO_LINE)
     for k, v in enumerate(eqn.outvars):
-        if v in asked:
-            parts.append(f"result {k} asked for at {_place_text(asked[v], function, files)}")
+        if v in requested:
+            parts.append(f"result {k} asked for at {_place_text(requested[v], function, files)}")
     return ", ".join(parts)
 
 
@@ -147,13 +148,13 @@ def _exchange_text(eqn: Equation, collective: Collective) -> str:
 class Remark:
     """What a comment says: the file by its label, the rest as in `Location`."""
 
-    __slots__ = ("asked", "file", "nowhere", "place", "reason", "scope", "span", "transform")
+    __slots__ = ("file", "nowhere", "place", "reason", "requested", "scope", "span", "transform")
 
     def __init__(self, match: re.Match, function: str) -> None:
         group = match.groupdict()
         self.reason = read_reason(_unword(group.get("reason") or ""))
-        self.asked = [(int(m[1]), Remark(_WHERE.fullmatch(m[2]), function))     # type: ignore
-                      for m in _ASKED.finditer(group.get("asked") or "")]
+        self.requested = [(int(m[1]), Remark(_WHERE.fullmatch(m[2]), function))     # type: ignore
+                          for m in _ASKED.finditer(group.get("asked") or "")]
         self.place: Location | None = None
         self.nowhere = group.get("nowhere") is not None
         self.file = None
@@ -178,7 +179,7 @@ class Remark:
         if self.place is None:
             line, column, end_line, end_column, function = self.span
             place = ParsedLocation(None, span=(paths.get(self.file, self.file), line, column,
-                                             end_line, end_column, function))
+                                               end_line, end_column, function))
             place.folder = folder
             place = place.under(self.transform) if self.transform else place
             self.place = place.within(self.scope)

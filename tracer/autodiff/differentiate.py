@@ -88,9 +88,9 @@ def _mask(point: Point, moving: Sequence[bool]) -> Mask:
 
 def linearized(point: Point, moving: Sequence[bool]) -> tuple[list[Any], Linear, Mask]:
     """(results, the linear map from tangents to those of results, which results move)."""
-    asked = [i < point.count for i in range(len(point.program.outvars))]
+    wanted = [i < point.count for i in range(len(point.program.outvars))]
     with phase("linearize", len(point.program.eqns)), named_meshes(point.meshes):
-        return linearize_program(point.program, point.env, _mask(point, moving), asked)
+        return linearize_program(point.program, point.env, _mask(point, moving), wanted)
 
 
 def pushed(point: Point, tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:

@@ -367,11 +367,11 @@ def linearize_program(program: Program, env: dict[Var, Any], mask: Sequence[bool
     for v, m in zip(program.invars, mask, strict=True):
         if m:
             tangents[v] = linear.argument(v.aval)
-    asked = [a for a, w in zip(program.outvars, wanted, strict=True) if w]
+    outputs = [a for a, w in zip(program.outvars, wanted, strict=True) if w]
     with interpreter_context(Forward(outer, linear)), collector_paused():
-        push_program(program, env, tangents, asked, outer, linear)
-        out_tangents = [tangents.get(a) if isinstance(a, Var) else None for a in asked]
-        moved = [matching(t, a.aval) for a, t in zip(asked, out_tangents, strict=True)
+        push_program(program, env, tangents, outputs, outer, linear)
+        out_tangents = [tangents.get(a) if isinstance(a, Var) else None for a in outputs]
+        moved = [matching(t, a.aval) for a, t in zip(outputs, out_tangents, strict=True)
                  if t is not None]
     outs = [operand(a, env) for a in program.outvars]
     return (outs, finish_linear(linear, moved, program),

@@ -275,10 +275,10 @@ def _laid_out_again(eqn: Equation, moved: dict[tuple, PartitionSpec]) -> dict[st
     params, t = eqn.params, eqn.outvars[0].aval
     if "transpose" in eqn.location.transform:
         for name in ("sharding", "out_sharding", "dst_sharding"):
-            asked = params.get(name)
-            own = None if asked is None else asked.spec.padded(t.ndim)
-            if asked is not None and (t.shape, own) in moved:
-                params = {**params, name: asked.update(spec=moved[t.shape, own])}
+            requested = params.get(name)
+            own = None if requested is None else requested.spec.padded(t.ndim)
+            if requested is not None and (t.shape, own) in moved:
+                params = {**params, name: requested.update(spec=moved[t.shape, own])}
     return params
 
 

@@ -113,11 +113,11 @@ class _Rule:
         both = [b and m for b, m in zip(batched, moving, strict=True)]
         whole = any(both)
         mapped = [b or m for b, m in zip(batched, moving, strict=True)] if whole else both
-        in_batched = list(tree.unflatten(self.in_tree, mapped))
+        args_batched = list(tree.unflatten(self.in_tree, mapped))
         known: list[Any] = []
 
         def results(*args: Any) -> Any:
-            out, out_batched = self.vmap_rule(axis_size, in_batched, *args)
+            out, out_batched = self.vmap_rule(axis_size, args_batched, *args)
             known.append(out_batched)
             return out
 

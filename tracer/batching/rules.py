@@ -189,9 +189,9 @@ def _default(axis: MappedAxis, op: Op, operands: Sequence[Any], dims: Dims,
     else:
         operands = batch_first(operands, dims, axis.size)
     if op.sharding_param and params[op.sharding_param] is not None:
-        asked = params[op.sharding_param]
+        requested = params[op.sharding_param]
         params = {**params, op.sharding_param: insert_axes(
-            asked, at, axis.entry_on(asked.mesh), types[0].ndim)}
+            requested, at, axis.entry_on(requested.mesh), types[0].ndim)}
     out = op.bind(*operands, **params)
     results = list(out) if op.multiple_results else [out]
     return results, [at] * len(results)

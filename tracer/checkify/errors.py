@@ -121,8 +121,8 @@ class Cause:
 
     def __init__(self, error_type: type[JaxException], details: tuple, shown: Any,
                  location: Location) -> None:
-        asked = issubclass(error_type, FailedCheckError)
-        self.code = Cause._next() if asked else Cause._next_automatic()
+        is_users = issubclass(error_type, FailedCheckError)
+        self.code = Cause._next() if is_users else Cause._next_automatic()
         self.error_type, self.details = error_type, details
         self.shown, self.location = shown, location
 

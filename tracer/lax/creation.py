@@ -98,9 +98,9 @@ def like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None,
         weak = False
         own_dtype = dtype if isinstance(dtype, ExtendedDType) else user_dtype(dtype, "full_like")
     value = element(fill_value, own_dtype, weak)
-    asked = getattr(x, "sharding", None) if not isinstance(x, Array) else None
-    if asked is not None and sharding is None and not placed and new_shape == own_shape:
-        return _varying_like(_of_sharding(new_shape, value, asked), x)
+    requested = getattr(x, "sharding", None) if not isinstance(x, Array) else None
+    if requested is not None and sharding is None and not placed and new_shape == own_shape:
+        return _varying_like(_of_sharding(new_shape, value, requested), x)
     if sharding is not None or placed or shape is not None or not isinstance(x, Array):
         result = _varying_like(filled_as(new_shape, value, sharding), x)
         elsewhere = sharding is not None or placed or not isinstance(x, Array)

@@ -69,12 +69,12 @@ def user_dtype(dtype: Any, function: str) -> Any:
                 "'allow', and only 'warn' and 'error' work here. Enable them with "
                 "jax.enable_x64(True).")
         where = f" requested in {function}" if function else ""
-        asked = f"Explicitly requested dtype {np.dtype(dtype).name}{where} is not available"
+        requested = f"Explicitly requested dtype {np.dtype(dtype).name}{where} is not available"
         if mode == "error":
-            raise ValueError(f"{asked}. To enable more dtypes, set the jax_enable_x64 or "
+            raise ValueError(f"{requested}. To enable more dtypes, set the jax_enable_x64 or "
                              "jax_explicit_x64_dtypes configuration options.")
-        warn(f"{asked}, and will be truncated to dtype {used.name}. To enable more dtypes, set the "
-             "jax_enable_x64 configuration option or the JAX_ENABLE_X64 shell environment "
+        warn(f"{requested}, and will be truncated to dtype {used.name}. To enable more dtypes, set "
+             "the jax_enable_x64 configuration option or the JAX_ENABLE_X64 shell environment "
              "variable.")
     return used
 

@@ -46,8 +46,8 @@ def sampled_dtype(name: str, dtype: Any, kind: str = "float") -> np.dtype:
     accepted, default = _KINDS[kind]
     found = default() if dtype is None else user_dtype(dtype, name)
     if not any(issubdtype(found, k) for k in accepted):
-        asked = "an int" if kind == "integer" else f"a {kind}"
-        raise ValueError(f"dtype argument to `{name}` must be {asked} dtype, got {found}")
+        wanted = "an int" if kind == "integer" else f"a {kind}"
+        raise ValueError(f"dtype argument to `{name}` must be {wanted} dtype, got {found}")
     return found
 
 

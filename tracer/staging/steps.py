@@ -184,10 +184,10 @@ class _Recorded:
         parts = [self.part(which, b, b.eqns[mark[0]:], span) for which, (b, mark, span) in
                  enumerate(zip(builders, before, spans, strict=True)) if mark[0] < len(b.eqns)]
         found = [self.result(x) for x in results]
-        asked = {n for n in found if type(n) is int}.union(*[part.used for part in parts])
+        read = {n for n in found if type(n) is int}.union(*[part.used for part in parts])
         for part in parts:
             span = spans[part.which]
-            part.kept += sorted([n for n in asked if n in span])
+            part.kept += sorted([n for n in read if n in span])
         return Steps(self.atoms, parts, found)
 
     def enter(self, builder: Builder, mark: tuple[int, ...]) -> range:

@@ -130,14 +130,14 @@ class _Combining:
         queries = indices.ndim - lead - 1
         layout = (*range(lead), *(lead + d for d in (*at.addressed, *at.whole)))
         sizes = [local[d] for d in at.addressed]
-        asked = tuple(indices.shape[lead:-1])
+        index_shape = devices + tuple(indices.shape[lead:-1])
         whole = with_lead(x, lead, devices)
         where = [*lead_indices(whole, lead, devices, lead + queries + len(at.partial)), *at.index]
         windows = window_dims(len(local), n.inserted_window_dims, n.operand_batching_dims)
         order = query_order(lead, queries, at.partial, at.whole, n.update_window_dims, windows)
         values = with_lead(updates, lead, devices).transpose(permutation_inverse(order))
         valid = (None if at.inside is None or mode is GatherScatterMode.CLIP
-                 else np.broadcast_to(at.inside, devices + asked))
+                 else np.broadcast_to(at.inside, index_shape))
         in_place = over and x.shape[:lead] == devices and not np.may_share_memory(x, updates)
         in_order = layout == tuple(range(x.ndim))
 
@@ -149,10 +149,10 @@ class _Combining:
             out = changed()
             change_windows(out, where, [slices[d] for d in at.partial],
                            [lead + at.addressed.index(d) for d in at.partial], values,
-                           np.ones(devices + asked, bool) if valid is None else valid, self.ufunc)
+                           np.ones(index_shape, bool) if valid is None else valid, self.ufunc)
         else:
             positions = np.broadcast_to(linear_index(where, [*devices, *sizes]),
-                                        devices + asked + tuple([slices[d] for d in at.partial]))
+                                        index_shape + tuple([slices[d] for d in at.partial]))
             if valid is not None:
                 positions, values = positions[valid], values[valid]
             width = math.prod([local[d] for d in at.whole])

@@ -88,7 +88,7 @@ def _localize(context: LocalizeContext) -> list[Any]:
             "clamp", literal(start, INT32),
             out.call("add", places, out.full(start, places.aval.shape, INT32)), highest))
     inside = (out.inside(places, count) if low else                   # else none is before it
-            out.call("lt", places, out.full(count, places.aval.shape, INT32)))
+              out.call("lt", places, out.full(count, places.aval.shape, INT32)))
     mask = out.broadcast(inside, shape, (d,))
     return [out.select(mask, rows, base)]
 

@@ -271,13 +271,13 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
     if wanted is None:
         return [_entries(x, shapes[0], params["dimensions"])]
     for word in ("unreduced", "reduced"):
-        have, asked = getattr(x.spec, word), getattr(wanted.spec, word)
-        if have and have != asked:
+        have, requested = getattr(x.spec, word), getattr(wanted.spec, word)
+        if have and have != requested:
             fail(ValueError,
                  f"out_sharding passed to reshape must be {word} over the same mesh axes as "
                  f"operand. Got out_sharding: {wanted.spec} and operand type: {x.str_short(True)}",
                  code="out-sharding")
-        if asked and not have:
+        if requested and not have:
             fail(ValueError,
                  f"out_sharding passed to `reshape` cannot contain {word} axes. Got {wanted}",
                  code="out-sharding")

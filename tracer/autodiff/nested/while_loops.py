@@ -67,10 +67,10 @@ def while_split(evaluation: PartialEvaluation, operands: Sequence[Any], params: 
         return waiting
     known = split_program(body, mask, carried).known
     steps = known.replace(outvars=known.outvars[:nk - sum(carried)], result_names=())
-    asked = test.known.replace(outvars=test.known.outvars[:1], result_names=())
+    test_program = test.known.replace(outvars=test.known.outvars[:1], result_names=())
     given = [x for x, u in zip(operands, (*unknown[:nt], *mask), strict=True) if not u]
     results = iter(while_p.bind(
-        *given, cond_jaxpr=asked, body_jaxpr=steps,
+        *given, cond_jaxpr=test_program, body_jaxpr=steps,
         **while_params(unknown[:nt].count(False), mask[:nb].count(False))))
     return [w if u else next(results) for w, u in zip(waiting, carried, strict=True)]
 

@@ -45,14 +45,15 @@ def log_of(method: Any) -> Any:
 
 
 def _derived(function: Callable[[Any], Any], source: Any, name: str) -> Any:
-    asked = source.__func__.__name__
+    source_name = source.__func__.__name__
 
     def method(cls, *args, **kwargs):
-        return function(getattr(cls, asked)(*args, **kwargs))
+        return function(getattr(cls, source_name)(*args, **kwargs))
 
     functools.update_wrapper(method, source.__func__)       # the parameters are the same
-    method.__name__, method.__qualname__ = name, f"{method.__qualname__.removesuffix(asked)}{name}"
-    method.__doc__ = _DOCS.get(name, f"The logarithm of `{asked}`.")
+    method.__name__ = name
+    method.__qualname__ = f"{method.__qualname__.removesuffix(source_name)}{name}"
+    method.__doc__ = _DOCS.get(name, f"The logarithm of `{source_name}`.")
     return classmethod(method)
 
 
