@@ -20,7 +20,7 @@ _READY, _VALUE, _FAILED, _ENDED = "ready", "value", "failed", "ended"
 
 A = TypeVar("A")
 R = TypeVar("R")
-Tell = Callable[[Any], None]
+Send = Callable[[Any], None]
 
 
 class Died(RuntimeError):
@@ -28,11 +28,11 @@ class Died(RuntimeError):
 
 
 class Isolated:
-    """A process, started ahead of time, that waits to run `function(argument, tell)` once. prepare:
-    called in it beforehand.
+    """A process, started ahead of time, that waits to run `function(argument, send)` once. send:
+    gives a value to who waits here. prepare: called in it beforehand.
     """
 
-    def __init__(self, function: Callable[[Any, Tell], None],
+    def __init__(self, function: Callable[[Any, Send], None],
                  prepare: Callable[[], None] | None = None) -> None:
         methods = _multiprocessing.get_all_start_methods()
         context = _multiprocessing.get_context("fork" if "fork" in methods else "spawn")
@@ -107,11 +107,11 @@ def isolated(function: Callable[[A], R], argument: A, seconds: float | None = No
         return next(results)
 
 
-def _send_result(function: Callable[[A], R], argument: A, tell: Tell) -> None:
-    tell(function(argument))
+def _send_result(function: Callable[[A], R], argument: A, send: Send) -> None:
+    send(function(argument))
 
 
-def _answer(pipe: Any, other_end: Any, function: Callable[[Any, Tell], None],
+def _answer(pipe: Any, other_end: Any, function: Callable[[Any, Send], None],
             prepare: Callable[[], None] | None) -> None:
     other_end.close()                        # so that the end of who asks is seen here
     nothing = os.open(os.devnull, os.O_RDWR)

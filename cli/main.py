@@ -43,16 +43,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with progress_bars.bars(enabled=not options.no_progress), _judged_by(options):
             return _run(options)
     except Problem as problem:
-        return _tell(options, str(problem), problem.status)
+        return _print_problem(options, str(problem), problem.status)
     except BrokenPipeError:               # the reader of the output has seen enough
         sys.stdout = open(os.devnull, "w")
         return FINDING
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as problem:
-        return _tell(options, str(problem), USAGE)
+        return _print_problem(options, str(problem), USAGE)
     except Exception as problem:          # --traceback shows where
-        return _tell(options, f"{type(problem).__name__}: {problem}", FAILED)
+        return _print_problem(options, f"{type(problem).__name__}: {problem}", FAILED)
 
 
 def _judged_by(options: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
@@ -74,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
     return status
 
 
-def _tell(options: argparse.Namespace, message: str, status: int) -> int:
+def _print_problem(options: argparse.Namespace, message: str, status: int) -> int:
     """Say what went wrong, for people and, with --json, for programs; the exit status."""
     if options.traceback:
         traceback.print_exc()

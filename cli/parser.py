@@ -91,7 +91,7 @@ VERBS = (
     _Verb("freeze", freeze.freeze, "Write what is decided of a function (how each value is laid "
           "out, and where it is brought elsewhere) into a file, for --plan.", freeze.add_output,
           plans=True),
-    _Verb("thaw", freeze.thaw, "Tell what of a plan a function keeps, what no longer fits, and "
+    _Verb("thaw", freeze.thaw, "Show what of a plan a function keeps, what no longer fits, and "
           "what is decided anew.", freeze.add_plan, plans=True),
     _Verb("fmt", fmt.fmt, "Write programs in their canonical form.", fmt.add_options,
           target=False),

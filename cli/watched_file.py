@@ -152,14 +152,14 @@ class WatchedFile:
             if len(self.seen) < _MOST:
                 self.seen.append(FoundFunction(item, f"{self.path}:{name}", "as the file calls it",
                                                kept=self.options.verb == "run"))
-                self.met(self.seen[-1])
+                self.called_first(self.seen[-1])
                 again()
         elif len(self._ran) < 4 * _MOST and (
                 item.program.mesh.axis_names or item.program.attributes.get("meshes")
                 or any(s is not None for s in item.specs)):
             self._ran.append(item)
 
-    def met(self, function: FoundFunction) -> None:
+    def called_first(self, function: FoundFunction) -> None:
         """Called before the first run of a function on arguments of this kind."""
 
     def operations(self) -> list[Found]:

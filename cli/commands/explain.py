@@ -64,7 +64,7 @@ def add_telling(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--suggest-seconds", type=amount, default=SECONDS, metavar="S",
                      help="search suggestions for about S seconds, counted in equations "
                           f"(default {SECONDS:g}); Ctrl-C keeps what has been found")
-    sub.add_argument("--all", action="store_true", help="tell each collective in full, also where "
+    sub.add_argument("--all", action="store_true", help="show each collective in full, also where "
                      "many have one cause")
     sub.add_argument("--table", action="store_true", help="a table instead of text")
 

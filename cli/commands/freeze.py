@@ -50,7 +50,7 @@ def add_plan(sub: argparse.ArgumentParser) -> None:
 
 
 def thaw(options: argparse.Namespace) -> int:
-    """Tell what of a plan a target keeps."""
+    """Show what of a plan a target keeps."""
     plan, found = load_plan(options.file), function_of(options)
     kept = found.with_plan(plan)
     thawed = kept.traced._jitted

@@ -20,7 +20,7 @@ TOPICS = {
     "ir": "how to read a program: types, lines, collectives",
     "rules": "factor rules: how they are written, and what they say; `help OP` has those of an op",
     "budgets": "the file of `check --budget`",
-    "warnings": "the kinds of waste that `explain` and `check --warnings` tell",
+    "warnings": "the kinds of waste that `explain` and `check --warnings` report",
     "errors": "the classes of errors; `help NAME` is the page of one",
     "environment": "the environment variables",
 }

@@ -37,12 +37,12 @@ from ...report.explanation import Explanation
 from ...report.views.costs import fix_data
 from ...report.views.data import moved_data, source_data, type_data
 from ..discovery import PythonFile
-from ..isolated import Isolated, Tell
+from ..isolated import Isolated, Send
 from ..problems import Problem
 from ..targets import Found, FoundFunction
 from .findings import ERROR, WARNING, Findings
 
-_TELL_EVERY = 0.05       # seconds at most between messages while a file runs
+_SEND_EVERY = 0.05       # seconds at most between messages while a file runs
 _FILES = 2               # whose programs are learned from
 _MOST_EQUATIONS = 5_000          # of the programs of a file that are
 _LONG = 500              # equations of a program that takes a while to plan
@@ -145,12 +145,12 @@ def answers(request: dict[str, Any], waiting: Isolated, questions: Any) -> Itera
         yield found.data()
 
 
-def answer(request: dict[str, Any], tell: Tell) -> None:
+def answer(request: dict[str, Any], send: Send) -> None:
     """What the server asks for."""
-    tell({"programs": _programs((advise if request.get("advise") else look)(request, tell))})
+    send({"programs": _programs((advise if request.get("advise") else look)(request, send))})
 
 
-def look(request: dict[str, Any], tell: Tell) -> list[Explanation]:
+def look(request: dict[str, Any], send: Send) -> list[Explanation]:
     """Types, collectives, errors of a file: what can be had at once; while it is running, those of
     the functions that it has called so far, and of a long one before other plans are compared. Then
     all that again with the reasons.
@@ -159,9 +159,9 @@ def look(request: dict[str, Any], tell: Tell) -> list[Explanation]:
 
     def running(planned: Sequence[dict[str, Any]] = ()) -> None:
         nonlocal last_sent
-        if time.monotonic() - last_sent > _TELL_EVERY:
+        if time.monotonic() - last_sent > _SEND_EVERY:
             data = found.data()
-            tell({**data, "lenses": [*data["lenses"], *planned], "running": True})
+            send({**data, "lenses": [*data["lenses"], *planned], "running": True})
             last_sent = time.monotonic()
 
     def on_stage(stage: str, program: Program) -> None:
@@ -183,23 +183,23 @@ def look(request: dict[str, Any], tell: Tell) -> list[Explanation]:
         found.add(moved_data([(c.record, c.time) for c in e.parts]))
         added.append(e)
 
-    def meet(e: Explanation) -> None:
+    def on_explained(e: Explanation) -> None:
         add(e)
         running()
 
-    explanations = _explained(request, found, meet, on_stage)
+    explanations = _explained(request, found, on_explained, on_stage)
     for e in explanations:
         if e not in added:
             add(e)
-    tell(found.data())
+    send(found.data())
     found = found.without_programs()
     for e in explanations:
         found.add(source_data(e))
-    tell(found.data())
+    send(found.data())
     return explanations
 
 
-def advise(request: dict[str, Any], tell: Tell) -> list[Explanation]:
+def advise(request: dict[str, Any], send: Send) -> list[Explanation]:
     """All problems of a file, what is wasted among them; and what avoids the costliest collectives,
     by line: in words, and as edits where it is written so.
     """
@@ -219,7 +219,7 @@ def advise(request: dict[str, Any], tell: Tell) -> list[Explanation]:
                 fixes.append({"range": found.text.whole(c.source.line), "title": fix["text"],
                               "effect": fix["effect"], "edits": edits if len(edits) == len(
                                   fix["edits"]) else []})
-    tell({"advice": fixes, "problems": found.problems})
+    send({"advice": fixes, "problems": found.problems})
     return explanations
 
 
@@ -228,21 +228,22 @@ def _findings(request: dict[str, Any]) -> Findings:
 
 
 class _ExplainedFile(PythonFile):
-    """A file whose functions are explained when it calls them first. meet: is given these;
-    on_stage: the stages of the first plan for each.
+    """A file whose functions are explained when it calls them first. on_explained: is
+    given these; on_stage: the stages of the first plan for each.
     """
 
-    def __init__(self, request: dict[str, Any], meet: Callable[[Explanation], None],
+    def __init__(self, request: dict[str, Any], on_explained: Callable[[Explanation], None],
                  on_stage: Callable[[str, Program], None]) -> None:
-        self._hardware, self._meet, self._on_stage = request.get("hardware"), meet, on_stage
+        self._hardware = request.get("hardware")
+        self._on_explained, self._on_stage = on_explained, on_stage
         self._explanations: dict[Found, Explanation] = {}
         super().__init__(Path(request["path"]), argparse.Namespace(
             verb="explain", seconds=request["seconds"], args=None, arg=None, mesh=None, jax=False,
             argv=None, specs=[]))
 
-    def met(self, function: FoundFunction) -> None:
+    def called_first(self, function: FoundFunction) -> None:
         with unwatched(), contextlib.suppress(Exception):      # which is raised after the run
-            self._meet(self.explained(function))
+            self._on_explained(self.explained(function))
 
     def explained(self, function: Found) -> Explanation:
         if function not in self._explanations:
@@ -258,19 +259,19 @@ class _ExplainedFile(PythonFile):
 
 
 def _explained(request: dict[str, Any], found: Findings,
-               meet: Callable[[Explanation], None] = lambda e: None,
+               on_explained: Callable[[Explanation], None] = lambda e: None,
                on_stage: Callable[[str, Program], None] = lambda stage, program: None
                ) -> list[Explanation]:
-    """The explanations of a file's functions; what went wrong is added to what is found. meet: is
-    given each explanation of a function that the file calls; on_stage: the stages of the first plan
-    for each.
+    """The explanations of a file's functions; what went wrong is added to what is found.
+    on_explained: is given each explanation of a function that the file calls; on_stage: the stages
+    of the first plan for each.
     """
     explanations: list[Explanation] = []
     problems: list[Exception] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            file = _ExplainedFile(request, meet, on_stage)
+            file = _ExplainedFile(request, on_explained, on_stage)
             functions, _ = file.all(advise=False)
             problems += [*file.problems, *([file.failed] if file.failed else [])]
         except Problem as problem:

@@ -86,8 +86,9 @@ def reduce_program(program: Program, specs: Sequence[PartitionSpec | None],
 
 
 class _Search:
-    def __init__(self, shows: Callable[[Case], bool], most: int, tell: Callable[[], None]) -> None:
-        self.shows, self.most, self.tell = shows, most, tell
+    def __init__(self, shows: Callable[[Case], bool], most: int, on_step: Callable[[], None]
+                 ) -> None:
+        self.shows, self.most, self.on_step = shows, most, on_step
         self.tried = 0
 
     @property
@@ -98,7 +99,7 @@ class _Search:
         if case is None or self.done:
             return False
         self.tried += 1
-        self.tell()
+        self.on_step()
         return self.shows(case)
 
     def without(self, case: Case, count: Callable[[Case], int],

@@ -293,14 +293,14 @@ def commanded(text: str, words: Sequence[str], folder: Path, other: str) -> str:
             told.append(cause)
         return before(options, message, status)
 
-    before, command._tell = command._tell, tell
+    before, command._print_problem = command._print_problem, tell
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
             status = command.main([verb, str(folder / "p.st"), *positional,
                                    *options[len(positional):], "--no-progress"])
     finally:
-        command._tell = before
+        command._print_problem = before
     if told:
         raise told[0]
     for character in said.getvalue():
