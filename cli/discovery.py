@@ -196,8 +196,10 @@ class PythonFile(WatchedFile):
     def traced(self, fun: Any, name: str, arguments: tuple[tuple, dict], how: str) -> FoundFunction:
         """The function traced on arguments."""
         args, kwargs = arguments
-        jitted = fun if isinstance(fun, Jitted) else (
-            _watching.Late(fun, fun) if getattr(self.options, "jax", False) else jit(fun))
+        jitted = fun
+        if not isinstance(fun, Jitted):
+            of_jax = getattr(self.options, "jax", False)
+            jitted = _watching.ImportedWhenCalled(fun, fun) if of_jax else jit(fun)
         try:
             with unwatched(), contextlib.redirect_stdout(io.StringIO()):
                 traced = jitted.trace(*args, **kwargs)

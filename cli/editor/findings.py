@@ -81,7 +81,7 @@ class Findings:
 
     def add(self, data: dict[str, Any]) -> None:
         """What is known of one program: `source_data`, or `type_data` or `moved_data` alone."""
-        ways = Ways(data)
+        paths = AxisPaths(data)
         own = {n for n, f in enumerate(data["files"]) if f["path"] == self.path}
         for n, v in enumerate(data.get("values", ())):
             place = data["places"][v["place"]] if v["place"] >= 0 else None
@@ -95,8 +95,8 @@ class Findings:
                 self._types.setdefault(at, {})[data["types"][v["type"]]["text"]] = None
             for where in (at, tuple(place[1:5]) if place else None):
                 if where is not None:
-                    self._hovers.setdefault(where, {})[ways.hover(n)] = None
-                    self._lead(where, data, self._roots(ways, n))
+                    self._hovers.setdefault(where, {})[paths.hover(n)] = None
+                    self._lead(where, data, self._roots(paths, n))
         for c in data.get("collectives", ()):
             place = data["places"][c["place"]] if c["place"] >= 0 else None
             if place is None or place[0] not in own:
@@ -114,10 +114,10 @@ class Findings:
                 self.problem(self.text.range(at.line, at.column, at.end_line, at.end_column),
                              w.text + (f"\nfix: {w.fix}" if w.fix else ""), WARNING, w.kind)
 
-    def _roots(self, ways: Ways, n: int) -> Iterator[_Root]:
+    def _roots(self, paths: AxisPaths, n: int) -> Iterator[_Root]:
         """Where the axes of a value come from."""
-        for step in ways.data["values"][n]["from"]:
-            root = ways.root(step)
+        for step in paths.data["values"][n]["from"]:
+            root = paths.root(step)
             if root is not None:
                 yield root
 
@@ -174,8 +174,8 @@ class Findings:
         return {"title": fix.text.strip().split("\n")[0] + cost, "edits": edits}
 
 
-class Ways:
-    """The ways of the axes of one program, from values back to annotations."""
+class AxisPaths:
+    """The paths of the axes of one program, from values back to annotations."""
 
     def __init__(self, data: dict[str, Any]) -> None:
         self.data = data
@@ -215,10 +215,10 @@ class Ways:
             block = f", on a device `[{', '.join(map(str, t['block']))}]`" if v["from"] else ""
             said = self._hovers[n] = "\n".join([
                 f"`{v['name'] or v['text'] or 'value'}: {t['text']}`{block}",
-                *map(self._way, v["from"])])
+                *map(self._path, v["from"])])
         return said
 
-    def _way(self, first: list[Any]) -> str:
+    def _path(self, first: list[Any]) -> str:
         texts: list[str] = []
         step: list[Any] | None = first
         while step is not None and step[2] >= 0 and len(texts) < _STEPS:

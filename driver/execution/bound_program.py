@@ -95,7 +95,7 @@ class BoundProgram:
         self.partitioned = self._partition(program, refined, out_shardings, options)
         traced = self.partitioned.traced
         if "debug" in traced.effects:
-            self._tell_shardings()
+            self._inspect_shardings()
         self.committed = bool(placement.mesh is not None or self.has_out_shardings
                               or any(map(is_single_device, program.attributes.get("meshes", ())))
                               or any([a.sharding is not None and a.used for a in args]))
@@ -124,7 +124,7 @@ class BoundProgram:
                 program, mesh=mesh_of_types(program, mesh), in_shardings=self.arg_specs,
                 out_shardings=wanted, options=options)
 
-    def _tell_shardings(self) -> None:
+    def _inspect_shardings(self) -> None:
         """Call what `debug.inspect_array_sharding` registered within the program."""
         placement = self.placement
         for eqn in self.partitioned.resolved.walk():

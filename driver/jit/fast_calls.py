@@ -37,7 +37,7 @@ MISS = object()
 """What a call has to go the long way for."""
 
 
-class _Unusual(Exception):
+class _HasNoKey(Exception):
     """An argument has no key; the slow path reports what is wrong with it."""
 
 
@@ -45,12 +45,12 @@ class _Call(NamedTuple):
     """What the fast path knows of one kind of call.
 
     order: of the leaves, from that in which they were found; None: the same. to_data: for each
-    leaf what gives its data; None where all are arrays. gone: which are donated.
+    leaf what gives its data; None where all are arrays. donated: which ones are.
     """
     order: Callable[[Leaves], Leaves] | None
     to_data: Sequence[Callable[[Any], Any]] | None
     run: Run
-    gone: Sequence[int]
+    donated: Sequence[int]
     rebuild: Callable[[list[ArrayImpl]], Any]
 
 
@@ -89,7 +89,7 @@ class CallCache:
                                      config._call_key, THREAD.identity))
             if found is None:
                 return MISS
-            order, to_data, run, gone, rebuild = found
+            order, to_data, run, donated, rebuild = found
             if order is not None:
                 leaves = order(leaves)
             if to_data is None:
@@ -98,10 +98,10 @@ class CallCache:
                 data = [f(x) for f, x in zip(to_data, leaves, strict=True)]
         except Exception:       # of arguments without a key, or that cannot be compared
             return MISS
-        if gone and len({*map(id, leaves)}) < len(leaves):
+        if donated and len({*map(id, leaves)}) < len(leaves):
             return MISS                     # one that is donated may be read as another argument
         results = run(data)
-        for i in gone:
+        for i in donated:
             leaves[i].delete()
         return rebuild(results)
 
@@ -114,7 +114,7 @@ class CallCache:
         return keys
 
     def insert(self, args: tuple[Any, ...], kwargs: dict[str, Any], leaves: Leaves,
-               run: Run, gone: Sequence[int], rebuild: Callable[[list[ArrayImpl]], Any]) -> None:
+               run: Run, donated: Sequence[int], rebuild: Callable[[list[ArrayImpl]], Any]) -> None:
         """Let calls that look like this one go the quick way.
 
         args, kwargs: of the call. leaves: of those that are not static, as they were flattened.
@@ -128,7 +128,7 @@ class CallCache:
             found = []
             try:
                 keys = self._look_at(args, kwargs, found)
-            except (_Unusual, RecursionError):
+            except (_HasNoKey, RecursionError):
                 return
         if state is None or coordinator.THREAD.coordinator is not None or len(found) != len(leaves):
             return
@@ -141,7 +141,7 @@ class CallCache:
                 return
         to_data = None if arrays else [_to_data(x) for x in leaves]
         self._known[keys, state["mesh"], state["abstract_mesh"], ENTERED.meshes, config._call_key,
-                    THREAD.identity] = _Call(order, to_data, run, gone, rebuild)
+                    THREAD.identity] = _Call(order, to_data, run, donated, rebuild)
 
 
 def _look_at(x: Any, leaves: Any) -> Any:
@@ -164,7 +164,7 @@ def _look_at(x: Any, leaves: Any) -> Any:
         return None
     inside, treedef = tree.flatten(x)
     if treedef.is_leaf():
-        raise _Unusual
+        raise _HasNoKey
     return _several(kind, treedef, inside, leaves)
 
 

@@ -158,15 +158,15 @@ class Jitted:
             if key is not None:
                 self._executables[key] = found
         executable, rebuild = found
-        gone: Sequence[int] = ()
+        deleted: Sequence[int] = ()
         unusable: Sequence[str] = ()
         arguments = self.arguments
         if arguments.donate_nums or arguments.donate_names:
-            gone, unusable = executable.donated(
+            deleted, unusable = executable.donated(
                 leaves, arguments.donated(traced_args, traced_kwargs),
                 lambda: arguments.leaf_names(traced_args, traced_kwargs))
         results = executable(leaves)
-        for i in gone:
+        for i in deleted:
             leaves[i].delete()
         if unusable:
             warn(f"Some donated buffers were not usable: {', '.join(unusable)}.\nA result takes "
@@ -174,7 +174,7 @@ class Jitted:
         elif known and self._device is None:
             run = executable.fast_path(leaves)
             if run is not None:
-                self._quick.insert(args, kwargs, leaves, run, gone, rebuild)
+                self._quick.insert(args, kwargs, leaves, run, deleted, rebuild)
         return rebuild(results)
 
     def _look_up(self, leaves: Sequence[Any], in_tree: Any, static: tuple[Any, ...]
@@ -259,16 +259,16 @@ class Jitted:
             return found
         # The hash is enough: who waits for the trace of another key looks for its own afterwards.
         claim, mark = (_thread.get_ident(), sys._getframe(), []), (id(traces), hash(key))
-        is_mine = CLAIMS.setdefault(mark, claim) is claim
-        if is_mine:
+        owns_claim = CLAIMS.setdefault(mark, claim) is claim
+        if owns_claim:
             found = traces.get(key)         # by a thread that was done since this one looked
         else:
             found = done_by_another(traces, key, mark, claim)
-            is_mine = CLAIMS.get(mark) is claim
+            owns_claim = CLAIMS.get(mark) is claim
         try:
             return found or self._trace_anew(key, avals, leaves, in_tree, static)
         finally:
-            if is_mine:
+            if owns_claim:
                 CLAIMS.pop(mark, None)
                 if claim[2]:
                     wake(claim)

@@ -44,8 +44,9 @@ PATIENCE = 0.05          # seconds after which those who wait look again
 Claim = tuple[int, FrameType, list[Any]]
 """A thread that works on something, the frame in which it does, the locks of those who wait."""
 CLAIMS: dict[Any, Claim] = {}
-"""What is being worked on: who wants to do so writes `CLAIMS.setdefault(mark, its own)`, and where
-that gives another's asks `done_by_another`; whose it is takes it away and wakes who waits."""
+"""By mark, what is being worked on. A thread begins with `CLAIMS.setdefault(mark, claim)`: where
+that gives another's claim it calls `done_by_another`, else it does the work, removes its claim and
+wakes the threads that wait for it."""
 _WAITING: dict[int, Claim] = {}           # by thread: whom it waits for
 
 

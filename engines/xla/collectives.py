@@ -14,7 +14,7 @@ import numpy as np
 from ...ir.ops.communication.retiling import Tiling, nested
 from ...ir.program import Equation
 from .literals import plain, table, tuple_of
-from .rounds import AtOnce, Round, retile_rounds, row_rounds
+from .rounds import OneExchange, Round, retile_rounds, row_rounds
 from .writing import Writing
 
 Params = dict[str, Any]
@@ -127,10 +127,10 @@ def _retile(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
     shape, rounds = retile_rounds(x_type.shape, p["axes"], p["axis_sizes"], p["source"],
                                   p["target"], x_type.dtype.itemsize)
     group = _Group(s, e)
-    if isinstance(rounds, AtOnce):
+    if isinstance(rounds, OneExchange):
         receives = f"np.array({group.tables(rounds.receives).tolist()})"
         tables = [*[table(group.tables(t)) for t in (rounds.there, rounds.here)], receives]
-        return (f"exchange_tiles_at_once({x}, {group.axes}, {plain(shape)}, {plain(rounds.shape)}, "
+        return (f"exchange_tiles_in_one({x}, {group.axes}, {plain(shape)}, {plain(rounds.shape)}, "
                 f"{', '.join(s.constant(t, 'places') for t in tables)})")
     pairs = [pair for r in rounds for pair in r.pairs or [
         (i, i) for i in np.flatnonzero(r.receives).tolist()]]

@@ -48,7 +48,7 @@ def exchange_tiles(x: Array, axes: tuple, shape: tuple, rounds: tuple) -> Array:
     return out
 
 
-def exchange_tiles_at_once(x: Array, axes: tuple, shape: tuple, piece: tuple, there: Any, here: Any,
+def exchange_tiles_in_one(x: Array, axes: tuple, shape: tuple, piece: tuple, there: Any, here: Any,
                            receives: Any) -> Array:
     """As `exchange_tiles`, by one all-to-all of a piece from everybody to everybody: where it
     begins in the sender's tile [senders, receivers, dimensions] and in the receiver's [receivers,

@@ -67,7 +67,7 @@ class Round(NamedTuple):
     receives: np.ndarray
 
 
-class AtOnce(NamedTuple):
+class OneExchange(NamedTuple):
     """One piece from everybody to everybody. there: [senders, receivers, dimensions], where it
     begins; here: [receivers, senders, dimensions], where it is put; receives: [receivers, senders],
     whether it is one that belongs there.
@@ -79,7 +79,7 @@ class AtOnce(NamedTuple):
 
 
 def retile_rounds(shape: Shape, axes: Sequence[str], axis_sizes: Sequence[int], source: Tiling,
-                  target: Tiling, itemsize: int = 0) -> tuple[Shape, list[Round] | AtOnce]:
+                  target: Tiling, itemsize: int = 0) -> tuple[Shape, list[Round] | OneExchange]:
     """The shape of a new tile, and the rounds in which it is put together. itemsize: bytes of an
     element, for one all-to-all where that takes less time.
     """
@@ -96,16 +96,16 @@ def retile_rounds(shape: Shape, axes: Sequence[str], axis_sizes: Sequence[int], 
             (own if s == i else sent).append(message)
     new = retiled_shape(shape, source, target, size)
     between = schedule(sent, count)
-    if itemsize and sent and _is_one_each((*own, *sent)) and is_sooner_at_once(
+    if itemsize and sent and _is_one_each((*own, *sent)) and one_exchange_is_faster(
             len(between), count - len(between), itemsize * math.prod(sent[0].shape)):
-        return new, _at_once((*own, *sent), count, len(shape))
+        return new, _one_exchange((*own, *sent), count, len(shape))
     rounds = [_round((), held, count, len(shape)) for held in schedule(own, count)]
     rounds += [_round(tuple([(m.source, m.target) for m in held]), held, count, len(shape))
                for held in between]
     return new, [r for r in rounds if 0 not in r.shape]
 
 
-def is_sooner_at_once(rounds: int, more: int, nbytes: int) -> bool:
+def one_exchange_is_faster(rounds: int, more: int, nbytes: int) -> bool:
     """Does one all-to-all, which sends `more` pieces of so many bytes, take less time than rounds?
     """
     return rounds > 1 and more <= MOST and more * nbytes <= ROUND * (rounds - 1)
@@ -117,13 +117,13 @@ def _is_one_each(messages: Sequence[Message]) -> bool:
         len({(m.source, m.target) for m in messages}) == len(messages))
 
 
-def _at_once(messages: Sequence[Message], count: int, rank: int) -> AtOnce:
+def _one_exchange(messages: Sequence[Message], count: int, rank: int) -> OneExchange:
     there, here = np.zeros((2, count, count, rank), np.int64)
     receives = np.zeros((count, count), bool)
     for m in messages:
         there[m.source, m.target], here[m.target, m.source] = m.there, m.here
         receives[m.target, m.source] = True
-    return AtOnce(messages[0].shape, there, here, receives)
+    return OneExchange(messages[0].shape, there, here, receives)
 
 
 def _round(pairs: tuple, held: list[Message], count: int, rank: int) -> Round:
@@ -176,8 +176,8 @@ def row_rounds(size: int, parts: tuple[int, ...], wanted: tuple, nbytes: int = 0
     rounds = schedule(messages, size)
     begin = np.cumsum([own, *(held[0].shape[0] for held in rounds)])
     width = max([m.shape[0] for m in messages], default=0)
-    if nbytes and is_sooner_at_once(len(rounds), own + size * width - int(begin[-1]), nbytes):
-        found, silent = [_rows_at_once(messages, size, width)], [set()]
+    if nbytes and one_exchange_is_faster(len(rounds), own + size * width - int(begin[-1]), nbytes):
+        found, silent = [_rows_in_one(messages, size, width)], [set()]
         begin = np.array([own, own + size * width])
         starts = {(m.source, m.target): own + m.source * width for m in messages}
     else:
@@ -200,7 +200,7 @@ def _row_round(held: Sequence[Message], size: int) -> RowRound:
     return RowRound(tuple([(m.source, m.target) for m in held]), rows)
 
 
-def _rows_at_once(messages: Sequence[Message], size: int, width: int) -> RowRound:
+def _rows_in_one(messages: Sequence[Message], size: int, width: int) -> RowRound:
     """One all-to-all, in which everybody sends `width` rows to each."""
     rows = np.zeros((size, size * width), np.int64)
     for m in messages:

@@ -25,7 +25,7 @@ from .values import is_key
 jax = lazy_import("jax")
 
 
-class Late(Jitted):
+class ImportedWhenCalled(Jitted):
     """A function of JAX's that is imported for the arguments it is called with.
 
     Outside of JAX's own traces a call tells the watcher of this thread what was imported, and gives
@@ -107,7 +107,7 @@ def jax_functions_imported() -> Iterator[None]:
         if fun is None:
             return functools.partial(jit, **options)
         static = {k: options.get(k) for k in ("static_argnums", "static_argnames")}
-        return Late(real(fun, **options), inspect.unwrap(fun), **static)
+        return ImportedWhenCalled(real(fun, **options), inspect.unwrap(fun), **static)
 
     module = sys.modules["jax"]
     module.jit = jit                    # type: ignore[attr-defined]

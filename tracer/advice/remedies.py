@@ -105,7 +105,7 @@ class Remedies(Rewrites):
         try:
             code = compile(source, "<edited>", "exec")
             traced(lambda: exec(code, scope))
-            if places and place.at_once:
+            if places and place.is_eager:
                 exec(code, scope)
         except Exception:
             return False

@@ -58,7 +58,7 @@ class Rerun:
         self.place, self.names = place, names
         self.frame, self.possible = place.frame, False
         root = _compiled(place.file, "\n".join(place.lines))
-        for frame in [] if place.at_once else _around(place.frame):
+        for frame in [] if place.is_eager else _around(place.frame):
             flags = frame.f_code.co_flags
             if (flags & inspect.CO_OPTIMIZED and not flags & _NEVER
                     and frame.f_code.co_name not in _INNER and _keeps_its_arguments(frame.f_code)

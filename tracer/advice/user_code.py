@@ -38,14 +38,14 @@ class Place:
     """An expression of the user's source, in the frame that is evaluating it.
 
     lines: of the file, without line ends. `AugAssign` statements stand for their operator.
-    at_once: whether ops run as the frame reaches them, in no trace.
+    is_eager: whether ops run as the frame reaches them, in no trace.
     """
     frame: types.FrameType
     node: ast.expr | ast.AugAssign
     file: str
     lines: tuple[str, ...]
     parents: Mapping[ast.AST, ast.AST]
-    at_once: bool
+    is_eager: bool
 
     def scope(self) -> dict[str, Any]:
         """The names that can be used in the expression, local ones first."""
@@ -131,9 +131,9 @@ class Place:
 def current_place() -> Place | None:
     """Where the user's code is now; None where its source is not at hand."""
     frame: types.FrameType | None = sys._getframe(1)
-    at_once = not isinstance(STATE.interpreter, Builder) or STATE.interpreter.at_once
+    is_eager = not isinstance(STATE.interpreter, Builder) or STATE.interpreter.is_eager
     while frame is not None and is_between(module := frame.f_globals.get("__name__", "")):
-        at_once = at_once or module == _EAGER
+        is_eager = is_eager or module == _EAGER
         frame = frame.f_back
     if frame is None:
         return None
@@ -144,7 +144,7 @@ def current_place() -> Place | None:
     node = source.expressions.get((line, column, end_line, end_column))
     if node is None:
         return None
-    return Place(frame, node, code.co_filename, source.lines, source.parents, at_once)
+    return Place(frame, node, code.co_filename, source.lines, source.parents, is_eager)
 
 
 class _Source(NamedTuple):

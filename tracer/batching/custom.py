@@ -135,7 +135,7 @@ class _MappedForward:
                  ) -> None:
         self.axis, self.fwd, self.dims, self.out_dims = axis, fwd, dims, out_dims
         self.closed, self.closed_dims = fwd.closed, closed_dims
-        self.at_once = getattr(fwd, "at_once", False)
+        self.is_eager = getattr(fwd, "is_eager", False)
         self.__name__ = getattr(fwd, "__name__", "fwd")
 
     def __call__(self, primals: Sequence[Any], moved: Sequence[bool], symbolic: bool,

@@ -120,8 +120,8 @@ class VmapBuilder(Builder):
         return self.outer is None and any(m is not STATE.mesh for m in self.meshes)
 
     @property
-    def at_once(self) -> bool:
-        return self.outer is None or getattr(self.outer, "at_once", False)
+    def is_eager(self) -> bool:
+        return self.outer is None or getattr(self.outer, "is_eager", False)
 
     @property
     def concrete(self) -> bool:

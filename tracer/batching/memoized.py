@@ -10,7 +10,7 @@ from typing import Any
 
 from ...ir.settings.context import STATE, config
 from ...ir.source.location import capture
-from ..staging.memoized import BUILDERS, MAPPED, Known, enter, may_warn
+from ..staging.memoized import BUILDERS, MAPPED, Known, add_to_key, may_warn
 from ..staging.steps import MISS, Steps, marks, owner_of, steps_since
 from ..staging.tracer import Tracer
 from .interpreter import BatchedVar, VmapBuilder
@@ -23,7 +23,7 @@ def _inputs(builder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     """
     parts: list[Any] = [owner_of(builder.axis), STATE.abstract_mesh, config._key, *kwargs]
     given: list[Tracer] = []
-    if not enter((*args, *kwargs.values()), parts, given):
+    if not add_to_key((*args, *kwargs.values()), parts, given):
         return None
     values: list[Any] = []
     mapped = False

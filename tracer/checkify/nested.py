@@ -261,7 +261,7 @@ class _Rule:
     def __init__(self, rule: Any, types: Sequence[ArrayType]) -> None:
         self.rule, self.types = rule, tuple(types)
         self.closed, self.__name__ = getattr(rule, "closed", ()), getattr(rule, "__name__", "rule")
-        self.at_once = getattr(rule, "at_once", False)
+        self.is_eager = getattr(rule, "is_eager", False)
 
     def _no_errors(self) -> list[Any]:
         return [full_like(LinearOperand(t), 0) for t in self.types]

@@ -14,8 +14,8 @@ from typing import Any
 from ...ir.settings.context import config
 from ...ir.source.wording import warn
 from ...ir.support.lazy import lazy_import
+from ..operands.callers import called_by_user
 from ..operands.rank_promotion import shape_of
-from ..operands.who_asks import asked_by_user
 from ..staging.constants import as_array
 from ..trees import tree
 
@@ -83,7 +83,7 @@ def _cores(signature: str, args: Sequence[Any], excluded: Collection[int | str],
 def _check_promotion(free: Sequence[Any], signature: str | None) -> None:
     """Warn, or raise ValueError, of ranks that differ, if the user wants that."""
     setting = config.jax_numpy_rank_promotion
-    if setting == "allow" or not asked_by_user():
+    if setting == "allow" or not called_by_user():
         return
     message = (f"operands with shapes {[x.shape for x in free]} require rank promotion for "
                f"jnp.vectorize function with signature {signature}. Set the "

@@ -33,6 +33,7 @@ from ...ir.values.array import Array
 from ...ir.values.typeof import check_int_fits, refuse_masked
 from ..staging.constants import is_array_like, unwrapped
 from ..staging.tracer import Tracer
+from .callers import called_by_user
 from .rank_promotion import fits, leading_ones, promote_shapes
 from .scalars import (
     BOOL,
@@ -45,7 +46,6 @@ from .scalars import (
     scalar_like,
     scalar_of,
 )
-from .who_asks import asked_by_user
 
 
 class ComplexWarning(RuntimeWarning):
@@ -197,7 +197,7 @@ def _check_strict(pairs: list[tuple[Any, bool]]) -> None:
     strong = {d for d, weak in pairs if not weak}
     level = max((LEVEL.get(d, 0) for d in strong), default=4)
     mixed = len(strong) > 1 or any(LEVEL.get(d, 0) > level for d, weak in pairs if weak)
-    if mixed and asked_by_user():
+    if mixed and called_by_user():
         raise TypePromotionError(
             f"Input dtypes {tuple(str(d) for d, _ in pairs)} have no available implicit dtype "
             "promotion path when jax_numpy_dtype_promotion=strict. Try explicitly casting inputs "

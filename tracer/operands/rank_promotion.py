@@ -15,8 +15,8 @@ from ...ir.support.caches import cached
 from ...ir.types import Shape
 from ...ir.values.array import Array
 from ..staging.constants import unwrapped
+from .callers import called_by_user
 from .scalars import PYTHON_LEVEL
-from .who_asks import asked_by_user
 
 
 def shape_of(x: Any) -> Shape:
@@ -53,7 +53,7 @@ def promote_shapes(function: str, *args: Any) -> list[Any]:
     if len(ranks) < 2:
         return list(args)
     setting = config.jax_numpy_rank_promotion
-    if setting != "allow" and asked_by_user():
+    if setting != "allow" and called_by_user():
         _rank_promotion(function, shapes, setting)
     return [a if params is None else broadcast_in_dim_p.bind(a, **params)
             for a, params in zip(args, _to_one_rank(tuple(shapes)), strict=True)]

@@ -250,7 +250,7 @@ class _Region:
             result.append(more)
             return outs
 
-        if builder is not None and not builder.at_once:
+        if builder is not None and not builder.is_eager:
             outs = run(*dynamic)
         else:
             outs = traced_or_run(self.name, run, *dynamic,

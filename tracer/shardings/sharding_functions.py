@@ -38,7 +38,7 @@ def traced_or_run(name: str, f: Callable[..., Any], *args: Any,
     builder = current_builder()
     if builder is None:
         return EAGER_CALL[0](name, f, *args, shardings=shardings)
-    if builder.at_once:
+    if builder.is_eager:
         program, captured = trace_to_program(f, [typeof(x) for x in args], name=name)
         return jit_p.bind(*captured, *args, name=name, jaxpr=program, inline=False)
     return f(*args)

@@ -24,7 +24,7 @@ class _KnownFirst:
             return (self.outer if traced else DEFAULT_INTERPRETER[0]).process(op, operands, params)
 
 
-def runs_at_once(leaves: Sequence[Any]) -> bool:
+def runs_eagerly(leaves: Sequence[Any]) -> bool:
     """Whether nothing is traced by a function of these values: it can be called as it is."""
     interpreter = STATE.interpreter
     return interpreter is None or type(interpreter) is _KnownFirst and not any(

@@ -61,11 +61,11 @@ def memoized(f: F) -> F:
             return f(*args, **kwargs)
         parts: list[Any] = [state.abstract_mesh, config._key]
         given: list[Tracer] = []
-        if not enter(args, parts, given):
+        if not add_to_key(args, parts, given):
             return f(*args, **kwargs)
         if kwargs:
             parts += kwargs
-            if not enter(kwargs.values(), parts, given):
+            if not add_to_key(kwargs.values(), parts, given):
                 return f(*args, **kwargs)
         if len(given) > 1 and len({x.variable for x in given}) < len(given):
             variables = [x.variable for x in given]
@@ -99,7 +99,7 @@ def memoized(f: F) -> F:
     return remembering          # type: ignore[return-value]
 
 
-def enter(values: Iterable[Any], parts: list[Any], given: list[Tracer]) -> bool:
+def add_to_key(values: Iterable[Any], parts: list[Any], given: list[Tracer]) -> bool:
     """Append to a key what distinguishes arguments, traced ones also to `given`; False if nothing
     hashable does.
     """
@@ -116,11 +116,11 @@ def enter(values: Iterable[Any], parts: list[Any], given: list[Tracer]) -> bool:
             parts.append((kind, x.hex()))
         elif kind is tuple or kind is list:
             parts.append((kind, len(x)))
-            if not enter(x, parts, given):
+            if not add_to_key(x, parts, given):
                 return False
         elif kind is slice:
             parts.append(kind)
-            if not enter((x.start, x.stop, x.step), parts, given):
+            if not add_to_key((x.start, x.stop, x.step), parts, given):
                 return False
         elif (kind is np.dtype or isinstance(x, type)) and _is_narrow(x):
             parts.append(x)

@@ -276,7 +276,7 @@ class Builder:
                   "state: an outer variable, list or attribute")
 
     @property
-    def at_once(self) -> bool:
+    def is_eager(self) -> bool:
         """Whether each op runs when it is bound, so that a mesh of its own is not kept in types."""
         return False
 
@@ -309,8 +309,8 @@ class Builder:
 
     def finish(self, outvars: Sequence[Atom], mesh: AbstractMesh, **details: Any) -> Program:
         """The program, with captured values as its first parameters."""
-        lifted = self.captured_vars if self.parent is not None else []
-        program = Program(self.name, [*lifted, *self.args], self.eqns, outvars,
+        captured = self.captured_vars if self.parent is not None else []
+        program = Program(self.name, [*captured, *self.args], self.eqns, outvars,
                           consts=self.consts, mesh=mesh, level=Level.TRACED, **details)
         program.attributes["meshes"] = tuple(self.meshes)
         return program

@@ -73,8 +73,8 @@ class Part:
     """The equations of one builder.
 
     used: numbers of the values that it takes from elsewhere, in the order of their first use.
-    equations: (op, what picks the operands, params, types of operands and results, use, number of
-    the first result). kept: numbers of the results that are asked for elsewhere.
+    equations: (op, what picks the operands, params, signature, op instance, number of the first
+    result). kept: numbers of the results that are read elsewhere.
     """
 
     __slots__ = ("equations", "kept", "used", "which")

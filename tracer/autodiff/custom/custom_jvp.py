@@ -25,7 +25,7 @@ from ....ir.support.caches import module_table
 from ....ir.types import ArrayType, same_type
 from ....ir.values.typeof import typeof
 from ... import lax
-from ...staging.compile_time import runs_at_once
+from ...staging.compile_time import runs_eagerly
 from ...staging.memoized import BUILDERS, may_warn, memoized
 from ...staging.signature import function_name
 from ...staging.steps import owner_of
@@ -129,7 +129,7 @@ class custom_jvp:
             return self.fun(*args)
         moving, fixed, merge = split_arguments(args, self.nondiff_argnums)
         leaves, treedef = tree.flatten_tuple(tuple(moving))
-        if runs_at_once(leaves):
+        if runs_eagerly(leaves):
             return self.fun(*args)
 
         # of a function of ours within a derivative: what it is the derivative of

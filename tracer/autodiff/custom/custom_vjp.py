@@ -27,7 +27,7 @@ from ....ir.source.wording import mismatch
 from ....ir.types import ArrayType, same_type
 from ....ir.values.typeof import typeof
 from ...references import transformations
-from ...staging.compile_time import runs_at_once
+from ...staging.compile_time import runs_eagerly
 from ...staging.signature import function_name
 from ...staging.tracer import Tracer
 from ...trees import tree
@@ -127,14 +127,14 @@ class custom_vjp:
         for x in fixed:
             _refuse_tracers(x)
         leaves, treedef = tree.flatten(tuple(moving))
-        if runs_at_once(leaves):
+        if runs_eagerly(leaves):
             return self.fun(*args)
         program, captured, out_tree = call_program(
             lambda *values: self.fun(*merge(values)), leaves, treedef, name)
         closed = closed_values(self.fwd, self.bwd, fixed)
         # As in JAX, derivatives of what is traced here and now see `fwd` alone, not `fun`.
-        at_once = _records(STATE.interpreter)
-        rule = _FlatRule(at_once, self.fwd, self.bwd, merge, fixed, name, treedef, out_tree,
+        is_eager = _records(STATE.interpreter)
+        rule = _FlatRule(is_eager, self.fwd, self.bwd, merge, fixed, name, treedef, out_tree,
                          [typeof(x) for x in leaves], program.out_avals, closed)
         outs = custom_vjp_call_p.bind(
             *captured, *closed, *leaves, call_jaxpr=with_unused(program, len(captured), closed),
@@ -173,13 +173,13 @@ class _FlatRule:
 
     __name__: str
 
-    def __init__(self, at_once: bool, fwd: Callable[..., Any], bwd: Callable[..., Any],
+    def __init__(self, is_eager: bool, fwd: Callable[..., Any], bwd: Callable[..., Any],
                  merge: Callable[[Sequence[Any]], list[Any]], fixed: Sequence[Any], name: str,
                  in_tree: Any, out_tree: Any, in_types: Sequence[ArrayType],
                  out_types: Sequence[ArrayType], closed: Sequence[Any]) -> None:
         named_as(self, fwd)
         self.closed, self.x64 = closed, x64_enabled()
-        self.at_once = at_once
+        self.is_eager = is_eager
         self.fwd, self.bwd, self.name = fwd, functools.partial(bwd, *fixed), name
         self.merge, self.in_tree, self.out_tree = merge, in_tree, out_tree
         self.in_types, self.out_types = tuple(in_types), tuple(out_types)
@@ -326,7 +326,7 @@ def _jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any
     first = count - len(getattr(rule, "closed", ()))
     if all(t is None for t in (*tangents[:first], *tangents[count:])):
         return untouched(custom_vjp_call_p, operands, params)
-    if not rule.at_once or all(t is None for t in tangents[count:]):
+    if not rule.is_eager or all(t is None for t in tangents[count:]):
         refuse_closed_over(tangents[:first], "custom_vjp", "custom VJP rule")
     closed = [x if t is None else None
               for x, t in zip(operands[first:count], tangents[first:count], strict=True)]

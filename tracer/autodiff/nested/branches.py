@@ -2,23 +2,19 @@
 
 Branches must agree on their results, so a result has a tangent, or is unknown, if it has one or is
 so in any of them. When a `cond` is split in two, each branch returns the residuals that its second
-part needs. The equation has room for the residuals of every branch, shared between branches where
-types are equal, and filled with zeros where the branch taken has none.
+part needs, in slots that they share (branch_results.py).
 """
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from ....ir.op import LinearOperand
 from ....ir.ops.control.loops_and_branches import cond_p
-from ....ir.ops.derivatives import full_like
 from ....ir.program import Program, Var
-from ....ir.types import ArrayType
 from ....ir.values.typeof import typeof
+from ..branch_results import assign_slots, with_slots
 from ..forward import Mask, jvp_program, matching
-from ..partial_eval import Split, split_program, unknown_results
-from ..replay import evaluate, stage
+from ..partial_eval import split_program, unknown_results
 from ..transpose import is_linear, transpose_program
 from .rules import PartialEvaluation, register
 
@@ -83,54 +79,24 @@ def _cut(branches: tuple[Program, ...], unknown: Mask
     out_unknown = _either([unknown_results(b, unknown) for b in branches])
     splits = [split_program(b, unknown, out_unknown, forward=False) for b in branches]
     kept = sorted({i for s in splits for kind, i in s.residuals if kind == "operand"})
-    room: list[ArrayType] = []             # types of the residuals
-    places = [_places(s, room) for s in splits]
+    slots, types = assign_slots([(s.known, dict.fromkeys(
+        [i for kind, i in s.residuals if kind == "result"])) for s in splits])
     plain = sum(not u for u in out_unknown)
-    first = tuple(_with_room(s.known, plain, p, room)
-                  for s, p in zip(splits, places, strict=True))
+    first = tuple(with_slots(s.known, plain, own, types)
+                  for s, own in zip(splits, slots, strict=True))
     operand_types = [t for t, u in zip(branches[0].in_avals, unknown, strict=True) if not u]
     second = []
-    for s, p in zip(splits, places, strict=True):
+    for s, slot_of in zip(splits, slots, strict=True):
         own: dict[tuple[str, int], Var] = {}
         for (kind, i), var in zip(s.residuals, s.linear.invars, strict=False):
-            own[(kind, i) if kind == "operand" else ("room", p[i])] = var
+            own[(kind, i) if kind == "operand" else ("slot", slot_of[i])] = var
         params = [own.get(("operand", i)) or Var(operand_types[i]) for i in kept]
-        params += [own.get(("room", k)) or Var(t) for k, t in enumerate(room)]
+        params += [own.get(("slot", k)) or Var(t) for k, t in enumerate(types)]
         second.append(s.linear.replace(
             invars=[*params, *s.linear.invars[len(s.residuals):]], arg_names=()))
     result = first, tuple(second), kept, out_unknown
     branches[0].memo[key] = (result, branches)       # kept alive: the key has their ids
     return result
-
-
-def _places(split: Split, room: list[ArrayType]) -> dict[int, int]:
-    """For each residual that a branch computes, its place among all; `room` grows as needed."""
-    free = list(range(len(room)))
-    places: dict[int, int] = {}
-    for kind, i in split.residuals:
-        if kind != "result" or i in places:
-            continue
-        t = split.known.outvars[i].aval
-        place = next((k for k in free if room[k] is t), None)
-        if place is None:
-            place = len(room)
-            room.append(t)
-        else:
-            free.remove(place)
-        places[i] = place
-    return places
-
-
-def _with_room(known: Program, plain: int, places: dict[int, int], room: Sequence[ArrayType]
-               ) -> Program:
-    """The known branch, giving its known results and something for every residual."""
-    def run(*args: Any) -> list[Any]:
-        results = evaluate(known, args)
-        made = {place: results[i] for i, place in places.items()}
-        return [*results[:plain], *(made[k] if k in made else full_like(LinearOperand(t), 0)
-                                    for k, t in enumerate(room))]
-
-    return stage(run, known.in_avals, known)
 
 
 # -- transposition ---------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ from ..nested.calls import call_jvp, call_transpose
 from ..nested.rules import PartialEvaluation, register
 from ..partial_eval import Split, compute_again, split_program, without_dead_equations
 from ..replay import evaluate, flat_program, live_equations, stage
-from .kept_values import Policy, kept_values, used, without_calls
+from .saved_values import Policy, split_by_policy, used, without_calls
 
 _TRACES = tables("tracer.autodiff.checkpoint._TRACES", "traced programs of one function", 256)
 
@@ -240,7 +240,7 @@ def _split(evaluation: PartialEvaluation, operands: Sequence[Any], params: dict[
 def _recomputation(program: Program, unknown: tuple[bool, ...], policy: Policy) -> Split:
     """As `split_program`, with the equations that make residuals moved to the second part.
 
-    What stays a residual: known operands, and results of equations that the policy keeps.
+    What stays a residual: known operands, and results of equations that the policy saves.
     """
     if policy is nothing_saveable:
         found = compute_again(program, unknown)
@@ -251,11 +251,11 @@ def _recomputation(program: Program, unknown: tuple[bool, ...], policy: Policy) 
     count = sum(not u for u in split.out_unknown)
     wanted: list[Atom] = [known.invars[i] if kind == "operand" else known.outvars[i]
                           for kind, i in split.residuals]
-    kept = kept_values(known, wanted, policy)
-    redo, read = kept.again, used(kept.again)
+    saved = split_by_policy(known, wanted, policy)
+    redo, read = saved.recompute, used(saved.recompute)
     positions = [i for i, v in enumerate(known.invars) if v in read]
-    first = without_dead_equations(kept.first.replace(
-        outvars=[*known.outvars[:count], *kept.values]))
+    first = without_dead_equations(saved.first.replace(
+        outvars=[*known.outvars[:count], *saved.values]))
     redo = redo.replace(invars=[*(redo.invars[i] for i in positions),
                                 *redo.invars[len(known.invars):]], arg_names=())
     tail = linear.in_avals[len(wanted):]
@@ -266,7 +266,7 @@ def _recomputation(program: Program, unknown: tuple[bool, ...], policy: Policy) 
 
     second = stage(run, [*redo.in_avals, *tail], linear)
     places = (*(("operand", i) for i in positions),
-              *(("result", count + i) for i in range(len(kept.values))))
+              *(("result", count + i) for i in range(len(saved.values))))
     return Split(first, second, split.out_unknown, places)
 
 

@@ -17,11 +17,11 @@ _ARRAY_FUNCTIONS = f"{PACKAGE}.tracer.jnp."
 _PROMOTING = f"{PACKAGE}.tracer.operands."
 
 
-def asked_by_user() -> bool:
+def called_by_user() -> bool:
     """Whether the function that promotes is the one that the user's line calls.
 
-    Told by the frames of ours above this one. Functions of `jax.numpy` that promote within are
-    taken for ones that promote their arguments; those of other modules are compositions.
+    The frames of the package above this one show it. Functions of `jax.numpy` that promote within
+    are taken for ones that promote their arguments; those of other modules are compositions.
     """
     first = package = None
     frame = sys._getframe(2)

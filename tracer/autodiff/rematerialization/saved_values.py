@@ -11,47 +11,49 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ....ir.inference.infer import infer
-from ....ir.op import LinearOperand
 from ....ir.ops.control.loop_operands import scan_operands, scan_params
-from ....ir.ops.derivatives import full_like
 from ....ir.program import Atom, Equation, Program, Var
-from ....ir.types import ArrayType
+from ..branch_results import assign_slots, with_slots
 from ..partial_eval import renamed
 from ..replay import evaluate, live_equations, operand, stage
 
 Policy = Callable[..., Any]
 
 
-class Kept(NamedTuple):
+class SavedValues(NamedTuple):
     """A program in two parts.
 
-    first: the program, with what is kept after its results. again: (operands of the program, what
-    is kept) -> what is wanted. values: what is kept, as variables of `first`.
+    first: the program, with the saved values after its results. recompute: (operands of the
+    program, saved values) -> the wanted ones. values: the saved ones, as variables of `first`.
     """
     first: Program
-    again: Program
+    recompute: Program
     values: list[Var]
 
 
 class _Parts(NamedTuple):
-    """As `Kept`, of an equation that holds programs. again: None if all that is wanted is kept."""
+    """As `SavedValues`, of an equation that holds programs. recompute: None if all that is wanted
+    is saved.
+    """
     first: Equation
-    again: Equation | None
+    recompute: Equation | None
     values: list[Var]
 
 
-def kept_values(program: Program, wanted: Sequence[Atom], policy: Policy) -> Kept:
-    """Cut a program by what a policy keeps of what `wanted`, some of its values, are made of."""
+def split_by_policy(program: Program, wanted: Sequence[Atom], policy: Policy) -> SavedValues:
+    """Split a program in two: the values that a policy saves, of those from which the `wanted` ones
+    are computed, and the program that computes these from them.
+    """
     needed: set[Any] = set(wanted)
     values: list[Var] = []
     changed: dict[int, Equation] = {}
-    again: list[Equation] = []
+    recompute: list[Equation] = []
     for eqn in reversed(program.eqns):
         mask = [v in needed for v in eqn.outvars]
         if not (any(mask) or eqn.effects):
             continue
         # what shows values does so each time that all of them are computed
-        if _keeps(policy, eqn) and not (eqn.effects and _computed_again(eqn, program, policy)):
+        if _saves(policy, eqn) and not (eqn.effects and _computed_again(eqn, program, policy)):
             values += [v for v, m in zip(eqn.outvars, mask, strict=True) if m]
             continue
         rule = None if eqn.effects else _INSIDE.get(eqn.op.name)
@@ -59,30 +61,30 @@ def kept_values(program: Program, wanted: Sequence[Atom], policy: Policy) -> Kep
         if parts is not None:
             changed[id(eqn)] = parts.first
             values += parts.values
-        repeated = eqn if parts is None else parts.again
+        repeated = eqn if parts is None else parts.recompute
         if repeated is not None:
-            again.append(repeated)
+            recompute.append(repeated)
             needed.update(repeated.invars)
     values = list(dict.fromkeys(reversed(values)))
     names = {v: Var(v.aval, v.name) for v in values}
-    return Kept(
+    return SavedValues(
         program.replace(eqns=[changed.get(id(e), e) for e in program.eqns],
                         outvars=[*program.outvars, *values], result_names=()),
         Program(program.name, [*program.invars, *names.values()],
-                [renamed(e, names) for e in reversed(again)],
+                [renamed(e, names) for e in reversed(recompute)],
                 [names.get(a, a) for a in wanted],              # type: ignore[call-overload]
                 consts=program.consts, mesh=program.mesh, level=program.level), values)
 
 
-def _keeps(policy: Policy, eqn: Equation) -> Any:
+def _saves(policy: Policy, eqn: Equation) -> Any:
     return policy(eqn.op, *[a.aval for a in eqn.invars], **eqn.params)
 
 
 def _computed_again(eqn: Equation, program: Program, policy: Policy) -> bool:
-    """Whether all operands are results that are not kept."""
+    """Whether all operands are results that are not saved."""
     operands = {a for a in eqn.invars if isinstance(a, Var)}
     makers = [e for e in program.eqns if not operands.isdisjoint(e.outvars)]
-    made = {v for e in makers if not _keeps(policy, e) for v in e.outvars}
+    made = {v for e in makers if not _saves(policy, e) for v in e.outvars}
     return bool(operands) and operands <= made
 
 
@@ -119,7 +121,7 @@ def used(program: Program) -> set[Atom]:
 # -- loops and branches ----------------------------------------------------------------------------
 
 def _scan(eqn: Equation, mask: Sequence[bool], policy: Policy) -> _Parts | None:
-    """A scan that stacks what is kept, and one over these stacks.
+    """A scan that stacks the saved values, and one over these stacks.
 
     Of the carries the second has those that it needs, whether for the result or for itself.
     """
@@ -129,24 +131,24 @@ def _scan(eqn: Equation, mask: Sequence[bool], policy: Policy) -> _Parts | None:
     carries, stacks = list(mask[:nk]), [nk + i for i, m in enumerate(mask[nk:]) if m]
     while True:
         places = [*(i for i, c in enumerate(carries) if c), *stacks]
-        kept = kept_values(body, [body.outvars[i] for i in places], policy)
-        read = used(kept.again)
+        saved = split_by_policy(body, [body.outvars[i] for i in places], policy)
+        read = used(saved.recompute)
         more = [c or v in read for c, v in zip(carries, body.invars[nc:nc + nk], strict=True)]
         if more == carries:
             break
         carries = more
-    if not kept.values and all(mask):
+    if not saved.values and all(mask):
         return None
     stacked = dict(zip(reversed(body.outvars[nk:]), reversed(eqn.outvars[nk:]), strict=True))
-    extra = [v for v in kept.values if v not in stacked]
-    first = _with_results(eqn, {**params, "jaxpr": kept.first.replace(
+    extra = [v for v in saved.values if v not in stacked]
+    first = _with_results(eqn, {**params, "jaxpr": saved.first.replace(
         outvars=[*body.outvars, *extra])}, len(extra))
     stacked.update(zip(extra, first.outvars[len(eqn.outvars):], strict=True))
-    values = [stacked[v] for v in kept.values]
-    places = [i for i in places if i < nk or body.outvars[i] not in kept.values]
-    second = kept.again.replace(outvars=[
-        a for i, a in zip([*(i for i, c in enumerate(carries) if c), *stacks], kept.again.outvars,
-                          strict=True) if i in places])
+    values = [stacked[v] for v in saved.values]
+    places = [i for i in places if i < nk or body.outvars[i] not in saved.values]
+    second = saved.recompute.replace(outvars=[
+        a for i, a in zip([*(i for i, c in enumerate(carries) if c), *stacks],
+                          saved.recompute.outvars, strict=True) if i in places])
     read = used(second)
     given = [i for i, v in enumerate(body.invars)
              if (carries[i - nc] if nc <= i < nc + nk else v in read)]
@@ -156,62 +158,37 @@ def _scan(eqn: Equation, mask: Sequence[bool], policy: Policy) -> _Parts | None:
                             arg_names=())
     if not places:
         return _Parts(first, None, values)
-    again = Equation(eqn.op, [*(eqn.invars[i] for i in given), *(x for _, x in rows)],
+    recompute = Equation(eqn.op, [*(eqn.invars[i] for i in given), *(x for _, x in rows)],
                      [eqn.outvars[i] for i in places],
                      {**params, "jaxpr": _anew(second),
                       **scan_params(sum(i < nc for i in given), sum(carries))},
                      eqn.location, eqn.reason)
-    return _Parts(first, again, values)
+    return _Parts(first, recompute, values)
 
 
 def _cond(eqn: Equation, mask: Sequence[bool], policy: Policy) -> _Parts | None:
-    """A choice with more results, for what any branch keeps, and one that takes these."""
+    """A choice with more results, for what any branch saves, and one that takes these."""
     branches = [without_calls(b) for b in eqn.params["branches"]]
     places = [i for i, m in enumerate(mask) if m]
-    kept = [kept_values(b, [b.outvars[i] for i in places], policy) for b in branches]
-    if len(places) == len(mask) and not any(k.values for k in kept):
+    saved = [split_by_policy(b, [b.outvars[i] for i in places], policy) for b in branches]
+    if len(places) == len(mask) and not any(k.values for k in saved):
         return None
-    room: list[ArrayType] = []
-    slots = [_slots(k.values, room) for k in kept]
+    count = len(mask)
+    slots, types = assign_slots([(k.first, range(count, len(k.first.outvars))) for k in saved])
     first = _with_results(eqn, {**eqn.params, "branches": tuple([
-        _with_room(k, s, room) for k, s in zip(kept, slots, strict=True)])}, len(room))
+        with_slots(k.first, count, s, types) for k, s in zip(saved, slots, strict=True)])},
+        len(types))
     values = first.outvars[len(eqn.outvars):]
     second = []
-    for k, s in zip(kept, slots, strict=True):
-        count = len(k.again.invars) - len(k.values)
-        own = dict(zip(s, k.again.invars[count:], strict=True))
-        second.append(_anew(k.again.replace(invars=[
-            *k.again.invars[:count], *(own.get(i) or Var(t) for i, t in enumerate(room))],
+    for k, s in zip(saved, slots, strict=True):
+        given = len(k.recompute.invars) - len(k.values)
+        own = dict(zip(s.values(), k.recompute.invars[given:], strict=True))
+        second.append(_anew(k.recompute.replace(invars=[
+            *k.recompute.invars[:given], *(own.get(i) or Var(t) for i, t in enumerate(types))],
             arg_names=())))
-    again = Equation(eqn.op, [*eqn.invars, *values], [eqn.outvars[i] for i in places],
+    recompute = Equation(eqn.op, [*eqn.invars, *values], [eqn.outvars[i] for i in places],
                      {**eqn.params, "branches": tuple(second)}, eqn.location, eqn.reason)
-    return _Parts(first, again, list(values))
-
-
-def _slots(values: Sequence[Var], room: list[ArrayType]) -> list[int]:
-    """A place in `room`, which grows as needed, for each of the values of one branch."""
-    free, found = list(range(len(room))), []
-    for v in values:
-        i = next((i for i in free if room[i] is v.aval), len(room))
-        if i == len(room):
-            room.append(v.aval)
-        else:
-            free.remove(i)
-        found.append(i)
-    return found
-
-
-def _with_room(kept: Kept, slots: Sequence[int], room: Sequence[ArrayType]) -> Program:
-    """A branch that gives something for every place."""
-    plain = len(kept.first.outvars) - len(slots)
-
-    def run(*args: Any) -> list[Any]:
-        results = evaluate(kept.first, args)
-        made = dict(zip(slots, results[plain:], strict=True))
-        return [*results[:plain], *(made[i] if i in made else full_like(LinearOperand(t), 0)
-                                    for i, t in enumerate(room))]
-
-    return stage(run, kept.first.in_avals, kept.first)
+    return _Parts(first, recompute, list(values))
 
 
 def _with_results(eqn: Equation, params: dict[str, Any], count: int) -> Equation:
