@@ -229,7 +229,7 @@ cumlogsumexp = _cumulative(cumlogsumexp_p, "The log of the sum of exp")
 def sort(operand, dimension=-1, is_stable=True, num_keys=1):
     """operand sorted along a dimension; several arrays are sorted together by the first keys.
 
-    Raises TypeError if num_keys is not between 1 and the number of arrays.
+    Raises ValueError if num_keys is not between 1 and the number of arrays, TypeError for none.
     """
     if isinstance(operand, (tuple, list)):
         if not operand:

@@ -87,20 +87,10 @@ def _separate_factors(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Sh
     return FactorRule(tuple(maps), tuple(maps), tuple(factors))
 
 
-def _barrier_jvp(operands: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    moving = [i for i, t in enumerate(tangents) if t is not None]
-    out_tangents = list(tangents)
-    for i, t in zip(moving, barrier_p.bind(*(tangents[i] for i in moving)), strict=True):
-        out_tangents[i] = t
-    return barrier_p.bind(*operands), out_tangents
-
-
-def _barrier_transpose(cts: Sequence[Any], *operands: Any) -> list[Any]:
-    moving = [i for i, ct in enumerate(cts) if ct is not None]
-    out = list(cts)
-    for i, ct in zip(moving, barrier_p.bind(*(cts[i] for i in moving)), strict=True):
-        out[i] = ct
-    return out
+def _behind_barrier(values: Sequence[Any]) -> list[Any]:
+    """Tangents or cotangents, those that are not None behind a barrier of their own."""
+    results = iter(barrier_p.bind(*[v for v in values if v is not None]))
+    return [None if v is None else next(results) for v in values]
 
 
 barrier_p = optimization_barrier_p = defop(
@@ -109,7 +99,9 @@ barrier_p = optimization_barrier_p = defop(
     # Operands keep their whole types, pending sums included, each independently of the others.
     infer=lambda *types: list(types), multiple_results=True, rule=_separate_factors,
     pending="carry", manual=lambda op, types, params: [t.manual for t in types],
-    linear="all", jvp=_barrier_jvp, transpose=_barrier_transpose,
+    linear="all",
+    jvp=lambda operands, tangents: (barrier_p.bind(*operands), _behind_barrier(tangents)),
+    transpose=lambda cts, *operands: _behind_barrier(cts),
     batch=lambda operands, dims, size: (barrier_p.bind(*operands), list(dims)),
     evaluate=lambda lead, *arrays: list(arrays), arithmetic=False, facts=(IDENTITY,),
     samples=lambda: [Sample((values((4, 6), np.float32, -3, 3), values((2,), np.int32, -9, 9)),
