@@ -51,6 +51,7 @@ def fingerprint(program: Program, abstracted: Abstracted | None = None) -> tuple
 
 
 def _program(program: Program, abstracted: Abstracted | None = None) -> tuple:
+    """The parts of a program's key: its equations in one flat row, variables by number."""
     numbers: dict[Any, int] = {v: n for n, v in enumerate(program.invars)}
     consts = []
     for v, value in program.consts:

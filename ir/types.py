@@ -300,6 +300,9 @@ def checked_type(shape: Any, dtype: Any, weak_type: bool, sharding: Any, manual:
 
 
 def _make(shape, dtype, weak_type, sharding, manual, memory_space) -> ArrayType:
+    """A type that does not exist yet, checked and entered into the table. Shapes may hold integers
+    of numpy's, and dtypes and memory spaces be given by name.
+    """
     for n in shape:
         if type(n) is not int:
             shape = [int(n) for n in shape]

@@ -97,6 +97,10 @@ def refuse(found: Divergence, name: str) -> Exception:
 
 
 class _Check:
+    """Runs a program equation by equation, on whole values and on blocks, and compares. mesh: that
+    the blocks lie on. tolerance: relative error that is rounding; None: by the dtype.
+    """
+
     def __init__(self, mesh: AbstractMesh, tolerance: float | None) -> None:
         self.mesh, self.tolerance = mesh, tolerance
 

@@ -45,6 +45,9 @@ class EagerInterpreter:
             2048)
 
     def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[ArrayImpl]:
+        """The results of one op on arrays. Ops whose effect is all that they do are carried out
+        here; any other is traced alone, and its executable kept.
+        """
         for x in operands:
             if type(x) is Tracer:       # of a derivative's recording, or one that has leaked
                 operands = [x.builder.outside(x) if isinstance(x, Tracer) else x for x in operands]

@@ -109,6 +109,8 @@ def on_own_mesh(aval: ArrayType, spec: PartitionSpec, refined: Refinement, mesh:
 
 
 class _Refined(Retyped):
+    """Restates a program, types and params included, on the refinement of all meshes in it."""
+
     def __init__(self, refined: Refinement) -> None:
         super().__init__()
         self.refined = refined

@@ -131,6 +131,9 @@ class Jitted:
             raise
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call that no fast path knows: flatten, find or make the executable, run it, and
+        rebuild the results. A call that has been made before is entered into the fast path.
+        """
         if jit_disabled():
             return self._f(*args, **kwargs)
         traced_args, traced_kwargs, static = self.arguments.split(args, kwargs)
@@ -291,6 +294,9 @@ class Jitted:
 
     def _trace_anew(self, key: tuple[Any, ...], avals: Sequence[ArrayType], leaves: Sequence[Any],
                     in_tree: Any, static: tuple[Any, ...]) -> Found:
+        """Trace the function on arguments of these types, and keep the program where it captures
+        nothing of a trace around it.
+        """
         state, name = STATE, function_name(self._f)
         unwatched = config.unwatched and not state.overrides
         if not unwatched and config.read("jax_no_tracing"):
@@ -319,6 +325,9 @@ class Jitted:
 
     def _executable(self, program: Program, leaves: Sequence[Any], in_tree: Any,
                     out_tree: Any) -> Executable:
+        """The program with shardings for its arguments and results, partitioned and bound to
+        devices.
+        """
         checked_options(self._options)
         gives: tuple[bool, ...] = ()
         if self.arguments.donate_nums or self.arguments.donate_names:

@@ -197,6 +197,10 @@ class _Mapped:
 
     def _compile(self, in_tree: Any, static: tuple[Any, ...], axes: tuple[int | None, ...],
                  mesh: Mesh, inside: bool, count: int) -> _Compiled:
+        """The function as a `shard_map` over the devices, jitted: for flat arguments, and for those
+        of the user's structure. axes: which dimension of each leaf is mapped. count: of positional
+        arguments.
+        """
         name, fun, out_axes = self._axis_name, self._fun, self._out_axes
         statics = dict(zip(self._static, static, strict=True))
 

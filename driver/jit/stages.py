@@ -354,6 +354,9 @@ class Compiled(_Placed):
         return f"There are {len(found)} mismatches, including:\n" + "\n".join(found)
 
     def _check(self, leaves: Sequence[Any]) -> None:
+        """Raise where arguments have other types or shardings than the computation was compiled
+        for.
+        """
         for x in leaves:
             if isinstance(x, Tracer):
                 fail(TypeError, "Cannot apply JAX transformations to a function lowered and "

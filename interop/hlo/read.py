@@ -86,6 +86,10 @@ def read(lines: Iterable[str]) -> Module:
 
 
 class _Reader:
+    """Reads a module line by line. current: the computation that the next line is in. tables: of
+    files, functions and frames, which locations refer to by number; table: the one being read.
+    """
+
     def __init__(self) -> None:
         self.module: Module | None = None
         self.current: Computation | None = None

@@ -61,6 +61,10 @@ def infer_anew(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any],
 
 
 def _infer(op, types, params, context) -> tuple[ArrayType, ...]:
+    """Result types that are not known yet: what the op says of shape and dtype, completed by
+    sharding, manual state and memory space. The first half is the frequent case: one result, and
+    operands in device memory that vary over the same axes.
+    """
     raw = op.infer(*types, **params)
     single = not op.multiple_results
     if single:

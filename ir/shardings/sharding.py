@@ -237,6 +237,7 @@ class NamedSharding(Sharding):
 def _make_named(
     mesh: Mesh | AbstractMesh, spec: PartitionSpec, memory_kind: str | None
 ) -> NamedSharding:
+    """A sharding that does not exist yet, checked and entered into the table."""
     if not isinstance(mesh, (Mesh, AbstractMesh)) or not isinstance(spec, PartitionSpec):
         raise TypeError(
             "NamedSharding needs a Mesh (or AbstractMesh) and a PartitionSpec, got "

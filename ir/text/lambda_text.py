@@ -90,6 +90,10 @@ def _rendered(doc: Any, width: int) -> str:
 # -- programs --------------------------------------------------------------------------------------
 
 class _Printer:
+    """Writes one program and those that it holds; variables are named a, b, ... in the order in
+    which they are bound.
+    """
+
     def __init__(self, print_shapes: bool, source_info: bool) -> None:
         self.print_shapes, self.source_info = print_shapes, source_info
         self.names: dict[Var, str] = {}

@@ -165,6 +165,10 @@ class _Printer:
 
     def _signature(self, program: Program, names: Names, notation: Notation, indent: str,
                    prefix: str) -> list[str]:
+        """The lines up to the first equation: name, parameters and results, each with its type;
+        after `<-` and `=>` the type of the whole value that it is a block of, or that is requested
+        for it.
+        """
         whole = Notation(frozen(program.mesh), notation)      # of global types
         offset = len(program.invars) - len(program.arg_names)
         given, requested = program.attributes.get(

@@ -32,6 +32,9 @@ def _batch_shard_map(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
                      manual_axes: frozenset[str], in_specs: tuple[PartitionSpec, ...],
                      out_specs: tuple[PartitionSpec, ...], check_vma: bool, **params: Any
                      ) -> Batched:
+    """The batch dimension becomes one more dimension of the blocks, split over those of the mapped
+    axis's `spmd_axis_name` that are manual here.
+    """
     cut = tuple(a for a in axis.spmd if a in manual_axes)
     _check_specs(axis, cut, in_specs, manual_axes, "in_specs")
     if cut and program_axis_names(jaxpr) & set(cut):

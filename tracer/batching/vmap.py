@@ -200,6 +200,7 @@ def _text(entry: tuple[str, ...]) -> Any:
 
 def _axis_size(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
                leaves: Sequence[Any], dims: Sequence[int | None], given: int | None) -> int:
+    """The size of the mapped axis. Raises JAX's ValueError where arguments have none, or differ."""
     if not leaves:
         if given is not None:
             return given

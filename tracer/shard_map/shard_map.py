@@ -261,6 +261,9 @@ class _Region:
     def _bind(self, values: list[Any], specs: Specs, names: tuple[str, ...], mesh: AbstractMesh,
               axes: frozenset[str], rebuild: Callable[[Sequence[Any]], Any]
               ) -> tuple[list[Any], Any, Specs]:
+        """Trace the body on the types of blocks, and bind the equation. rebuild: from blocks to the
+        arguments of the user's function. Returns the results, their tree, and their specs.
+        """
         values, local = entered(self.name, values, specs, names, mesh, axes, self.check_vma)
         inner = manual_mesh(mesh, axes)
         trees: list[Any] = []

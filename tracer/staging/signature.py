@@ -80,6 +80,9 @@ class Arguments:
                              f"Argument numbers {both} appear in both")
 
     def _resolve(self, nums: Any, names: Any, kind: str) -> tuple[tuple[int, ...], frozenset[str]]:
+        """The numbers and the names of the static or the donated arguments, as given by `nums` and
+        `names`; where one of the two is given, the other is completed from the signature.
+        """
         given_nums, given_names = as_tuple(nums), as_tuple(names)
         if not given_nums and not given_names:
             return (), frozenset()

@@ -349,6 +349,9 @@ def trace_to_program(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType]
 def _trace(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], name: str,
            arg_names: Sequence[str], mesh: AbstractMesh | None, builder: Builder, outer: Any
            ) -> tuple[Program, list[Tracer]]:
+    """Run `f` on tracers of these types under a builder, and let it finish its program. outer: the
+    interpreter to go back to.
+    """
     state = STATE
     saved = state.abstract_mesh
     context = saved if mesh is None else mesh

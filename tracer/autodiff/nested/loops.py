@@ -167,6 +167,10 @@ def _by_slot(slots: Sequence[int]) -> list[list[int]]:
 
 
 def _cut_scan(params: Params, unknown: Mask) -> Cut:
+    """The split of a scan into three programs: what residuals need that is the same in every
+    iteration, before the loop; the known scan, which stacks the other residuals; and the linear
+    scan, which takes these as constants or iterates over them.
+    """
     body: Program = params["jaxpr"]
     nc, nk = scan_operands(params)
     rest = (False,) * (len(body.outvars) - nk)

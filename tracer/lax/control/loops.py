@@ -247,6 +247,10 @@ def while_loop(cond_fun, body_fun, init_val):
 
 def _while(cond_fun: Callable[..., Any], body_fun: Callable[..., Any], init: list[Any],
            init_tree: tree.PyTreeDef) -> tuple[list[Any], tree.PyTreeDef]:
+    """Trace both functions until the types of what is carried stay as they are (weak types are
+    promoted, values vary over the axes that the test varies over), and bind the equation. Carried
+    values that the body hands on unchanged become constants of the loop.
+    """
     in_tree = _pair(init_tree)
     taken = [typeof(x) for x in init]
 
