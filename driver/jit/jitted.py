@@ -294,9 +294,7 @@ class Jitted:
 
     def _trace_anew(self, key: tuple[Any, ...], avals: Sequence[ArrayType], leaves: Sequence[Any],
                     in_tree: Any, static: tuple[Any, ...]) -> Found:
-        """Trace the function on arguments of these types, and keep the program where it captures
-        nothing of a trace around it.
-        """
+        """Trace the function; its program is kept if it captures nothing of an outer trace."""
         state, name = STATE, function_name(self._f)
         unwatched = config.unwatched and not state.overrides
         if not unwatched and config.read("jax_no_tracing"):
@@ -325,9 +323,7 @@ class Jitted:
 
     def _executable(self, program: Program, leaves: Sequence[Any], in_tree: Any,
                     out_tree: Any) -> Executable:
-        """The program with shardings for its arguments and results, partitioned and bound to
-        devices.
-        """
+        """The program, with shardings of arguments and results, partitioned for its devices."""
         checked_options(self._options)
         gives: tuple[bool, ...] = ()
         if self.arguments.donate_nums or self.arguments.donate_names:

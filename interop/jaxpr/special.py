@@ -14,8 +14,8 @@ from ...tracer.lax.communication.manual_axes import axis_index, axis_size
 from ...tracer.lax.communication.ragged_exchange import ragged_all_to_all
 from ...tracer.lax.creation import full_like
 from ...tracer.lax.indexed import scatter_apply
+from ...tracer.lax.on_demand.window_reductions import reduce_window
 from ...tracer.lax.reduction import approx_max_k, approx_min_k, reduce
-from ...tracer.lax.seldom.window_reductions import reduce_window
 from ...tracer.shardings.sharding_functions import reshard
 from ...tracer.staging.signature import as_tuple
 from .control import function_of, laid_out

@@ -15,8 +15,8 @@ from ...tracer.batching.vmap import vmap
 from ...tracer.lax.control.branches import switch
 from ...tracer.lax.control.loops import scan, while_loop
 from ...tracer.lax.indexed import scatter_apply
+from ...tracer.lax.on_demand.window_reductions import reduce_window
 from ...tracer.lax.reduction import reduce
-from ...tracer.lax.seldom.window_reductions import reduce_window
 from .attributes import constant_of, python_of, shape_and_dtype, word_of
 from .ops import with_last
 from .replay import Replay, rule

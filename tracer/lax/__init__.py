@@ -198,8 +198,8 @@ from .slicing import (
 
 if TYPE_CHECKING:
     from . import linalg
-    from .seldom.generators import RandomAlgorithm, rng_bit_generator
-    from .seldom.special import (
+    from .on_demand.generators import RandomAlgorithm, rng_bit_generator
+    from .on_demand.special import (
         betainc,
         igamma,
         igamma_grad_a,
@@ -208,14 +208,14 @@ if TYPE_CHECKING:
         random_gamma_grad,
         zeta,
     )
-    from .seldom.window_reductions import reduce_window, reduce_window_shape_tuple
+    from .on_demand.window_reductions import reduce_window, reduce_window_shape_tuple
 
 __getattr__, __dir__ = lazy_names(__name__, {
-    ".seldom.generators": ("RandomAlgorithm", "rng_bit_generator"),
+    ".on_demand.generators": ("RandomAlgorithm", "rng_bit_generator"),
     "linalg": (),
-    ".seldom.special": ("betainc", "igamma", "igamma_grad_a", "igammac", "polygamma",
+    ".on_demand.special": ("betainc", "igamma", "igamma_grad_a", "igammac", "polygamma",
                         "random_gamma_grad", "zeta"),
-    ".seldom.window_reductions": ("reduce_window", "reduce_window_shape_tuple"),
+    ".on_demand.window_reductions": ("reduce_window", "reduce_window_shape_tuple"),
 })
 
 __all__ = [
