@@ -54,6 +54,7 @@ NOT_AT: dict[Level, frozenset[str]] = {
     Level.LOCAL: frozenset(("reshard", "sharding_constraint", "shard_map")),
 }
 
+
 def verify(program: Program, before: Program | None = None) -> None:
     """Raise VerificationError unless `program` keeps the promises of its level.
 

@@ -37,7 +37,6 @@ def add_options(sub: argparse.ArgumentParser) -> None:
                      help="fail on waste: silent replication, padding, repeated gathers, ...")
 
 
-
 def check(options: argparse.Namespace) -> int:
     """Does a target keep to its budget, and has it no warnings?"""
     if options.budget is None and not options.warnings:

@@ -56,7 +56,6 @@ def add_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("shell", choices=("bash", "zsh", "fish"))
 
 
-
 def completion(options: argparse.Namespace) -> None:
     """Print the script for a shell."""
     verbs = list(verbs_of(options.parser))

@@ -39,7 +39,6 @@ def add_options(sub: argparse.ArgumentParser) -> None:
                      "revisions of git")
 
 
-
 def diff(options: argparse.Namespace) -> int:
     """What differs; exit status 1 if anything does."""
     if options.xla:

@@ -69,7 +69,6 @@ def add_telling(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--table", action="store_true", help="a table instead of text")
 
 
-
 def explain(options: argparse.Namespace) -> int:
     """Every collective of a target with line, reason, cost and cure; or the help page of an error.
     """
@@ -185,7 +184,6 @@ def add_value(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("value", help="NAME.DIM, such as h.0, or NAME for all dimensions")
 
 
-
 def why(options: argparse.Namespace) -> int:
     """Where the axes on a dimension of a value come from."""
     found = one(options.target, options)
@@ -241,7 +239,6 @@ def add_trials(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--suggest-seconds", type=amount, default=SECONDS, metavar="S",
                      help="try splits for about S seconds, counted in equations "
                           f"(default {SECONDS:g})")
-
 
 
 def freedom(options: argparse.Namespace) -> None:

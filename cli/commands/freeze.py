@@ -25,7 +25,6 @@ def add_output(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="the file to write")
 
 
-
 def freeze(options: argparse.Namespace) -> None:
     """Print the plan of a target, or write it into a file."""
     found = function_of(options)
@@ -46,7 +45,6 @@ def freeze(options: argparse.Namespace) -> None:
 def add_plan(sub: argparse.ArgumentParser) -> None:
     """The options of `thaw`."""
     sub.add_argument("file", type=Path, metavar="PLAN.json", help="a plan that `freeze` wrote")
-
 
 
 def thaw(options: argparse.Namespace) -> int:

@@ -32,7 +32,6 @@ def add_options(sub: argparse.ArgumentParser) -> None:
                      help=f"{', '.join(TOPICS)}, a command, the class of an error, or an op")
 
 
-
 def help_(options: argparse.Namespace) -> None:
     """Print a topic, the help of a command, or the page of an error class or an op."""
     out = Output(options)

@@ -30,7 +30,6 @@ def add_options(sub: argparse.ArgumentParser) -> None:
     add_hardware(sub, "that times are modelled for")
 
 
-
 def hlo(options: argparse.Namespace) -> None:
     """Print what a dump exchanges."""
     output = Output(options)

@@ -38,7 +38,6 @@ def add_brief_option(sub: argparse.ArgumentParser) -> None:
                      help="of each equation only results, op, operands and line")
 
 
-
 def trace(options: argparse.Namespace) -> None:
     """The traced program, typed."""
     found = one(options.target, options)

@@ -35,7 +35,6 @@ def add_server_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--stdio", action="store_true", help=argparse.SUPPRESS)
 
 
-
 def watch(options: argparse.Namespace) -> int:
     """Explain the target each time that a Python file of its folder changes, until Ctrl-C."""
     path = parts_of(options.target)[0] if is_python(options.target) else Path(options.target)

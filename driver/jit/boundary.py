@@ -149,6 +149,7 @@ class Boundary:
             self.argument_prefix(args))
         requested = [None] * len(program.outvars) if self.out_shardings is None else (
             self._out_prefix(program.outvars, out_tree))
+
         def kind(v: Any, s: Sharding | None) -> tuple[Any, ...]:
             whole = s is None or s.is_fully_replicated
             return v.aval.shape, v.aval.dtype, None if whole else s

@@ -90,7 +90,6 @@ class WholeSource(Source):
         return [None] * len(self.program.invars)           # `run` has them
 
 
-
 def _names(entry: Any) -> tuple[str, ...]:
     return tuple(entry) if isinstance(entry, tuple | list) else (entry,)
 

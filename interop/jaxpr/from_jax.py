@@ -118,7 +118,6 @@ class _Jaxpr:
         whole = _only_call(closed)
         return closed if whole is None else whole.params["jaxpr"]
 
-
     def hlo(self, structs: Sequence[ShapeDtypeStruct], results: Sequence[Any]) -> str:
         """The HLO that XLA compiles it to, for the shardings of arguments and results."""
         given = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, sharding=theirs_of(s.sharding))

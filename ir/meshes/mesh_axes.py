@@ -104,6 +104,7 @@ class BaseMesh(Immutable):
         names = tuple(names)
         if len(names) < 2 and self.shape.keys() >= {*names}:
             return names
+
         def place(name: AxisName) -> tuple[int, int]:
             base, pre, _, _ = axis_factor(name, self.shape)
             return self.axis_positions[base], pre

@@ -41,7 +41,6 @@ class ThreadState(threading.local):
     phases: who records where time goes, if anybody does (ir/settings/phases.py).
     """
 
-
     def __init__(self) -> None:
         self.abstract_mesh: AbstractMesh = empty_abstract_mesh
         self.mesh: Mesh = empty_mesh

@@ -193,6 +193,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """
     return POOL.empty(shape, dtype)
 
+
 # malloc gives large memory back to the system as it is freed, and what comes next costs a page
 # fault every 4 KB. The C library of Linux keeps what is smaller than the largest that was freed.
 np.empty(_KEPT, np.uint8)

@@ -42,6 +42,7 @@ from .array_operators import (
 
 # -- methods ---------------------------------------------------------------------------------------
 
+
 def _argsort(self, axis=-1, *, kind=None, order=None, stable=True, descending=False):
     return sorting.argsort(self, axis, kind=kind, order=order, stable=stable,
                            descending=descending)
@@ -215,6 +216,7 @@ for _name, _function in COMPARISONS.items():
 for _name, _method in METHODS.items():
     if not _name.startswith("_") and not getattr(_method, "__doc__", None):
         _method.__doc__ = f"As `numpy.{_name}`, with this array as the first operand."
+
 
 def _bounded(name: str, method: Any) -> Any:
     if isinstance(method, property):

@@ -248,7 +248,6 @@ class LinearBuilder(Builder):
             self.residual_vars.append(var)
         return var
 
-
     def stands_for(self, var: Var) -> Atom | None:
         if var not in self.residual_vars:
             return None

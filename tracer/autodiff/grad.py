@@ -48,6 +48,7 @@ from .transpose import backward
 
 # -- forward ---------------------------------------------------------------------------------------
 
+
 @sharding_notes.transformed
 @functools.partial(transformations.differentiating, of_arguments=False)
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any],

@@ -29,12 +29,13 @@ from .index_forms import Position
 
 Axes = tuple[str, ...]
 
+
 @immutable
 class Gathering:
     """A plain index as a gather: what reads and writes share.
 
     indices: integer array, index vectors in its last dimension. numbers, slice_sizes: of the
-    gather on `x_shape`. reversed_dims: dimensions of the gathered slice in backward order.
+    gather on the operand. reversed_dims: dimensions of the gathered slice in backward order.
     new_axes: where None stands, in the result. slice_shape: shape before new axes.
     slice_entries: mesh axes of that shape: dimensions taken whole keep the operand's.
     mesh: of those axes.

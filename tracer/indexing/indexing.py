@@ -33,6 +33,7 @@ from .index_forms import Position, plain_index
 
 # -- reading ---------------------------------------------------------------------------------------
 
+
 def get_item(x: Array, index: Any) -> Array:
     """x[index]."""
     return read(x, index) if type(index) is int else _read_composed(x, index)

@@ -1,4 +1,4 @@
-"""Functions of lax that cut and replace parts: slice, dynamic_slice, gather, scatter.
+"""Functions of lax that cut and replace parts: slice, dynamic_slice, dynamic_update_slice.
 
 Negative positions count from the end: static ones are resolved here, traced ones by equations
 (`lt`, `add`, `select_n`), unless the caller says that there are none.

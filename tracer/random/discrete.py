@@ -28,6 +28,7 @@ from .uniform import plain_uniform, randint, raw_bits, uniform
 
 # -- categorical -----------------------------------------------------------------------------------
 
+
 def sample_categorical(key: Array, logits: Array, *, shape: Shape, batch_shape: Shape, axis: int,
                        replace: bool, mode: str | None) -> Array:
     dtype = logits.dtype

@@ -247,6 +247,7 @@ all_gather_reduced_p = _gather(
     transpose=lambda ct, x, *, all_gather_dimension, **params: (
         unreduced_reduce_scatter_p.bind(ct, scatter_dimension=all_gather_dimension, **params),))
 
+
 def _scatter(name: str, doc: str, reduction: Op, *, groups: bool = False, **fields: Any) -> Op:
     """Declare a reduce-scatter: the blocks of what `reduction` gives. `groups`: whether it takes
     `axis_index_groups`.

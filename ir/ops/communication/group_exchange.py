@@ -19,6 +19,7 @@ from ...types import ArrayType
 
 Params = dict[str, Any]
 
+
 def grouped(exchange: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
     """Let an exchange work within the parts of its group that `axis_index_groups` names."""
     def evaluate(x: np.ndarray, lead: int, size: int, *,

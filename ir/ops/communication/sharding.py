@@ -25,6 +25,7 @@ from ...types import ArrayType
 
 # -- what users pass ------------------------------------------------------------------------------
 
+
 def explicit_sharding(sharding: Any, api_name: str, check_mesh: bool = True
                       ) -> NamedSharding | None:
     """A user's `out_sharding` as NamedSharding over an abstract mesh whose axes are Explicit.

@@ -18,6 +18,7 @@ from ..rules import reject, rule_text
 
 # -- iota ------------------------------------------------------------------------------------------
 
+
 def _iota_infer(*, dtype: Any, shape: Shape, dimension: int, sharding: Any) -> tuple:
     if not issubdtype(dtype, np.number):
         reject(TypeError, [], f"iota does not accept dtype {long_name(dtype)}. Accepted dtypes are "

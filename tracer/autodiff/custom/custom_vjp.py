@@ -279,6 +279,7 @@ def _aligned(ct: Any, like: Any) -> list[Any]:
     count = len(tree.leaves(like))
     if ct is None or isinstance(ct, SymbolicZero):
         return [ct] * count
+
     def is_leaf(x: Any) -> bool:
         return x is None or isinstance(x, SymbolicZero)
 

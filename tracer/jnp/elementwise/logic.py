@@ -35,6 +35,7 @@ from .two_operands import binary
 
 # -- comparisons -----------------------------------------------------------------------------------
 
+
 def _order(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
     """An order comparison; complex numbers by real part, then by imaginary part."""
     bind = op.bind

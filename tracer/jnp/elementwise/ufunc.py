@@ -235,7 +235,6 @@ class ufunc:
             parts.append(self.reduce(part, axis=axis, dtype=dtype, keepdims=True))
         return lax.concatenate(parts, axis)
 
-
     def _reduceat_traced(self, a: Any, starts: Any, axis: int, dtype: Any) -> Any:
         """All parts at once, along the dimension: each combines the elements that are its own."""
         x = _moved(a if dtype is None else lax.convert_element_type(a, dtype), axis, 0)

@@ -39,6 +39,7 @@ from .searching import nonzero
 
 # -- take ------------------------------------------------------------------------------------------
 
+
 @sharding_notes.indexed
 @memoized
 def take(a, indices, axis=None, out=None, mode=None, unique_indices=False,

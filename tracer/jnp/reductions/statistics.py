@@ -34,6 +34,7 @@ from . import reduce as reductions
 
 # -- covariance ------------------------------------------------------------------------------------
 
+
 def cov(m, y=None, rowvar=True, bias=False, ddof=None, fweights=None, aweights=None, dtype=None):
     """Covariances of variables (rows, or columns if not rowvar) over observations."""
     check_arraylike("cov", m, *(() if y is None else (y,)))

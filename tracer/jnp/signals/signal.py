@@ -36,6 +36,7 @@ from ..reductions.cumulative import cumsum, diff
 
 # -- convolution -----------------------------------------------------------------------------------
 
+
 def _convolve(name: str, x: Any, y: Any, mode: str, op: str, precision: Any, preferred: Any
               ) -> Any:
     check_arraylike(name, x, y)

@@ -46,6 +46,7 @@ from .manual_axes import (
 
 # -- reductions ------------------------------------------------------------------------------------
 
+
 def _is_constant(x: Any) -> bool:
     return not isinstance(x, Array) and not hasattr(x, "aval")
 

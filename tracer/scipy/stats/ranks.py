@@ -62,8 +62,6 @@ def mode(a, axis=0, nan_policy="propagate", keepdims=False):
     return ModeResult(*whole)
 
 
-
-
 def rankdata(a, method="average", *, axis=None, nan_policy="propagate"):
     """The ranks of the elements, from 1 on, of all or along a dimension.
 
