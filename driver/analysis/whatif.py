@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...ir.diagnostics.diagnostic import fail
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.passes import Requests
@@ -46,7 +47,7 @@ def whatif(fun: Callable[..., Any], change: Any = None, *,
       that is laid out, or the line of a `with_sharding_constraint`. then_hardware: another device.
     The result has `before` and `after`, both explanations, and their difference: `types`,
     `removed`, `added`, `rows`, as text and `to_dict()`.
-    Raises ValueError for an unknown argument, axis or line.
+    Raises ValueError for an unknown argument, result, axis or line.
 
     Sharding
       Auto: the partitioner decides anew what the change leaves open.
@@ -73,7 +74,9 @@ def whatif(fun: Callable[..., Any], change: Any = None, *,
         for where, spec in specs.items():
             i = _argument(names, where)
             changes.append(Argument(i, names[i], spec))
-        changes += [Result(i, f"[{i}]", spec) for i, spec in (out_shardings or {}).items()]
+        for i, spec in (out_shardings or {}).items():
+            _check_result(i, len(before.partitioned.traced.outvars))
+            changes.append(Result(i, f"[{i}]", spec))
         changes += [_prioritized(before, where, n) for where, n in (priority or {}).items()]
         other: Any = change if callable(change) and not changes else jitted
         text = text_of(changes)
@@ -109,11 +112,18 @@ def _sort_changes(change: Mapping[Any, Any], specs: dict[int | str, PartitionSpe
 
 
 def _argument(names: Sequence[str], where: int | str) -> int:
-    if isinstance(where, int):
-        return where
-    if where not in names:
-        raise ValueError(f"there is no argument {where!r}; there are {', '.join(names)}")
-    return names.index(where)
+    """The number of an argument leaf, given by that or by its path."""
+    if where in (range(len(names)) if isinstance(where, int) else names):
+        return where if isinstance(where, int) else names.index(where)
+    fail(ValueError, f"there is no argument {where!r}; there are {', '.join(names)}",
+         code="unknown-argument", help="name an argument by its path, or by its position from 0 on")
+
+
+def _check_result(position: int, count: int) -> None:
+    """Raise ValueError for a result that a function with `count` of them does not have."""
+    if not 0 <= position < count:
+        fail(ValueError, f"there is no result {position}; there {'is' if count == 1 else 'are'} "
+             f"{count}", code="unknown-result", help="count the leaves of the results from 0 on")
 
 
 def _prioritized(found: Explanation, where: int | str, priority: int) -> Prioritize:
@@ -134,6 +144,8 @@ def _resized(args: Any, kwargs: Any, names: Sequence[str], mesh: Mapping[str, in
              shapes: Mapping[str, tuple[int, ...]]) -> tuple[Any, Any, str]:
     """The arguments as structs on a mesh of other sizes, and with other shapes."""
     leaves, form = tree.flatten((args, kwargs))
+    for name in shapes:
+        _argument(names, name)
     said = [f"mesh axis {a} of size {n}" for a, n in mesh.items()]
     made = []
     for x, name in zip(leaves, names, strict=True):

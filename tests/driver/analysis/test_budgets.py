@@ -153,6 +153,25 @@ def test_what_if_a_constraint_waits():
         st.whatif(f, priority={"y": 1})(x, w)
 
 
+def test_what_if_a_result_is_whole():
+    found = st.whatif(layer, out_shardings={0: P()})(*ARGS)
+    assert "ask for result [0] as P() in out_shardings" in str(found)
+    assert any(name == "result 0" for name, _, _ in found.types)
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"in_shardings": {7: P()}}, "there is no argument 7; there are x, w1, w2"),
+    ({"in_shardings": {-1: P()}}, "there is no argument -1"),
+    ({"out_shardings": {7: P()}}, "there is no result 7; there is 1"),
+    ({"out_shardings": {-1: P()}}, "there is no result -1"),
+    ({"shapes": {"y": (128, 256)}}, "there is no argument 'y'"),
+    ({"change": {"y": (128, 256)}}, "there is no argument 'y'"),
+    ({"priority": {"y": 1}}, "there is no argument 'y'")])
+def test_a_change_of_what_is_not_there_is_an_error(change, message):
+    with pytest.raises(ValueError, match=message):
+        st.whatif(layer, **change)(*ARGS)
+
+
 def test_what_if_nothing_changes():
     assert not st.whatif(layer)(*ARGS)
 
