@@ -171,8 +171,8 @@ class Actions(Frames):
         if known is not None:
             return known
         if self.folder is None or Path(beside).name != beside:
-            raise ValueError(f"{beside!r} is to be read from the folder of the program's file: use "
-                             "load_program, or pass constants={name: array}")
+            raise ValueError(f"{beside!r} is to be read from the folder of the program's file: give"
+                             " the command that file, or pass constants={name: array}")
         archive = self.archives.get(beside)
         if archive is None:
             try:

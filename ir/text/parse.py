@@ -39,12 +39,11 @@ def parse_program(text: str, constants: Mapping[str, Any] | None = None, *,
     return _parse(text, "start", filename, constants, callables)
 
 
-def load_program(path: str | Path, constants: Mapping[str, Any] | None = None, *,
-                 callables: Mapping[str, Callable[..., Any]] | None = None) -> Program:
+def load_program(path: str | Path) -> Program:
     """Read a program that `save_program` wrote, or that was written by hand."""
     path = Path(path)
     text = decoded(path.read_bytes(), str(path))
-    return _parse(text, "start", str(path), constants, callables, path.parent)
+    return _parse(text, "start", str(path), folder=path.parent)
 
 
 def decoded(data: bytes, filename: str) -> str:
