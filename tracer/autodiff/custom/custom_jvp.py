@@ -282,21 +282,16 @@ def _jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any
     return outs[:half], outs[half:]
 
 
-def inline_transpose(param: str) -> Callable[..., list[Any]]:
-    """The transpose of a call as that of the program it calls, `params[param]`."""
-    def transpose(cts: Sequence[Any], operands: Sequence[Any], params: dict[str, Any]
-                  ) -> list[Any]:
-        return backward(params[param], [None if is_linear(x) else x for x in operands], cts)
-    return transpose
+def inline_transpose(cts: Sequence[Any], operands: Sequence[Any], params: dict[str, Any]
+                     ) -> list[Any]:
+    """The transpose of a call as that of the program that it calls."""
+    return backward(params["call_jaxpr"], [None if is_linear(x) else x for x in operands], cts)
 
 
-def inline_split(param: str) -> Callable[..., list[Any]]:
+def inline_split(evaluation: Any, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
     """The split of a call as that of its program's equations."""
-    def split(evaluation: Any, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
-        return evaluation.run(params[param], operands)
-    return split
+    return evaluation.run(params["call_jaxpr"], operands)
 
 
-register("custom_jvp_call", jvp=_jvp, split=inline_split("call_jaxpr"),
-         transpose=inline_transpose("call_jaxpr"))
+register("custom_jvp_call", jvp=_jvp, split=inline_split, transpose=inline_transpose)
 

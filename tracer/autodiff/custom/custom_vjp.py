@@ -371,6 +371,5 @@ def _lin_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str,
     raise TypeError("can't apply forward-mode autodiff (jvp) to a custom_vjp function.")
 
 
-register("custom_vjp_call", jvp=_jvp, split=inline_split("call_jaxpr"),
-         transpose=inline_transpose("call_jaxpr"))
+register("custom_vjp_call", jvp=_jvp, split=inline_split, transpose=inline_transpose)
 register("custom_lin", jvp=_lin_jvp, transpose=_lin_transpose)
