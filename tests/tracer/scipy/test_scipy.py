@@ -133,6 +133,9 @@ def test_expm_of_a_batch_and_its_derivative():
     _, slope = st.jvp(linalg.expm, (0.3 * A,), (direction,))
     expected = scipy.linalg.expm_frechet(0.3 * A.astype(float), direction.astype(float))[1]
     np.testing.assert_allclose(slope, expected, rtol=1e-3, atol=1e-3)
+    for method in (None, "SPS", "blockEnlarge"):
+        found = linalg.expm_frechet(0.3 * A, direction, method=method, compute_expm=False)
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_matrices_made_of_parts():
