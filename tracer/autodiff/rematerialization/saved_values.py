@@ -159,10 +159,10 @@ def _scan(eqn: Equation, mask: Sequence[bool], policy: Policy) -> _Parts | None:
     if not places:
         return _Parts(first, None, values)
     recompute = Equation(eqn.op, [*(eqn.invars[i] for i in given), *(x for _, x in rows)],
-                     [eqn.outvars[i] for i in places],
-                     {**params, "jaxpr": _anew(second),
-                      **scan_params(sum(i < nc for i in given), sum(carries))},
-                     eqn.location, eqn.reason)
+                         [eqn.outvars[i] for i in places],
+                         {**params, "jaxpr": _anew(second),
+                          **scan_params(sum(i < nc for i in given), sum(carries))},
+                         eqn.location, eqn.reason)
     return _Parts(first, recompute, values)
 
 
