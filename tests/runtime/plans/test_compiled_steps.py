@@ -16,6 +16,7 @@ from shardtrace.ir.kernels.elementwise import extremes
 from shardtrace.runtime.plans import blocked, compiled_steps, generated, registers
 
 from ...executors import forget_plans
+from ...fuzz.test_fuzz import failures
 from .test_tiled_fusion import _tiny, assert_same, random_program
 
 X, Y = (np.random.default_rng(i).normal(size=(512, 256)).astype(np.float32) for i in (1, 2))
@@ -168,13 +169,20 @@ def test_without_llvmlite_numpy_computes(monkeypatch):
     assert len(looked) == 1
 
 
-def test_random_programs_have_the_same_bits_in_loops():
+@pytest.fixture
+def in_loops(monkeypatch):
     pytest.importorskip("llvmlite")
-    with pytest.MonkeyPatch.context() as patch:
-        compile_all(patch)
-        for _ in _tiny(patch):
-            @settings(max_examples=60, deadline=None)
-            @given(draw.data())
-            def check(data_):
-                assert_same(*random_program(data_))
-            check()
+    compile_all(monkeypatch)
+    yield from _tiny(monkeypatch)
+
+
+def test_random_programs_have_the_same_bits_in_loops(in_loops):
+    @settings(max_examples=60, deadline=None)
+    @given(draw.data())
+    def check(data_):
+        assert_same(*random_program(data_))
+    check()
+
+
+def test_random_programs_on_devices_are_right_in_loops(in_loops):
+    assert not failures(31, 120)
