@@ -49,18 +49,21 @@ class LoopCall:
 
     def __init__(self, loop: Loop, forms: Sequence[str], dtypes: Sequence[np.dtype],
                  shape: tuple[int, ...], split: int) -> None:
-        self.loop, self.reads, self.shape = loop, tuple(zip(forms, dtypes, strict=True)), shape
-        self.split, self.repeats = split, not {ROW, COLUMN}.isdisjoint(forms)
+        self.loop, self.shape, self.split = loop, shape, split
         self.rows, self.columns = math.prod(shape[:split]), math.prod(shape[split:])
+        ones = (1,) * len(shape)
+        whole = {FLAT: shape, ROW: (*ones[:split], *shape[split:]),
+                 COLUMN: (*shape[:split], *ones[split:]), NUMBER: ()}
+        self.reads = [(form, dtype, math.prod(whole[form]), whole[form])
+                      for form, dtype in zip(forms, dtypes, strict=True)]
+        self.repeats = not {ROW, COLUMN}.isdisjoint(forms)
 
     def __call__(self, *arrays: Any) -> Any:
         given, strides, apart = list(arrays), [], self.repeats
-        for i, (form, dtype) in enumerate(self.reads):
+        for i, (form, dtype, size, whole) in enumerate(self.reads):
             x, stride = arrays[i], self.columns
-            if form == ROW and x.size != self.columns:          # repeated within rows
-                x = np.broadcast_to(x, (*[1] * self.split, *self.shape[self.split:]))
-            elif form == COLUMN and x.size != self.rows:
-                x = np.broadcast_to(x, (*self.shape[:self.split], *x.shape[self.split:]))
+            if form != NUMBER and x.size != size:               # repeated within
+                x = np.broadcast_to(x, whole)
             if type(x) is not np.ndarray or not x.flags.c_contiguous:
                 found = self._rows_apart(x) if form == FLAT else None
                 if found is None:
