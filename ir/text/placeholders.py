@@ -99,4 +99,4 @@ class MissingConstant:
              f"constant {self.name} ({self.aval.str_short(True)}) is not in the program's text, "
              "which holds only its content hash", code="missing-constant",
              help=f"give `parse_program` an array for {self.name!r} in `constants`, or dump the "
-                  "program (`SHARDTRACE_DUMP=folder`), which keeps its arrays in a file beside it")
+                  "program into a folder, SHARDTRACE_DUMP, which keeps its arrays in a file")
