@@ -154,8 +154,8 @@ def root_causes(known: Roots, changes: Sequence[Change] = (),
                 weights[root] = weights.get(root, 0) + weight
                 direct[root] = direct.get(root, 0) + weight * is_direct
         most = max(weights.values(), default=0)
-        known = [root for root in weights if root in changed]
-        best = max(known or [root for root in weights if weights[root] >= _NEARLY * most],
+        named = [root for root in weights if root in changed]
+        best = max(named or [root for root in weights if weights[root] >= _NEARLY * most],
                    key=lambda root: (direct[root], weights[root], root in rows.asked), default="")
         its = [c for c in left if best in roots[id(c)]] if best else left
         its_annotation = rows.annotations.get(best, Annotation())

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.meshes.mesh import AbstractMesh
+from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.program import Equation, Program
 from ...ir.rewriting.retyped import Retyped
 from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
@@ -20,7 +20,7 @@ from ...ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ...ir.types import ArrayType
 
 
-def without_unit_axes(spec: PartitionSpec, mesh: AbstractMesh) -> PartitionSpec:
+def without_unit_axes(spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> PartitionSpec:
     """The spec without the axes of `mesh` that have one device."""
     unit = {a for a, n in mesh.shape_tuple if n == 1}
     if unit.isdisjoint((*spec.axes(), *spec.unreduced, *spec.reduced)):
@@ -49,5 +49,8 @@ class _WithoutUnitAxes(Retyped):
         return {**params, **{name: self.nested(params[name]) for name in eqn.op.subprograms}}
 
     def sharding(self, sharding: NamedSharding) -> NamedSharding:
-        spec = without_unit_axes(sharding.spec, sharding.mesh)
-        return sharding if spec is sharding.spec else named_sharding_abstract(sharding.mesh, spec)
+        mesh, spec = sharding.mesh, without_unit_axes(sharding.spec, sharding.mesh)
+        if spec is sharding.spec:
+            return sharding
+        return (named_sharding_abstract(mesh, spec) if isinstance(mesh, AbstractMesh) else
+                sharding.update(spec=spec))

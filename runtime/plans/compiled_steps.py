@@ -227,7 +227,7 @@ class InLoops:
         body = tuple([(step.kind, step.function, self.values[step.result][1],
                        *[at[self.repeated.get(v, v)] if type(v) is int else self._constant(v, step)
                          for v in step.operands]) for step, _ in steps])
-        forms = tuple([self._form(v, self.split) for v in given])
+        forms = tuple([form for v in given if (form := self._form(v, self.split))])
         kinds = [KINDS[self.values[v][1]] for v in at]
         key = (body, *[(self.values[v][1], form) for v, form in zip(given, forms, strict=True)],
                *[at[v] for v in written])

@@ -150,9 +150,11 @@ class _Steps:
     def share(self, step: Step) -> None:
         """Note whose memory the result of a step is."""
         out, v = step.result, step.operands[0] if step.operands else None
-        views = step.kind in VIEWS and type(v) is int
-        self.roots[out] = self.roots[v] if views else out
-        self.whole[out] = not views or self.whole[v] and step.kind in (BITS, RESHAPE)
+        if step.kind in VIEWS and type(v) is int:
+            self.roots[out] = self.roots[v]
+            self.whole[out] = self.whole[v] and step.kind in (BITS, RESHAPE)
+        else:
+            self.roots[out], self.whole[out] = out, True
 
     def _as_recording(self, step: Step, operands: Sequence[Any], shape: Any, dtype: Any) -> Any:
         """The recording of a step that is not a single numpy call; None for one that is."""

@@ -13,7 +13,7 @@ import numpy as np
 from ...dtypes.table import BF16
 from ..compiled import Value
 from . import bfloat16, float16
-from .extremes import clip
+from .extremes import clip  # type: ignore
 from .float16 import F16, F32
 
 BOOL, _F64 = np.dtype(np.bool_), np.dtype(np.float64)
