@@ -103,11 +103,12 @@ class Ranking:
 
     def suffices(self, s: Suggestion, other: Suggestion) -> bool:
         """Is it preferable to another one that asks for more? It is if it is the part of the other
-        that concerns the collective, and saves nearly all of that; if it has some rows of the
-        other's arguments, saves nearly as much at no higher cost, and the other rows are laid out
-        unlike what they are read with; or if it removes a constraint where the other one changes
-        it or adds another, or neither gives arguments further axes nor takes all from them, as the
-        other one does, and saves nearly as much at no higher cost.
+        that concerns the collective, and saves nearly all of that, or all that the caller does not
+        exchange instead; if it has some rows of the other's arguments, saves nearly as much at no
+        higher cost, and the other rows are laid out unlike what they are read with; or if it
+        removes a constraint where the other one changes it or adds another, or neither gives
+        arguments further axes nor takes all from them, as the other one does, and saves nearly as
+        much at no higher cost.
         """
         received = self.trials.base.received_bytes
         cheap = self.cost_factor(s) <= max(SOME, self.cost_factor(other))
@@ -121,6 +122,8 @@ class Ranking:
                               or bool(self.kinds.further(other.changes))
                               and not self.uses_idle_axes(other))))
         if self.undoes(s, other) and cheap and self.saves_nearly(s, other):
+            return True
+        if other._callers > s._callers and self.saved_of(s) >= self.saved_of(other):
             return True
         base, rest = self.trials.base, set(other.changes) - set(s.changes)
         if self.kinds.unrelated(s.changes, rest):
@@ -145,6 +148,10 @@ class Ranking:
         """Does it save nearly as much of a step?"""
         base = self.trials.base.time
         return base - s.time > (base - other.time) * _NEARLY
+
+    def saved_of(self, s: Suggestion) -> float:
+        """Seconds saved of a step, without the share that the caller exchanges instead."""
+        return (self.trials.base.time - s.time) * (1 - s._callers)
 
     def worth(self, s: Suggestion) -> float:
         """The worth in seconds (see the top of this file)."""
