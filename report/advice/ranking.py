@@ -123,7 +123,8 @@ class Ranking:
                               and not self.uses_idle_axes(other))))
         if self.undoes(s, other) and cheap and self.saves_nearly(s, other):
             return True
-        if other._callers > s._callers and self.saved_of(s) >= self.saved_of(other):
+        if other._callers > s._callers and self.avoids(s) >= self.avoids(other) and (
+                self.saved_of(s) >= self.saved_of(other)):
             return True
         base, rest = self.trials.base, set(other.changes) - set(s.changes)
         if self.kinds.unrelated(s.changes, rest):
@@ -173,14 +174,12 @@ class Ranking:
 
     def share_of_caller(self, changes: Sequence[Change], tried: Tried) -> float:
         """The share of the saved bytes that whoever passes the arguments, or gets the results, has
-        to exchange instead. An argument is passed whole for nothing if it is small.
+        to exchange instead.
         """
         base = self.trials.base
-        exchanged = self.kinds.gathered(changes)
+        exchanged = self.kinds.gathered(changes) + self.kinds.fed_back(
+            self.trials.partitioned, tried.partitioned)
         if exchanged <= base.peak_bytes * LITTLE:
-            exchanged = 0.0
-        exchanged += self.kinds.fed_back(self.trials.partitioned, tried.partitioned)
-        if not exchanged:
             return 0.0
         return min(1.0, exchanged / max(exchanged, base.received_bytes - tried.received_bytes))
 
