@@ -9,6 +9,7 @@ It searches over plans and judges each by the whole program that it leads to. Re
     roles       which dimensions are the batch, the sequence, and those of parameters
     named       data, FSDP, tensor and sequence parallelism, and mixtures, as choices of layouts
     trials      plans, partitioned and costed as whole programs
+    joint_changes   choices in which all split parameters change together
     search      candidates from all of these; the best one is the answer
     meshes      candidate meshes, where only the number of devices is given
     autoshard   the function itself

@@ -3,9 +3,9 @@
     1  the named plans, and the best plan that each leads to
     2  the cheapest choice of layouts in the model, by a mixed-integer program (solve.py)
     3  for small programs, every layout of the arguments
-    4  the best plan with all its split parameters changed together (blocks.py); then the arguments
-       of the best plans so far, changed one group at a time while that helps; under a limit of
-       memory, starting from fast plans that nearly meet it, then from the fastest of all
+    4  the best plan with all its split parameters changed together (joint_changes.py); then the
+       arguments of the best plans so far, changed one group at a time while that helps; under a
+       limit of memory, starting from fast plans that nearly meet it, then from the fastest of all
     5  plans that are behind with the program made first, by the best of several programs
     6  optimizer state split where its parameter is whole (states.py)
     7  constraints on values inside, as few as are needed
@@ -26,8 +26,8 @@ from ..ir.program import Program, Var
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.support.named_tuple import NamedTuple
 from ..ir.support.progress import counted
-from .blocks import moved_together
 from .groups import Group, Groups, occurrences
+from .joint_changes import moved_together
 from .memory import Memory
 from .model import GroupLayout, Model, group_layouts
 from .named import named_plans
@@ -255,8 +255,8 @@ class Search:
         return True
 
     def move_together(self) -> None:
-        """Change all split parameters of the best plan together (blocks.py). The partitions that
-        this takes are not taken from those of a climb.
+        """Change all split parameters of the best plan together (joint_changes.py). The partitions
+        that this takes are not taken from those of a climb.
         """
         best = min([self.found[p] for p in self.choices if p in self.found], key=self.merit)
         (own, form), before = self.choices[best.plan], self.trials.made_so_far
