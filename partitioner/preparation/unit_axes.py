@@ -46,6 +46,10 @@ class _WithoutUnitAxes(Retyped):
                   tuple([without_unit_axes(s, mesh) if isinstance(s, PartitionSpec) else s
                          for s in x]) if isinstance(mesh, AbstractMesh) and isinstance(x, tuple)
                   else x for name, x in eqn.params.items()}
+        said, result = eqn.op.sharding_param, eqn.outvars[0].aval if eqn.outvars else None
+        if said and result is not None and params[said] is None and result.mesh.explicit_axes:
+            # its rule may refuse operands without axes that it put into the result
+            params[said] = self._of(result).sharding
         return {**params, **{name: self.nested(params[name]) for name in eqn.op.subprograms}}
 
     def sharding(self, sharding: NamedSharding) -> NamedSharding:

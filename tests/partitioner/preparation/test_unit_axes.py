@@ -92,3 +92,12 @@ def test_explicit_types_keep_them() -> None:
         assert [s.spec for s in f.lower(x).compile().output_shardings] == [
             P("u", "x"), P(("x", "u")), P("u", "x")]
         assert "@u" not in f.lower(x).compile().as_text()
+
+
+def test_explicit_results_may_follow_from_them() -> None:
+    mesh = mesh_of({"x": 8, "u": 1}, AxisType.Explicit)
+    with st.set_mesh(mesh):
+        x = st.device_put(np.arange(128.0, dtype=np.float32).reshape(8, 16), P("u", "x"))
+        result = st.jit(lambda x: x.reshape(128))(x)        # refused of P(None, "x")
+        assert str(st.typeof(result)) == "float32[128@(u,x)]"
+        np.testing.assert_array_equal(np.asarray(result), np.arange(128))
