@@ -100,13 +100,16 @@ class Search:
         return found
 
     def searched(self, record: CollectiveRecord, cause: Cause) -> Found:
-        candidates = list(dict.fromkeys([*self.good, *self.candidates.of(record, cause)]))
         short = self.short_for(record)
+        trials = short or self.whole
+        parts = [(c,) for changes in self.good if len(changes) > 1 for c in changes]
+        candidates = list(dict.fromkeys([            # one change of several may do here
+            *self.good, *filter(trials.known, parts), *self.candidates.of(record, cause)]))
         left = self.budget.left / 2
         known = set(candidates)
         others = [c for c in self.candidates.of(record, cause, others=True) if c not in known]
         kinds = Kinds(self.candidates, cause, frozenset(whole_axes(record.mesh_axes)))
-        search = _One(self, short or self.whole, record, kinds, left)
+        search = _One(self, trials, record, kinds, left)
         stopped = False
         try:
             search.run(candidates, _FIRST)
