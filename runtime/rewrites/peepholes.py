@@ -84,10 +84,10 @@ def _alternate(m: Match) -> int | None:
     if len(padded) != 1 or m.x.aval.ndim != len(shape):
         return None
     (d,) = padded
-    (low, _, inner), (other, _, inside) = (config[d] for config in configs)
+    (low, high, inner), (other, end, inside) = (config[d] for config in configs)
     sizes = m.x.aval.shape[d], m.y.aval.shape[d]
     if inner != 1 or inside != 1 or {low, other} != {0, 1} or sum(sizes) != shape[d] or (
-            min(sizes) < 1):
+            min(sizes) < 1 or min(high, end) < 0):
         return None
     return d
 

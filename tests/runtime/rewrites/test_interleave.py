@@ -72,3 +72,12 @@ def test_associative_scans_are_sums(n):
     x = np.random.default_rng(1).normal(size=(n, 3)).astype(np.float32)
     f = st.jit(lambda x: lax.associative_scan(jnp.add, x))
     np.testing.assert_allclose(f(x), np.cumsum(x, 0), rtol=1e-4, atol=1e-5)
+
+
+def test_an_array_of_which_padding_cuts_the_end_is_left():
+    def f(x, y):
+        zero = np.float32(0)
+        return lax.pad(x, zero, [(0, 2, 1)]) + lax.pad(y, zero, [(1, -1, 1)])
+    x, y = np.arange(1, 5, dtype=np.float32), np.arange(11, 16, dtype=np.float32)
+    assert "pad" in ops(f, x, y)
+    np.testing.assert_array_equal(st.jit(f)(x, y), [1, 11, 2, 12, 3, 13, 4, 14, 0])
