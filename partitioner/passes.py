@@ -33,7 +33,6 @@ from .preparation.dead_code import drop_unread
 from .preparation.identities import IDENTITIES, drop_identities
 from .preparation.to_place import arrange, arrange_as_xla
 from .preparation.uneven import pad_uneven
-from .preparation.unit_axes import drop_unit_axes
 from .preparation.window_updates import REDUCE_SLICES
 from .preparation.xla.derivatives import as_jax_derives
 from .preparation.xla.lowering import broadcast_operands
@@ -46,6 +45,7 @@ from .resharding.reshards import insert_reshards
 from .resharding.routes import route_reshards
 
 as_xla = lazy_import(".resharding.as_xla", __package__)
+unit_axes = lazy_import(".preparation.unit_axes", __package__)
 scatters_of_xla = lazy_import(".optimization.scatters_of_xla", __package__)
 
 
@@ -107,7 +107,7 @@ PREPARE = pipeline(
          frozenset({"check"}), inside=True, needed=True),
     Pass("inline", "inlined", lambda p, r: inline(p),
          "calls are replaced by what they call", CALLS, inside=True, needed=True),
-    Pass("drop-unit-axes", "inlined", lambda p, r: drop_unit_axes(p),
+    Pass("drop-unit-axes", "inlined", lambda p, r: unit_axes.drop_unit_axes(p),
          "mesh axes of one device split nothing, so that no layout names them"),
     Pass("drop-unread", "inlined", lambda p, r: drop_unread(p),
          "what nothing reads asks for no layout", decides=True),

@@ -22,6 +22,7 @@ from ..ir.spec import UNCONSTRAINED, PartitionSpec, spec_from_entries
 from ..ir.support.caches import cached
 from ..ir.support.collector import collector_paused
 from ..ir.support.immutable import immutable
+from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
 from ..ir.support.progress import counted
 from ..ir.types import ArrayType
@@ -31,9 +32,10 @@ from .dumps import Dump
 from .frozen_plan import keeps_plan
 from .passes import PIPELINE, PartitionRequest
 from .plans import planned
-from .preparation.unit_axes import without_unit_axes
 from .propagation.resolved_types import frozen_mesh, typed
 from .stages import with_attribute
+
+_unit_axes = lazy_import(".preparation.unit_axes", __package__)
 
 
 class Options(NamedTuple):
@@ -231,4 +233,5 @@ def _specs(given: Sequence[PartitionSpec | None] | None, count: int, what: str, 
             raise ValueError(f"Unconstrained dims are not allowed when passed to {what}: {spec}")
     if 1 not in mesh.axis_sizes:
         return tuple(given)
-    return tuple([None if spec is None else without_unit_axes(spec, mesh) for spec in given])
+    return tuple([None if spec is None else _unit_axes.without_unit_axes(spec, mesh)
+                  for spec in given])

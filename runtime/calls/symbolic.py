@@ -24,6 +24,7 @@ from ...ir.types import Shape
 Function = Callable[..., Any]
 
 CALL, REDUCE, WHERE, CAST, BITS = "call", "reduce", "where", "cast", "bits"
+LOOP, MEMORY = "loop", "memory"         # a compiled loop, and memory that one writes besides
 RESHAPE, REPEAT, TRANSPOSE, INDEX = "reshape", "repeat", "transpose", "index"
 VIEWS = frozenset({RESHAPE, REPEAT, TRANSPOSE, INDEX, BITS})
 # Reductions whose result does not depend on the dtype that numpy would choose by itself.

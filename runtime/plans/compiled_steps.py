@@ -22,17 +22,17 @@ from typing import Any
 import numpy as np
 
 from ...ir.kernels.compiled import COLUMN, FLAT, NUMBER, ROW, Loop, Value
-from ...ir.kernels.elementwise.elements import KINDS, bits_of, cast_of, element_of
-from ...ir.kernels.elementwise.extremes import BY_CLIP
+from ...ir.kernels.elementwise.elements import KINDS, ROUNDED, bits_of, cast_of, element_of
+from ...ir.kernels.elementwise.extremes import BY_CLIP, FEWEST
 from ...ir.program import Equation
 from ...ir.support.caches import module_table
 from ...ir.support.named_tuple import NamedTuple
-from ..calls.symbolic import BITS, CALL, CAST, REPEAT, WHERE, Step, constant
+from ..calls.call import Call
+from ..calls.symbolic import BITS, CALL, CAST, LOOP, MEMORY, REPEAT, WHERE, Step, constant
 
 FEW = 3                         # steps that take less time than to write a value and read it again
 _SLOW = frozenset({np.divide, np.sqrt, np.reciprocal})
 SHORT = 64                      # elements of a row up to which rows that lie apart are copied
-LOOP, MEMORY = "loop", "memory"
 Steps = list[tuple[Step, Equation | None]]
 
 _LOOPS = module_table("runtime.plans.compiled_steps._LOOPS",
@@ -250,6 +250,18 @@ class InLoops:
         if dtype.kind not in "biuf":
             number = number.view(np.int16)
         return Constant(KINDS[dtype], number.dtype.str, number.tobytes())
+
+
+def widest(calls: Sequence[Call]) -> tuple[int, ...] | None:
+    """The largest shape among the values of calls, which loops compute; None if it is small."""
+    shape = max([value[0] for call in calls for value in call.recording.values],  # type: ignore
+                key=math.prod)
+    return shape if math.prod(shape) >= FEWEST else None
+
+
+def is_one_step(step: Step) -> bool:
+    """Is it one step in a loop, though several calls of numpy elsewhere?"""
+    return step.kind == WHERE or step.function in ROUNDED
 
 
 def _operands(steps: Steps) -> set[int]:

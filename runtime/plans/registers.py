@@ -21,19 +21,20 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.kernels.elementwise.elements import ROUNDED
-from ...ir.kernels.elementwise.extremes import FEWEST as FEWEST_IN_LOOPS
 from ...ir.kernels.elementwise.selection import FEWEST as FEWEST_SELECTED
 from ...ir.kernels.elementwise.selection import by_bits, has_bits, is_zero, or_zero, zero_or
 from ...ir.program import Equation
 from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import cached
+from ...ir.support.lazy import lazy_import
 from ...ir.support.named_tuple import NamedTuple
 from ..calls.call import Call
 from ..calls.symbolic import (
     BITS,
     CALL,
     CAST,
+    LOOP,
+    MEMORY,
     REDUCE,
     REPEAT,
     RESHAPE,
@@ -43,9 +44,10 @@ from ..calls.symbolic import (
     constant,
     record,
 )
-from .compiled_steps import LOOP, MEMORY, in_loops
 from .generated import Writer, expression
 from .half_floats import InFloat32, rounded_slots
+
+_compiled_steps = lazy_import(".compiled_steps", __package__)      # after much computing
 
 FEWEST = 1 << 10                # bytes from which a value is worth a register
 _LINE, _BYTES = 64, np.dtype(np.uint8)
@@ -73,7 +75,7 @@ class _Steps:
 
     def __init__(self, calls: Sequence[Call], results: Sequence[int] = (),
                  excess: bool = False, zeros: Sequence[int] = (), loops: bool = False) -> None:
-        self.looped = _widest(calls) if loops else None     # shape of what loops compute
+        self.looped = _compiled_steps.widest(calls) if loops else None  # shape that loops compute
         self.zeros = set[int]()                     # values that are the number zero
         self.values: list[tuple[tuple[int, ...], np.dtype]] = []
         self.roots: list[int] = []                  # of each, the value whose memory it shares,
@@ -159,7 +161,7 @@ class _Steps:
     def _as_recording(self, step: Step, operands: Sequence[Any], shape: Any, dtype: Any) -> Any:
         """The recording of a step that is not a single numpy call; None for one that is."""
         count, function = math.prod(shape), step.function
-        if shape == self.looped and (step.kind == WHERE or function in ROUNDED):
+        if shape == self.looped and _compiled_steps.is_one_step(step):
             return None
         if step.kind == WHERE and count >= FEWEST_SELECTED and has_bits(dtype):
             function = (or_zero if self.is_zero(operands[2]) else
@@ -185,12 +187,6 @@ def _key(operand: Any) -> Any:
     return type(operand), number.dtype, number.tobytes()
 
 
-def _widest(calls: Sequence[Call]) -> tuple[int, ...] | None:
-    shape = max([value[0] for call in calls for value in call.recording.values],  # type: ignore
-                key=math.prod)
-    return shape if math.prod(shape) >= FEWEST_IN_LOOPS else None
-
-
 def written_out(calls: Sequence[Call], operands: int, results: Sequence[int],
                 over: Mapping[int, int], excess: bool, zeros: Sequence[int],
                 loops: bool = False) -> Body:
@@ -199,7 +195,7 @@ def written_out(calls: Sequence[Call], operands: int, results: Sequence[int],
     that are zero. loops: whether LLVM may compile what it can (compiled_steps.py).
     """
     block = _Steps(calls, results, excess, zeros, loops)
-    if block.looped and not in_loops(block, block.looped):
+    if block.looped and not _compiled_steps.in_loops(block, block.looped):
         block = _Steps(calls, results, excess, zeros)
     return _Registers(block, operands, over).body()
 

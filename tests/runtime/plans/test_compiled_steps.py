@@ -13,7 +13,7 @@ from shardtrace import lax
 from shardtrace.ir.kernels import compiled
 from shardtrace.ir.kernels.compiled import COLUMN, FLAT, NUMBER, ROW
 from shardtrace.ir.kernels.elementwise import extremes
-from shardtrace.runtime.plans import blocked, compiled_steps, generated, registers
+from shardtrace.runtime.plans import blocked, compiled_steps, generated
 
 from ...executors import forget_plans
 from ...fuzz.test_fuzz import failures
@@ -31,7 +31,7 @@ def anew():
 
 def compile_all(patch):
     """Whatever a loop can compute is compiled, at once."""
-    for module, name, value in ((blocked, "ENOUGH", 1), (registers, "FEWEST_IN_LOOPS", 1),
+    for module, name, value in ((blocked, "ENOUGH", 1), (compiled_steps, "FEWEST", 1),
                                 (compiled_steps, "SHORT", 1),
                                 (generated, "FEWEST_COMPARED", 1), (extremes, "FEWEST", 1),
                                 (compiled, "_SEEN", compiled._Seen())):
@@ -146,7 +146,7 @@ def test_groups_become_loops_once_it_pays(monkeypatch):
     monkeypatch.setattr(compiled, "_SEEN", compiled._Seen())
     monkeypatch.setattr(blocked, "ENOUGH", 4 * X.size * 3)        # of four calls, in each run
     made, original = [], compiled_steps.in_loops
-    monkeypatch.setattr("shardtrace.runtime.plans.registers.in_loops",
+    monkeypatch.setattr("shardtrace.runtime.plans.compiled_steps.in_loops",
                         lambda *given: (made.append(original(*given)), made[-1])[1])
     f, found = st.jit(lambda x, y: (x * y + 1) * x - y), []
     for _ in range(4):
