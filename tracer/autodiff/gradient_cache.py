@@ -20,7 +20,7 @@ from ...ir.source.location import is_ours
 from ...ir.support.caches import ProgramCache
 from ..staging.bound_names import DEEP
 from ..staging.staging import Builder
-from ..staging.steps import marks, owner_of, picker, reads
+from ..staging.steps import follow, marks, owner_of, reads, recipe_of
 from ..staging.tracer import Tracer
 from .replay import Scalar
 
@@ -54,9 +54,8 @@ class _Recorded:
     def _steps(self) -> tuple[list[Any], list[Any], list[Any], list[Any]]:
         """Atoms are numbered: `given`, then what the equations give, then constants.
 
-        The atoms behind `given`, as far as they are known. Of each equation the op, what picks its
-        operands, params, types, instance (None if a param cannot be hashed), reason, and the
-        numbers of its location and of its first result. The results, and the names, by numbers.
+        The atoms behind `given`, as far as they are known, the equations' recipes, the results,
+        and the names, by numbers.
         """
         numbers: dict[Any, int] = {x: n for n, x in enumerate(self.given)}
         rest: list[Any] = []
@@ -66,15 +65,9 @@ class _Recorded:
                 numbers[x] = len(self.given) + len(rest)
                 rest.append(x if type(x) is Literal else None)
         where = {location: n for n, location in enumerate(self.first[1])}
-        rows = []
-        for e in self.eqns:
-            try:
-                instance = e.instance
-            except TypeError:
-                instance = None
-            rows.append((e.op, picker([numbers[x] for x in e.invars]), e.params, e.types, instance,
-                         e.reason, where[e.location], numbers[e.outvars[0]] if e.outvars else 0))
-        return (rest, rows, [numbers[x] if type(x) in _ATOMS else x for x in self.results],
+        recipes = [recipe_of(e, [numbers[x] for x in e.invars], numbers, where[e.location])
+                   for e in self.eqns]
+        return (rest, recipes, [numbers[x] if type(x) in _ATOMS else x for x in self.results],
                 [(numbers[v], name) for v, name in self.names.items()])
 
     def repeat(self, builder: Builder, given: Sequence[Var], abstracted: Abstracted) -> list[Any]:
@@ -91,21 +84,9 @@ class _Recorded:
             self.last = places, where
         if self.steps is None:
             self.steps = self._steps()
-        rest, rows, results, names = self.steps
-        atoms, eqns = [*given, *abstracted.numbers, *rest], builder.eqns
-        for op, operands, params, known_types, instance, reason, place, n in rows:
-            types = known_types[1]
-            if len(types) == 1:
-                var = atoms[n] = Var(types[0])
-                outvars: tuple[Var, ...] = (var,)
-            else:
-                outvars = tuple([Var(t) for t in types])
-                atoms[n:n + len(types)] = outvars
-            eqn = Equation(op, operands(atoms), outvars, params, where[place], reason)
-            eqn.known_types = known_types
-            if instance is not None:
-                eqn.instance = instance
-            eqns.append(eqn)
+        rest, recipes, results, names = self.steps
+        atoms = [*given, *abstracted.numbers, *rest]
+        follow(recipes, atoms, where, builder.eqns)
         depths = builder.watch.depths
         for n, name in names:
             var = atoms[n]

@@ -8,6 +8,7 @@ import numpy as np
 from ...ir.dtypes import ALL_DTYPES, canonicalize_dtype, iinfo, issubdtype, python_scalar_dtype
 from ...ir.ops.elementwise.convert import cast
 from ...ir.settings.context import x64_enabled
+from ...ir.support.caches import cached
 
 BOOL = np.dtype(bool)
 
@@ -48,6 +49,8 @@ def _plain_numbers(dtype: np.dtype) -> tuple[float, float]:
 
 
 _PLAIN = {d: _plain_numbers(d) for d, level in LEVEL.items() if level < 3}
+# The level, these bounds and the numpy type of dtypes that programs may have without x64.
+_USUAL = {d: (LEVEL[d], *bounds, d.type) for d, bounds in _PLAIN.items() if d not in WIDE}
 
 
 def float_default() -> np.dtype:
@@ -85,10 +88,21 @@ def _wide(x: Any, dtype: np.dtype) -> Any:
         return dtype.type(x)
 
 
+@cached(1024)
+def _scalar(kind: type, x: Any) -> Any:
+    """A Python scalar as a numpy scalar, of which making one takes as long as all else here."""
+    return kind(x)
+
+
 def scalar_like(x: Any, level: int, aval: Any) -> Any:
     """The Python scalar `x` as a literal used with an array of type `aval`, or None if that array
     must change its own dtype first."""
     dtype = aval.dtype
+    usual = _USUAL.get(dtype)
+    if usual is not None and not aval.weak_type:
+        kind, low, high, scalar = usual
+        if level <= kind and low <= x <= high:
+            return _scalar(scalar, x) if x else scalar(x)      # 0.0 is -0.0, as a key
     kind = LEVEL.get(dtype)
     if kind is None or level > kind or (dtype in WIDE and not x64_enabled()):
         return None

@@ -32,6 +32,7 @@ _ENDS = frozenset(i for i, name in enumerate(_OPS) if name.startswith(
     ("POP_JUMP", "JUMP_IF", "JUMP_BACKWARD", "RETURN", "RAISE", "RERAISE", "YIELD", "SEND")))
 # In front of the jump back of a comprehension, after whose loop its container is stored.
 _ADDS = frozenset(opcode.opmap[name] for name in ("LIST_APPEND", "SET_ADD", "MAP_ADD"))
+_CACHE = opcode.opmap["CACHE"]
 _COMPUTES = frozenset(i for i, name in enumerate(_OPS) if name.startswith(
     ("CALL", "BINARY", "UNARY", "COMPARE", "GET_ITER")))
 
@@ -157,6 +158,8 @@ class Assignments(dict[int, tuple[Any, ...]]):
                 break
             op, arg = bytecode[at], bytecode[at + 1] | high
             at += 2
+            if op == _CACHE:                # of the interpreter's own
+                continue
             high = arg << 8 if op == opcode.EXTENDED_ARG else 0
             if op in _STORES:
                 found.update(dict.fromkeys([n for n in self._names(op, arg) if n.strip("_")]))

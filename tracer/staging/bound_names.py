@@ -60,7 +60,8 @@ class Watch:
     here, how deep in calls; a caller's name takes precedence over a callee's.
     """
 
-    __slots__ = ("calls", "callers", "containers", "depth", "depths", "frame", "names", "stores")
+    __slots__ = ("calls", "callers", "containers", "depth", "depths", "frame", "names", "places",
+                 "stores")
 
     def __init__(self) -> None:
         self.frame: FrameType | None = None
@@ -68,25 +69,35 @@ class Watch:
         self.stores: Any = None              # of the frame's code
         self.callers: Frames = ()
         self.calls = NO_CALLERS              # of the frame
+        self.places: dict[int, Location] = {}    # in the frame, by instruction
         self.depth = 0
         self.depths: dict[Any, int] = {}
         self.containers: dict[int, Any] = {}     # whose values were named, by id
 
-    def place(self) -> Location:
-        """The current place in the user's code, as `location.capture`; reads names on the way."""
-        frame: Any = sys._getframe(2)
+    def place(self, above: int = 2) -> Location:
+        """The current place in the user's code, as `location.capture`; reads names on the way.
+
+        above: how many frames up the first is that may be the user's.
+        """
+        frame: Any = sys._getframe(above)
         between = STANDS_BETWEEN
         while frame is not None:
-            module = frame.f_globals
-            if not between[module["__name__"] if "__name__" in module else ""]:
-                code, lasti = frame.f_code, frame.f_lasti
+            try:
+                name = frame.f_globals["__name__"]
+            except KeyError:
+                name = ""
+            if not between[name]:
+                lasti = frame.f_lasti
                 if self.frame is not frame:
                     self._enter(frame)
-                    self.stores = ASSIGNMENTS.get(id(code)) or assignments_of(code)
                 elif self.names:
                     self._bind(frame, self.names, self.depth)
                 self.names = self.stores[lasti]
-                return Location(code, lasti, SCOPES.path, self.calls)
+                scope, places = SCOPES.path, self.places
+                if lasti in places and places[lasti].scope == scope:
+                    return places[lasti]
+                place = places[lasti] = Location(frame.f_code, lasti, scope, self.calls)
+                return place
             frame = frame.f_back
         return UNKNOWN
 
@@ -127,17 +138,20 @@ class Watch:
         self.calls = Callers(calls) if calls and is_traced else NO_CALLERS
         own = self.depth
         self.callers = tuple([(f, names, own + up, inner) for f, names, up, inner in callers])
+        code = frame.f_code
+        self.stores, self.places = ASSIGNMENTS.get(id(code)) or assignments_of(code), {}
 
     def _bind(self, frame: FrameType, names: tuple[Any, ...], depth: int) -> None:
         values, depths = frame.f_locals, self.depths
         for name in names:
-            x = values[name] if name in values else None
+            x = values.get(name)
             if type(x) is Tracer:
                 variable = x.variable
                 if type(variable) is Var and variable.name != name:
                     if variable.name is None:
                         variable.name = name
-                        depths[variable] = depth
+                        if depth:
+                            depths[variable] = depth
                     else:
                         self._rename(variable, name, depth)
             elif type(name) is Place:
@@ -186,11 +200,13 @@ class Watch:
 
     def state(self) -> tuple:
         """What `restore` needs after user code that is called from here has returned."""
-        return self.frame, self.names, self.callers, self.depth, self.stores
+        return (self.frame, self.names, self.callers, self.depth, self.stores, self.calls,
+                self.places)
 
     def restore(self, state: tuple) -> None:
         self.read()
-        self.frame, self.names, self.callers, self.depth, self.stores = state
+        (self.frame, self.names, self.callers, self.depth, self.stores, self.calls,
+         self.places) = state
 
 
 def copy_names(variables: Sequence[Var], values: Sequence[Any]) -> None:
@@ -210,33 +226,32 @@ def number_names(program: Program) -> None:
     if program.memo.get(_NUMBERED):
         return
     program.memo[_NUMBERED] = True
-    named: list[Any] = []
     for eqn in program.eqns:
         if eqn.op.subprograms:
             for _, inner in eqn.subprograms():
                 number_names(inner)
-        for v in eqn.outvars:
-            if v.name is not None:
-                named.append(v)
-    taken = {*program.arg_names, *[v.name for v in program.invars]}
-    used = {*taken, *[v.name for v in named]}
-    if len(used) == len(taken) + len(named):
+    named: Any = [v for eqn in program.eqns for v in eqn.outvars if v.name is not None]
+    count: dict[Any, int] = {**dict.fromkeys(program.arg_names, 0),
+                             **dict.fromkeys([v.name for v in program.invars], 0)}
+    used = {*count, *[v.name for v in named]}
+    if len(used) == len(count) + len(named):
         return
-    first: dict[str | None, Any] = {v.name: v for v in reversed(named)}
-    first.update(dict.fromkeys(taken))
-    again = [v for v in named if first[v.name] is not v]
-    count: dict[str, int] = {}
-    for v in again:
-        base = v.name or ""
-        number = count.get(base, 0) + 1
-        while f"{base}_{number}" in used:
+    for v in named:
+        base = v.name
+        if base not in count:
+            count[base] = 0
+            continue
+        number = count[base] + 1
+        name = f"{base}_{number}"
+        while name in used:
             number += 1
+            name = f"{base}_{number}"
         count[base] = number
-        v.name = f"{base}_{number}"
         if type(base) is Name:
-            v.name = Name(v.name)
-            v.name.others = base.others
-        used.add(v.name)
+            name = Name(name)
+            name.others = base.others
+        v.name = name
+        used.add(name)
 
 
 _NUMBERED = "numbered"

@@ -86,7 +86,7 @@ class Builder:
         context = STATE.abstract_mesh
         key = (types, context, *params.items()) if params else (types, context)  # inference_key
         known = op.infer_cache.get(key)
-        location = self.location or self.watch.place()
+        location = self.location or self.watch.place(3)      # behind `bind`
         instance = own = None
         if known is not None:
             results, instance, own = known

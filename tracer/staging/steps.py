@@ -6,13 +6,14 @@ runs. Whoever stores steps must have all of that in the key.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
 from ...ir.op import Op
 from ...ir.op_instance import OpInstance, Signature
 from ...ir.program import Equation, Literal, Var
+from ...ir.reasons import Reason
 from ...ir.settings.context import STATE, trace_settings
 from ...ir.source.location import Location
 from ...ir.support.caches import cached
@@ -69,12 +70,52 @@ def owner_of(kind: Hashable) -> _Owner:
                   state.spmd_axes, state.check_vma)
 
 
+# How to record an equation again: op, what picks the operands among numbered atoms, params,
+# signature, op instance (None if a param cannot be hashed), reason, and the numbers of its location
+# and of its first result.
+Recipe = tuple[Op, Callable[[Any], Any], dict[str, Any], Signature, OpInstance | None, Reason, int,
+               int]
+
+
+def recipe_of(eqn: Equation, operands: Sequence[int], numbers: Mapping[Any, int], place: int = 0
+              ) -> Recipe:
+    """The recipe of an equation. numbers: of its results; place: the number of its location."""
+    try:
+        instance = eqn.instance
+    except TypeError:
+        instance = None
+    return (eqn.op, _picker(operands), eqn.params, eqn.types, instance, eqn.reason, place,
+            numbers[eqn.outvars[0]] if eqn.outvars else 0)
+
+
+def follow(recipes: Sequence[Recipe], atoms: list[Any], locations: Sequence[Location],
+           eqns: list[Equation]) -> None:
+    """Append the equations of recipes to `eqns`, and enter their results in `atoms`."""
+    new: Any = object.__new__           # without a call of `__init__`, which takes half the time
+    for op, operands, params, known, instance, reason, place, n in recipes:
+        types = known[1]
+        eqn = new(Equation)
+        eqn.op = op
+        eqn.invars = operands(atoms)
+        if len(types) == 1:
+            var = atoms[n] = Var(types[0])
+            eqn.outvars = (var,)
+        else:
+            eqn.outvars = atoms[n:n + len(types)] = tuple([Var(t) for t in types])
+        eqn.params = params
+        eqn.location = locations[place]
+        eqn.reason = reason
+        eqn.known_types = known
+        if instance is not None:
+            eqn.instance = instance
+        eqns.append(eqn)
+
+
 class Part:
     """The equations of one builder.
 
     used: numbers of the values that it takes from elsewhere, in the order of their first use.
-    equations: (op, what picks the operands, params, signature, op instance, number of the first
-    result). kept: numbers of the results that are read elsewhere.
+    kept: numbers of the results that are read elsewhere.
     """
 
     __slots__ = ("equations", "kept", "used", "which")
@@ -82,8 +123,7 @@ class Part:
     def __init__(self, which: int) -> None:
         self.which = which
         self.used: list[int] = []
-        self.equations: list[tuple[Op, Callable[[Any], Any], dict[str, Any],
-                                   Signature, OpInstance, int]] = []
+        self.equations: list[Recipe] = []
         self.kept: list[int] = []
 
 
@@ -112,28 +152,20 @@ class Steps:
                 x = values[n]
                 atoms[n] = x.variable if type(x) is Tracer and x.builder is builder else (
                     builder.atom(x))
-            for op, operands, params, known, instance, n in part.equations:
-                types = known[1]
-                if len(types) == 1:
-                    var = atoms[n] = Var(types[0])
-                    outvars = (var,)
-                else:
-                    outvars = tuple([Var(t) for t in types])
-                    atoms[n:n + len(types)] = outvars
-                eqn = Equation(op, operands(atoms), outvars, params, location)
-                eqn.instance, eqn.known_types = instance, known
-                eqns.append(eqn)
+            follow(part.equations, atoms, (location,), eqns)
             for n in part.kept:
                 values[n] = Tracer(builder, atoms[n])
         return [values[r] if type(r) is int else r for r in self.results]
 
 
-def picker(numbers: Sequence[int]) -> Callable[[Any], Any]:
-    """A function that gives the items of these numbers, as a tuple or list."""
+def _picker(numbers: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
+    """A function that gives the items of these numbers."""
     if len(numbers) > 1:
         return itemgetter(*numbers)
-    first, behind = (numbers[0], numbers[0] + 1) if numbers else (0, 0)
-    return itemgetter(slice(first, behind))
+    if not numbers:
+        return lambda _: ()
+    n, = numbers
+    return lambda items: (items[n],)
 
 
 def marks(builders: Sequence[Builder]) -> list[tuple[int, ...]]:
@@ -223,12 +255,10 @@ class _Recorded:
                 if n < self.count and n not in span and n not in part.used:
                     part.used.append(n)
                 operands.append(n)
-            try:
-                instance = eqn.instance
-            except TypeError:                            # a param cannot be hashed
-                raise _NotRepeatable from None
-            part.equations.append((eqn.op, picker(operands), eqn.params, eqn.types, instance,
-                                   numbers[eqn.outvars[0]] if eqn.outvars else 0))
+            recipe = recipe_of(eqn, operands, numbers)
+            if recipe[4] is None:
+                raise _NotRepeatable
+            part.equations.append(recipe)
         return part
 
     def result(self, x: Any) -> Any:
