@@ -34,6 +34,9 @@ from .nesting import DEEPLY_NESTED, make_room, refuse
 from .operand_casts import casts_of, reduce_scalars
 from .tracer import Tracer
 
+# Makes an object without a call of `__init__`, which takes as long as all else of it.
+NEW: Any = object.__new__
+
 
 class Builder:
     """The interpreter that records equations.
@@ -83,7 +86,8 @@ class Builder:
             atoms = tuple([x.variable if type(x) is Tracer and x.builder is self else self.atom(x)
                            for x in operands])
             types = tuple([a.aval for a in atoms])
-        context = STATE.abstract_mesh
+        state = STATE.__dict__
+        context = state["abstract_mesh"]
         key = (types, context, *params.items()) if params else (types, context)  # inference_key
         known = op.infer_cache.get(key)
         location = self.location or self.watch.place(3)      # behind `bind`
@@ -101,19 +105,24 @@ class Builder:
                 manual = t.manual
             else:
                 results = infer_anew(op, types, params, context, key)
+        eqn: Equation = NEW(Equation)
         if not op.multiple_results:
             var = Var(results[0])
-            eqn = Equation(op, atoms, (var,), params, location)
+            eqn.outvars = (var,)
             tracers = [Tracer(self, var)]
         else:
-            outvars = tuple([Var(t) for t in results])
-            eqn = Equation(op, atoms, outvars, params, location)
+            eqn.outvars = outvars = tuple([Var(t) for t in results])
             tracers = [Tracer(self, v) for v in outvars]
+        eqn.op = op
+        eqn.invars = atoms
+        eqn.params = params
+        eqn.location = location
+        eqn.reason = ()
         eqn.known_types = own or SIGNATURES[types, results]
         if instance is not None:
             eqn.instance = instance
         self.eqns.append(eqn)
-        for observer in STATE.on_equation:
+        for observer in state["on_equation"]:
             observer(eqn)
         return tracers
 

@@ -17,7 +17,7 @@ from ...ir.reasons import Reason
 from ...ir.settings.context import STATE, trace_settings
 from ...ir.source.location import Location
 from ...ir.support.caches import cached
-from .staging import Builder
+from .staging import NEW, Builder
 from .tracer import Tracer
 
 MISS = object()          # what was not seen before
@@ -91,10 +91,9 @@ def recipe_of(eqn: Equation, operands: Sequence[int], numbers: Mapping[Any, int]
 def follow(recipes: Sequence[Recipe], atoms: list[Any], locations: Sequence[Location],
            eqns: list[Equation]) -> None:
     """Append the equations of recipes to `eqns`, and enter their results in `atoms`."""
-    new: Any = object.__new__           # without a call of `__init__`, which takes half the time
     for op, operands, params, known, instance, reason, place, n in recipes:
         types = known[1]
-        eqn = new(Equation)
+        eqn = NEW(Equation)
         eqn.op = op
         eqn.invars = operands(atoms)
         if len(types) == 1:
