@@ -22,7 +22,7 @@ from typing import Any
 from suite import names
 from suite.document import document
 from suite.machine import machine
-from suite.race import race, widths
+from suite.race import COMPILED, race, widths
 from suite.report import Report, show
 from suite.situations import situations
 from suite.start import start
@@ -36,10 +36,14 @@ def measure(options: argparse.Namespace) -> Report:
     pythons = {"shardtrace": sys.executable, "numpy": sys.executable}
     if options.jax:
         pythons["jax"] = options.jax
+    if options.llvm:
+        pythons[COMPILED] = options.llvm
     rounds = 3 if options.quick else options.repeats
     figures = {"figures": f"{'minima' if options.best else 'medians'} of {rounds} rounds, "
                f"{'processor' if options.cpu else 'wall'} time"}
-    report = Report(machine(pythons) | figures, time.strftime("%Y-%m-%d"))
+    versions = {"llvmlite" if library == COMPILED else library: python
+                for library, python in pythons.items()}
+    report = Report(machine(versions) | figures, time.strftime("%Y-%m-%d"))
     if options.load:
         before = Report.from_data(json.loads(options.load.read_text()))
         report.programs, report.widths = before.programs, before.widths
@@ -67,7 +71,8 @@ def measure(options: argparse.Namespace) -> Report:
             tell(f"{subject}: {report.growth[subject]}")
     if "start" in options.only and not options.k:
         report.start = {library: start(python, library, rounds)
-                        for library, python in pythons.items() if library != "numpy"}
+                        for library, python in pythons.items()
+                        if library in ("shardtrace", "jax")}
         tell(f"start: {report.start}")
     if "situations" in options.only and not options.k:
         report.situations = situations(pythons, rounds)
@@ -87,6 +92,8 @@ def main() -> None:
     """Measure, show, and write what was asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--jax", metavar="PYTHON", help="compare with JAX, run by this Python")
+    parser.add_argument("--llvm", metavar="PYTHON",
+                        help="run also by this Python, which has shardtrace's extra `llvm`")
     parser.add_argument("-k", nargs="+", default=[], metavar="NAME",
                         help="only programs whose name has one of these")
     parser.add_argument("--repeats", type=int, default=7, help="rounds (default 7)")

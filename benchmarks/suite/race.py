@@ -25,6 +25,8 @@ from .quiet import undisturbed
 WORKER = Path(__file__).parent / "worker.py"
 SETTLE = 0.1            # seconds; threads of BLAS and of JAX spin for a while after their work
 QUICK = 0.3             # seconds; what takes less is done more often in a round
+COMPILED = "shardtrace, llvm"            # by an interpreter that has the extra
+WARM_UP = 100           # calls after which loops are compiled that will be
 WIDTH_ROUNDS = 5        # the least, of processes over few and over many devices
 
 
@@ -43,7 +45,7 @@ class Process:
             environment |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS":
                             f"--xla_force_host_platform_device_count={devices}"}
         self.process = subprocess.Popen(
-            [python, str(WORKER), library, p.name, *(["--wide"] if wide else [])],
+            [python, str(WORKER), library.partition(",")[0], p.name, *(["--wide"] if wide else [])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         self.error = self._answer().get("error", "")
 
@@ -124,7 +126,7 @@ def race(p: Program, pythons: Mapping[str, str], rounds: int, best: bool = False
     try:
         _compare(p, workers, times)
         running = {name: w for name, w in workers.items() if not times[name].error}
-        compilers = {name: w for name, w in running.items() if name != "numpy"}
+        compilers = {name: w for name, w in running.items() if name not in ("numpy", COMPILED)}
         for name, w in compilers.items():
             times[name].equations = w.ask("equations") or 0
         # What takes long is done less often; the slowest of all decides for all.
@@ -132,6 +134,8 @@ def race(p: Program, pythons: Mapping[str, str], rounds: int, best: bool = False
         slow = max((seconds for seconds, in trial.values()), default=0.0)
         compiles = rounds if slow < 1 else min(rounds, 3) if slow < 5 else 1
         each = 3 if slow < QUICK else 1
+        if COMPILED in running:
+            running[COMPILED].ask("steady", times=WARM_UP)
         runs = {name: _calls_per_round(w) for name, w in running.items()}
         for turn in range(rounds):
             for name, w in running.items():
@@ -155,7 +159,8 @@ def race(p: Program, pythons: Mapping[str, str], rounds: int, best: bool = False
             for what, seconds in (found or {}).items():
                 times[name].add(what, [seconds], share)
     for name, t in times.items():
-        if name != "jax" and not t.error:            # XLA's buffers are not seen from Python
+        # XLA's buffers are not seen from Python.
+        if name not in ("jax", COMPILED) and not t.error:
             t.allocated = _in_new_process(pythons[name], name, p, "allocated") or 0
             t.resident = _in_new_process(pythons[name], name, p, "resident") or 0
     return times

@@ -6,12 +6,13 @@ from typing import Any
 
 from .goals import SMALLEST_PEAK, Row, exponent, geometric, rows
 from .library import PROGRAMS
-from .race import Times
+from .race import COMPILED, Times
 from .situations import KINDS
 
 COLUMNS = {"trace": "trace / JAX", "first": "first / JAX", "again": "again / JAX",
            "new trace": "new trace / JAX", "new first": "new first / JAX",
-           "numpy": "run / numpy", "jax": "run / JAX", "allocated": "memory / numpy",
+           "numpy": "run / numpy", "jax": "run / JAX", "compiled / numpy": "with `llvm` / numpy",
+           "compiled / jax": "with `llvm` / JAX", "allocated": "memory / numpy",
            "resident": "resident / numpy"}
 
 
@@ -29,7 +30,8 @@ class Report:
     def ratios(self, name: str) -> dict[str, float]:
         """The ratios of one program that are known, by column."""
         times = self.programs[name]
-        own, plain, jax = (times.get(lib, Times()) for lib in ("shardtrace", "numpy", "jax"))
+        own, plain, jax, compiled = (times.get(lib, Times())
+                                     for lib in ("shardtrace", "numpy", "jax", COMPILED))
         pairs = {"trace": (own.median("trace"), jax.median("trace")),
                  "first": (own.first_result, jax.median("compile")),
                  "again": (own.median("again"), jax.median("compile")),
@@ -37,6 +39,8 @@ class Report:
                     for kind in ("new trace", "new first")},
                  "numpy": (own.median("steady"), plain.median("steady")),
                  "jax": (own.median("steady"), jax.median("steady")),
+                 "compiled / numpy": (compiled.median("steady"), plain.median("steady")),
+                 "compiled / jax": (compiled.median("steady"), jax.median("steady")),
                  **{kind: (getattr(own, kind), getattr(plain, kind))
                     for kind in ("allocated", "resident") if plain.allocated >= SMALLEST_PEAK}}
         return {column: a / b for column, (a, b) in pairs.items() if a is not None and b}
@@ -128,9 +132,9 @@ def table(head: list[str], lines: list[list[str]]) -> str:
 
 def goal_table(report: Report) -> str:
     """Each goal, what was found, and whether it is met."""
-    return table(["what", "goal", "mean", "worst", "met", "the worst"], [
+    return table(["what", "goal", "mean", "worst", "met", "with `llvm`", "the worst"], [
         [row.what, goal(row), number(row.mean), number(row.worst),
-         ("yes" if row.met else "above") if goal(row) else "", row.culprit]
+         ("yes" if row.met else "above") if goal(row) else "", number(row.compiled), row.culprit]
         for row in rows(report)])
 
 

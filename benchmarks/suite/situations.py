@@ -128,7 +128,7 @@ def situations(pythons: dict[str, str], rounds: int) -> dict[str, dict[str, floa
     for _ in range(rounds):
         for kind in ("cold", "edit", "alone", "busy"):
             for library, python in pythons.items():
-                if library == "numpy":
+                if library not in ("shardtrace", "jax"):
                     continue
                 threads: tuple[str, ...] = ("", "1") if kind in ("alone", "busy") and (
                     library == "shardtrace") else ("",)

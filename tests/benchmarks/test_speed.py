@@ -76,17 +76,23 @@ def test_a_report_reads_ratios_and_goals_from_times() -> None:
         "shardtrace": times(trace=[1.0, 3.0, 2.0], compile=[0.5], first=[0.1], steady=[3.0]),
         "numpy": times(steady=[4.0]),
         "jax": times(trace=[20.0], compile=[60.0], steady=[3.0])}
+    gelu = "gelu, exact, on 1M"
+    found.programs[gelu] = {"shardtrace": times(steady=[8.0]), "jax": times(steady=[2.0]),
+                            race.COMPILED: times(steady=[4.0])}
     found.programs[name]["jax"].stolen = [0.0] * 18 + [0.02, 0.18]
     assert found.ratios(name) == pytest.approx(
         {"trace": 0.1, "first": 0.01, "numpy": 0.75, "jax": 1.0, "allocated": 1.0})
     rows = {row.what: row for row in goals.rows(found)}
+    assert (rows[f"{gelu} / JAX"].met, rows[f"{gelu} / JAX"].met_compiled) == (False, True)
     assert rows["time to trace / JAX"].met
     assert rows["run / plain numpy"].met
     assert not rows["run / JAX"].met
     assert not rows["chain of 20 on 4M floats / plain numpy"].met
     assert report.Report.from_data(json.loads(json.dumps(found.data()))) == found
     page = document.document(found)
-    assert "| run / JAX | mean 0.7 | 1 | 1 | above | chain of 20 on 4M floats |" in page
+    assert f"| run / JAX | mean 0.7 | 2 | 4 | above |  | {gelu} |" in page
+    assert f"| {gelu} / JAX | 3 |  | 4 | above | 2 |  |" in page
+    assert f"With the extra `llvm`, so are: {gelu} / JAX. Above" in page
     assert "took 1.0% of a core in the mean of the measurements (in nine of ten 2.0% or" in page
 
 
