@@ -62,6 +62,13 @@ def empty_like(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return out.transpose([order.index(d) for d in range(x.ndim)])
 
 
+def copied(x: np.ndarray, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """A copy of `x` in the memory order of its dimensions, repeated to this shape."""
+    out = empty_like(x, x.shape if shape is None else shape)
+    np.copyto(out, x)
+    return out
+
+
 def mergeable(t: np.ndarray, start: int, stop: int) -> bool:
     """Are dimensions start..stop of `t` contiguous in memory?"""
     shape, strides = t.shape, t.strides

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..support.named_tuple import NamedTuple
 from ..types import Shape
-from .device_dimensions import empty_like
+from .device_dimensions import copied
 
 
 class Place(NamedTuple):
@@ -156,12 +156,9 @@ def part_updated(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
         return x
 
     def updated(x: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:
-        out = empty_like(x, x.shape)
-        np.copyto(out, x)
-        out[part(starts)] = update
-        return out
+        return over(copied(x), update, *starts)
     updated.over = over  # type: ignore[attr-defined]
-    updated.window = window  # type: ignore[attr-defined]
+    updated.window = over.window = window  # type: ignore[attr-defined]
     return updated
 
 

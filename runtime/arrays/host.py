@@ -11,11 +11,11 @@ import numpy as np
 
 from ...ir.diagnostics.errors import InvalidInputException
 from ...ir.dtypes import canonicalize_dtype, check_valid_dtype
+from ...ir.kernels.device_dimensions import copied
 from ...ir.meshes.memory import space_of_kind
 from ...ir.settings.context import x64_enabled
 from ...ir.shardings.normalized import normalized_sharding
 from ...ir.shardings.sharding import NamedSharding, Sharding
-from ...ir.support.buffer_pool import empty
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType, array_type
 from ...ir.values.array import Array
@@ -57,7 +57,7 @@ def host_array(x: Any, *, copy: bool = True) -> tuple[np.ndarray, bool]:
         check_valid_dtype(dtype)
         if dtype != x.dtype:
             return x.astype(dtype), False
-        return (_copy(x) if copy and _may_change(x) else np.asarray(x)), False
+        return (copied(x) if copy and _may_change(x) else np.asarray(x)), False
     if isinstance(x, np.generic):
         dtype = canonicalize_dtype(x.dtype, x64)
         check_valid_dtype(dtype)
@@ -72,15 +72,6 @@ def host_array(x: Any, *, copy: bool = True) -> tuple[np.ndarray, bool]:
     if hasattr(x, "__array__") and not isinstance(x, type):
         return host_array(np.asarray(x), copy=copy)
     raise InvalidInputException(f"Argument '{x}' of type {type(x)} is not a valid JAX type.")
-
-
-def _copy(x: np.ndarray) -> np.ndarray:
-    """A copy in the same memory order, aligned to a cache line."""
-    if not x.flags.c_contiguous:
-        return np.array(x, order="K")
-    out = empty(x.shape, x.dtype)
-    np.copyto(out, x)
-    return out
 
 
 def _may_change(x: np.ndarray) -> bool:

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.kernels.device_dimensions import copied
 from ...ir.kernels.dynamic_slices import Place, Window
-from ...ir.support.buffer_pool import empty
 from ...ir.support.named_tuple import NamedTuple
 from ..layout import Reshaped
 from .call import Call, read_counts, without_unread
-from .symbolic import REPEAT, RESHAPE, Kernel
+from .symbolic import REPEAT, RESHAPE
 
 
 class SliceAt(NamedTuple):
@@ -24,12 +24,11 @@ class SliceAt(NamedTuple):
     places: tuple[Place, ...]
     drops: bool
 
-    def __call__(self, x: Any, *starts: Any) -> Any:
-        index = [slice(None)] * x.ndim
-        for i, d, last, size in self.places:
-            at = min(max(starts[i].item(), 0), last)
-            index[d] = at if self.drops else slice(at, at + size)   # type: ignore[call-overload]
-        return x[tuple(index)]
+    def write(self, w: Any, call: Call, operands: Sequence[str], target: str,
+              constants: Mapping[int, Any]) -> None:
+        """Write the slice as lines of source. constants: by slot."""
+        index, _ = _index(self, w, call, operands, constants, True)
+        w.line(f"{target} = {operands[0]}[{index}]", call.eqn)
 
 
 class UpdateAt(NamedTuple):
@@ -44,73 +43,56 @@ class UpdateAt(NamedTuple):
     ufunc: np.ufunc | None
     shape: tuple[int, ...] | None
     number: bool
-    own: bool = False
+    own: bool
 
     @property
     def over(self) -> UpdateAt:
         return self._replace(own=True)
 
-    def __call__(self, x: Any, *rest: Any) -> Any:
-        *starts, values = rest
+    def write(self, w: Any, call: Call, operands: Sequence[str], target: str,
+              constants: Mapping[int, Any]) -> None:
+        """Write the update as lines of source. constants: by slot."""
+        changed, *_, values = operands
         if not self.own:
-            out = empty(x.shape, x.dtype)
-            np.copyto(out, x)
-            x = out
-        index: list[Any] = [slice(None)] * x.ndim
-        for i, d, last, size in self.places:
-            at = starts[i].item()
-            if not 0 <= at <= last:
-                if not self.clips:
-                    return x
-                at = min(max(at, 0), last)
-            index[d] = at if self.drops else slice(at, at + size)
-        part, values = tuple(index), values if self.shape is None else values.reshape(self.shape)
-        x[part] = values if self.ufunc is None else self.ufunc(x[part], values)
-        return x
-
-
-def has_source(call: Call) -> bool:
-    """Can `write_source` write it as lines of source?"""
-    function = call.function
-    return type(function) is SliceAt or type(function) is UpdateAt and function.own
-
-
-def write_source(w: Any, call: Call, operands: Sequence[str], target: str,
-                 constants: Mapping[int, Any]) -> None:
-    """Write the lines of a call of `SliceAt` or `UpdateAt`. constants: by slot."""
-    function, eqn = call.function, call.eqn
-    checks: list[str] = []
-    index: dict[int, str] = {}
-    for i, d, last, size in function.places:    # type: ignore[attr-defined]
-        start = constants.get(call.inputs[i + 1])
-        moves = type(function) is SliceAt or function.clips     # type: ignore[attr-defined]
-        if start is not None:
-            name = str(min(max(start.item(), 0), last) if moves else start.item())
+            w.line(f"{target} = {w.name(copied, 'f')}({changed})", call.eqn)
+            changed = target
+        index, checks = _index(self, w, call, operands, constants, self.clips)
+        test = f"if {' and '.join(checks)}: " if checks else ""
+        part = f"{changed}[{index}]"
+        if self.shape is not None:
+            values = f"{values}.reshape({self.shape})"
+        if self.ufunc is None:
+            w.line(f"{test}{part} = {values}", call.eqn)
+        elif self.number:
+            w.line(f"{test}{part} = {w.name(self.ufunc, 'f')}({part}, {values})", call.eqn)
         else:
             name = w.fresh()
-            w.line(f"{name} = {operands[i + 1]}.item()", eqn)
-            if moves:
+            w.line(f"{test}{w.name(self.ufunc, 'f')}({name} := {part}, {values}, out={name})",
+                   call.eqn)
+        if target != changed:
+            w.line(f"{target} = {changed}")
+
+
+def _index(function: SliceAt | UpdateAt, w: Any, call: Call, operands: Sequence[str],
+           constants: Mapping[int, Any], clips: bool) -> tuple[str, list[str]]:
+    """(the index of a part, what has to hold for it to be there), as source. clips: whether starts
+    outside are moved inside; the lines that do so are written.
+    """
+    checks: list[str] = []
+    index: dict[int, str] = {}
+    for i, d, last, size in function.places:
+        start = constants.get(call.inputs[i + 1])
+        if start is not None:
+            name = str(min(max(start.item(), 0), last) if clips else start.item())
+        else:
+            name = w.fresh()
+            w.line(f"{name} = {operands[i + 1]}.item()", call.eqn)
+            if clips:
                 w.line(f"{name} = 0 if {name} < 0 else {name} if {name} < {last} else {last}")
-        index[d] = name if function.drops else f"{name}:{name} + {size}"   # type: ignore
-        if not moves:
+        index[d] = name if function.drops else f"{name}:{name} + {size}"
+        if not clips:
             checks.append(f"0 <= {name} <= {last}")
-    inside = ", ".join([index.get(d, ":") for d in range(max(index) + 1)])
-    if type(function) is SliceAt:
-        w.line(f"{target} = {operands[0]}[{inside}]", eqn)
-        return
-    x = f"{operands[0]}[{inside}]"
-    values = operands[-1] if function.shape is None else f"{operands[-1]}.reshape({function.shape})"
-    test = f"if {' and '.join(checks)}: " if checks else ""
-    ufunc = None if function.ufunc is None else w.name(function.ufunc, "f")
-    if ufunc is None:
-        w.line(f"{test}{x} = {values}", eqn)
-    elif function.number:
-        w.line(f"{test}{x} = {ufunc}({x}, {values})", eqn)
-    else:
-        part = w.fresh()
-        w.line(f"{test}{ufunc}({part} := {x}, {values}, out={part})", eqn)
-    if target != operands[0]:
-        w.line(f"{target} = {operands[0]}")
+    return ", ".join([index.get(d, ":") for d in range(max(index) + 1)]), checks
 
 
 def by_index(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
@@ -131,7 +113,7 @@ def by_index(calls: Sequence[Call], outputs: Sequence[int]) -> list[Call]:
                 out.append(call)
             else:
                 out[place] = made
-        elif hasattr(call.function, "over"):
+        elif call.changes or hasattr(call.function, "over"):
             out.append(_as_update(call, window, makers) or call)
         else:
             x, *at = call.inputs
@@ -154,9 +136,7 @@ def _with_squeeze(taken: Call, call: Call) -> Call | None:
     recording = kernel.recording
     if recording is None or [step.kind for step in recording.steps] != [RESHAPE]:
         return None
-    function = SliceAt(places, True)
-    return taken._replace(function=function, outputs=call.outputs,
-                          kernel=Kernel(function, (*cut.shapes[:-1], left), cut.dtypes))
+    return taken._replace(function=SliceAt(places, True), outputs=call.outputs)
 
 
 def _as_update(call: Call, window: Window, makers: Mapping[int, Call]) -> Call | None:
@@ -176,7 +156,7 @@ def _as_update(call: Call, window: Window, makers: Mapping[int, Call]) -> Call |
     part = [sizes.get(d, n) for d, n in enumerate(kernel.shapes[-1]) if not drops or d not in sizes]
     shape = (*given[:window.lead], *part[window.lead:])
     function = UpdateAt(window.places, drops, window.clips, window.ufunc,
-                        None if shape == given else shape, not part)
+                        None if shape == given else shape, not part, call.changes)
     return call._replace(function=function, inputs=(call.inputs[0], *starts, values))
 
 

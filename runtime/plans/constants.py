@@ -33,7 +33,8 @@ def folded(calls: Sequence[Call], constants: dict[int, Any]) -> tuple[dict[int, 
 def _is_small(call: Call, given: Sequence[Any]) -> bool:
     """Is the call free of side effects and, as far as is known, of large arrays?"""
     kernel = call.kernel
-    if call.several or call.changes or (call.eqn is not None and call.eqn.op.effect):
+    if call.several or call.changes or not callable(call.function) or (
+            call.eqn is not None and call.eqn.op.effect):
         return False
     if kernel is None:
         return bool(given) and all(x.nbytes <= MOST for x in given)

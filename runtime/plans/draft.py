@@ -30,15 +30,14 @@ _RECORDER = _Recorder()
 class Draft(NamedTuple):
     """Calls, and how their slots connect to the outside.
 
-    carried: of a loop's body, the inputs whose next value is the output at the same position. loop:
-    this is a loop's body. small: reuse the memory of small arrays, too. used: set by a pass, the
-    slots of `carried` that are overwritten.
+    carried: of a loop's body, the inputs whose next value is the output at the same position.
+    small: reuse the memory of small arrays, too. used: set by a pass, the slots of `carried` that
+    are overwritten.
     """
     calls: Sequence[Call]
     outputs: Sequence[int]
     constants: dict[int, Any]
     carried: Sequence[int] = ()
-    loop: bool = False
     small: bool = False
     used: Sequence[int] = ()
 

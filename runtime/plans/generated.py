@@ -31,11 +31,11 @@ from ...ir.kernels.elementwise.selection import FEWEST as FEWEST_SELECTED
 from ...ir.kernels.elementwise.selection import selected
 from ...ir.kernels.merged_repeats import may_repeat, merged
 from ...ir.kernels.staged_reductions import reducer_of
-from ...ir.passes import pipeline
+from ...ir.passes import Pass, pipeline
 from ...ir.program import Equation
 from ...ir.support.caches import cached
 from ..calls.call import Call, last_reads
-from ..calls.indexed import has_source, write_source
+from ..calls.indexed import by_index
 from ..calls.symbolic import (
     BITS,
     CALL,
@@ -57,7 +57,10 @@ from .in_place import WRITE_OVER
 
 Run = Callable[[Sequence[Any]], list[Any]]
 
-WRITTEN = pipeline(FOLD_CONSTANTS, WRITE_OVER)
+WRITTEN = pipeline(
+    Pass("index-parts", "", lambda d: d.of(by_index(d.calls, d.outputs)),
+         "slices and updates at scalar starts become indexing"),
+    FOLD_CONSTANTS, WRITE_OVER)
 """The passes over the calls of a plan that is written out as a function."""
 
 
@@ -149,8 +152,8 @@ class Lines:
             if recording is not None:
                 (out,) = call.outputs
                 inline(w, recording, operands, self.slot(out), call.eqn)
-            elif has_source(call):
-                write_source(w, call, operands, self.slot(call.outputs[0]), self.constants)
+            elif hasattr(call.function, "write"):
+                call.function.write(w, call, operands, self.slot(call.outputs[0]), self.constants)
             elif type(call.function) is Reshaped:
                 w.line(f"{self.slot(call.outputs[0])} = {operands[0]}.reshape("
                        f"{call.function.shape})", call.eqn)

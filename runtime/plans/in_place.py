@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from ...ir.kernels.elementwise.extremes import BY_CLIP
 from ...ir.passes import Pass
-from ...ir.support.buffer_pool import SMALLEST, empty
 from ..calls.call import Call, new_call
 from ..calls.symbolic import CALL, VIEWS, Recording
 from .draft import Draft
@@ -63,8 +60,8 @@ def over_operands(calls: Sequence[Call], outputs: Sequence[int], writable: Mappi
         elementwise = inputs is not call.inputs
         x = next((x for x in operands if memory.is_free(x, i, elementwise)), None)
         if x is not None:
-            out[i] = call._replace(function=function, kernel=None, changes=True,
-                                   inputs=(*inputs, x) if elementwise else inputs)
+            out[i] = call._replace(function=function, changes=True) if not elementwise else (
+                call._replace(function=function, kernel=None, changes=True, inputs=(*inputs, x)))
             if x in writable:
                 used.append(x)
     return out, used
@@ -174,12 +171,3 @@ def _over_operands(d: Draft) -> Draft:
 
 WRITE_OVER = Pass("write-over", "", _over_operands,
                   "results are written over operands that are read for the last time")
-
-
-def copied(x: Any) -> Any:
-    """A copy, from the pool of buffers if it is large."""
-    if x.nbytes < SMALLEST:
-        return x.copy()
-    out = empty(x.shape, x.dtype)
-    np.copyto(out, x)
-    return out

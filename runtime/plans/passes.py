@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from ...ir.passes import Pass, pipeline
 from ..calls.call import Call, kernels, read_counts
-from ..calls.indexed import by_index
 from ..calls.symbolic import TRANSPOSE, Kernel
 from . import tiled_fusion
 from .draft import Draft
@@ -60,12 +59,6 @@ def _permuted(product: Kernel, order: tuple[int, ...], transpose: Kernel) -> Ker
     return product.orders[order]
 
 
-def _indexed(d: Draft) -> Draft:
-    if d.loop or any([kernel.changes for kernel in kernels(d.calls)]):
-        return d.of(by_index(d.calls, d.outputs))
-    return d
-
-
 def _fused(d: Draft) -> Draft:
     if any([kernel.elements >= tiled_fusion.LARGE for kernel in kernels(d.calls)]):
         return d.of(tiled_fusion.fused(d.calls, d.outputs, d.constants))
@@ -73,7 +66,6 @@ def _fused(d: Draft) -> Draft:
 
 
 PLANNED = pipeline(
-    Pass("index-parts", "", _indexed, "slices and updates at scalar starts become indexing"),
     Pass("order-products", "", lambda d: d.of(ordered(d.calls, d.outputs)),
          "a product and the transpose that reads it are one product"),
     Pass("fuse", "", _fused, "calls on large arrays are evaluated block by block"),

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from ...ir.kernels.device_dimensions import copied
 from ...ir.program import Equation
 from ...ir.support.named_tuple import NamedTuple
 from ..calls.call import Call, Function, last_reads, new_call
@@ -20,7 +21,6 @@ from ..storage import freeze_result
 from .blocked import Blocked
 from .draft import Draft, optimized
 from .generated import Run, generate
-from .in_place import copied
 from .passes import PLANNED
 from .tiled_fusion import LARGE
 
@@ -91,7 +91,7 @@ class PlanBuilder:
 
     def finish_loop(self, outputs: Sequence[int], carried: Sequence[int]) -> LoopBody:
         """The plan of a loop's body. carried: the inputs that take its first outputs next."""
-        draft = optimized(Draft(self.calls, outputs, self.constants, carried, loop=True), PLANNED)
+        draft = optimized(Draft(self.calls, outputs, self.constants, carried), PLANNED)
         position = {slot: i for i, slot in enumerate(carried)}
         return LoopBody(Plan(draft, self.inputs, self.slots),
                         tuple([position[slot] for slot in draft.used]))

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...kernels.device_dimensions import empty_like
+from ...kernels.device_dimensions import copied
 from ...kernels.dynamic_slices import Place, Window
 from ...support.named_tuple import NamedTuple
 from ...types import Shape
@@ -96,9 +96,7 @@ def window_changed(lead: int, shapes: Sequence[Shape], params: dict[str, Any],
         return x
 
     def changed(x: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
-        out = empty_like(x, x.shape)
-        np.copyto(out, x)
-        return over(out, at, values)
+        return over(copied(x), at, values)
     changed.over = over  # type: ignore[attr-defined]
-    changed.window = Window(places, lead, clips, ufunc, True)  # type: ignore[attr-defined]
+    changed.window = over.window = Window(places, lead, clips, ufunc, True)  # type: ignore
     return changed

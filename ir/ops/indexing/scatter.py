@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...facts import IN_PLACE, DeviceCost, Sizes, Types
-from ...kernels.device_dimensions import empty_like, lead_indices, lead_sizes, with_lead
+from ...kernels.device_dimensions import copied, lead_indices, lead_sizes, with_lead
 from ...kernels.row_updates import accumulate_rows, combine_few, write_rows
 from ...op import OPS, Evaluator, LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
@@ -79,12 +79,6 @@ def _batch_with(name: str) -> Callable[..., tuple]:
 
 # -- evaluation, on blocks too --------------------------------------------------------------------
 
-def _copied(x: np.ndarray) -> np.ndarray:
-    out = empty_like(x, x.shape)
-    np.copyto(out, x)
-    return out
-
-
 @immutable
 class _Combining:
     """A scatter on blocks. combine: of rows, places and updates. ufunc: what it does to one
@@ -101,8 +95,7 @@ class _Combining:
         one = one_window(lead, x, indices, updates, params)
         if one is None:
             return self._apart(lead, x, indices, updates, **params)
-        out = empty_like(x, (*lead_sizes(lead, (x, updates)), *x.shape[lead:]))
-        np.copyto(out, x)
+        out = copied(x, (*lead_sizes(lead, (x, updates)), *x.shape[lead:]))
         one.change(out, updates, self.ufunc)
         return out
 
@@ -160,7 +153,7 @@ class _Combining:
             values = values.reshape(positions.size, width)
             rows = math.prod((*devices, *sizes))
             if not in_order and 2 * positions.size <= rows:
-                out = x if in_place and x.flags.writeable else _copied(whole)
+                out = x if in_place and x.flags.writeable else copied(whole)
                 combine_few(self.combine, out.transpose(layout), (*devices, *sizes), positions,
                             values)
                 return out

@@ -10,7 +10,7 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...facts import IN_PLACE, DeviceCost, Sizes, Types
-from ...kernels.device_dimensions import empty_like, lead_sizes
+from ...kernels.device_dimensions import copied, lead_sizes
 from ...kernels.dynamic_slices import SLAB, part_updated
 from ...op import Evaluator, LinearOperand, LocalizeContext, Op, Sample, defop
 from ...types import ArrayType, Entries, Shape, short_list
@@ -119,9 +119,7 @@ def _update_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int
 def _update_evaluate(lead: int, x: np.ndarray, update: np.ndarray,
                      *starts: np.ndarray) -> np.ndarray:
     devices = lead_sizes(lead, (x, update, *starts))
-    out = empty_like(x, (*devices, *x.shape[lead:]))
-    np.copyto(out, x)
-    return _update_over(lead, out, update, *starts)
+    return _update_over(lead, copied(x, (*devices, *x.shape[lead:])), update, *starts)
 
 
 def _update_over(lead: int, x: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:
