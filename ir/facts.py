@@ -33,6 +33,9 @@ COMMUTES = "commutes"
 TRANSCENDENTAL = "transcendental"
 """Counted apart from other arithmetic, as processors compute it on units of their own."""
 
+MAY_BE_NAN = "may be nan"
+"""Results may be NaN though no operand is: `checkify` looks at them."""
+
 GENERATED = "generated"
 """The result is computed where it is read, from indices or from a smaller operand."""
 
@@ -82,7 +85,7 @@ axes may divide only one of them; or its layout is given, whether axes divide it
 _IMPLIED = {IDENTITY: (BITCAST, VIEW), BITCAST: (VIEW,)}
 _KNOWN = frozenset((IDENTITY, BITCAST, VIEW, CHEAP, EXACT, COMMUTES, TRANSCENDENTAL, GENERATED,
                     REARRANGED, IN_PLACE, FRESH, TAKEN, PERMUTED, READS_FUSED, BRANCHES, PER_DEVICE,
-                    POSITION, LAYOUT, SPLICED, BY_PLACE, REPEATS, UNEVEN))
+                    POSITION, LAYOUT, SPLICED, BY_PLACE, REPEATS, UNEVEN, MAY_BE_NAN))
 
 
 def facts_of(named: Iterable[str]) -> frozenset[str]:

@@ -1,15 +1,18 @@
 """Checks that checkify adds on its own: NaN, division by zero, positions out of bounds.
 
-A rule binds the equation and adds to the error; the checked ops are those that JAX checks.
+A rule binds the equation and adds to the error. Ops say whether NaN is looked for in their results
+(`MAY_BE_NAN`); the checked ops are those that JAX checks.
 """
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...ir.dtypes import issubdtype
+from ...ir.facts import MAY_BE_NAN
+from ...ir.op import Op
 from ...ir.program import Equation
 from ...ir.spec import PartitionSpec
 from ...ir.support.registry import Registry
@@ -23,17 +26,13 @@ from .errors import DivisionByZeroError, Error, JaxException, NaNError, OOBError
 
 Enabled = frozenset[type[JaxException]]
 
-# Of these, results may be NaN though no operand is; of others they are not looked at.
-_MAY_BE_NAN = (
-    "acos acosh add asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt conv_general_dilated "
-    "cos cosh cumlogsumexp cummax cummin cumprod cumsum custom_linear_solve digamma dot_general "
-    "erf erf_inv erfc exp expm1 fft igamma igamma_grad_a igammac integer_pow lgamma log log1p "
-    "logistic mul pad pow psum psum_invariant reduce reduce_prod reduce_sum reduce_window_sum "
-    "regularized_incomplete_beta rem rsqrt sin sinh sqrt sub tan tanh").split()
-
-
 rule = Registry()
 """op name -> (error, enabled, operands, equation) -> (error, results)."""
+
+
+def rule_of(op: Op) -> Callable[..., tuple[Error, list[Any]]] | None:
+    """The rule for equations of an op; None where nothing is checked."""
+    return rule.get(op.name) or (_nan if MAY_BE_NAN in op.facts else None)
 
 
 def _look(error: Error, pred: Any, error_type: type[JaxException], details: tuple,
@@ -51,7 +50,6 @@ def _without_nan(error: Error, enabled: Enabled, eqn: Equation, results: Sequenc
     return error
 
 
-@rule(*_MAY_BE_NAN)
 def _nan(error: Error, enabled: Enabled, operands: Sequence[Any], eqn: Equation
          ) -> tuple[Error, list[Any]]:
     results = process(eqn.op, operands, eqn.params)

@@ -24,7 +24,7 @@ from ..autodiff.forward import zero_tangent
 from ..autodiff.replay import Replay, evaluate, operand, process, stage
 from ..batching.control import ANY_INDEX
 from ..trees import tree
-from .automatic import Enabled, rule
+from .automatic import Enabled, rule, rule_of
 from .errors import Error, Kinds
 
 Result = tuple[Error, list[Any]]
@@ -40,7 +40,7 @@ def with_checks(program: Program, enabled: Enabled, values: Sequence[Any]) -> Re
         for eqn in program.eqns:
             at(eqn)
             operands = [operand(a, env) for a in eqn.invars]
-            own = rule.get(eqn.op.name)
+            own = rule_of(eqn.op)
             if own is None:
                 results = process(eqn.op, operands, eqn.params)
             else:

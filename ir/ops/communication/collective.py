@@ -16,7 +16,17 @@ from typing import Any
 import numpy as np
 
 from ...diagnostics.diagnostic import fail
-from ...facts import CHEAP, GENERATED, IDENTITY, POSITION, REARRANGED, TAKEN, VIEW, DeviceCost
+from ...facts import (
+    CHEAP,
+    GENERATED,
+    IDENTITY,
+    MAY_BE_NAN,
+    POSITION,
+    REARRANGED,
+    TAKEN,
+    VIEW,
+    DeviceCost,
+)
 from ...meshes.manual_state import NOT_MANUAL, ManualState
 from ...op import Collective, Op, defop
 from ...rules.factor_axes import axes_without, axis_set, canonical_axes, covered
@@ -106,12 +116,12 @@ def _waiting(op: Op, t: ArrayType, axes: Axes) -> frozenset[str]:
 psum_invariant_p = _reduction(
     "psum_invariant", "Sum over the group; the result is the same on all its members.",
     linear=((0,),), jvp="linear", transpose=lambda ct, x, *, axes: (pvary_p.bind(ct, axes=axes),),
-    evaluate=exchange.sum_group)
+    evaluate=exchange.sum_group, facts=(MAY_BE_NAN,))
 psum_p = _reduction(
     "psum", "Sum over the group, where varying axes are not tracked (check_vma=False).",
     linear=((0,),), jvp="linear",
     transpose=lambda ct, x, **params: (psum_p.bind(strong(ct), **params),),
-    evaluate=exchange.sum_group, groups=True)
+    evaluate=exchange.sum_group, facts=(MAY_BE_NAN,), groups=True)
 pmax_p = _reduction("pmax", "Maximum over the group.", evaluate=exchange.max_group,
                     reduces="max", groups=True)
 pmin_p = _reduction("pmin", "Minimum over the group.", evaluate=exchange.min_group,

@@ -18,7 +18,7 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
-from ...facts import UNEVEN, DeviceCost, Types
+from ...facts import MAY_BE_NAN, UNEVEN, DeviceCost, Types
 from ...inference.unreduced import is_pending, refuse_pending
 from ...kernels.device_dimensions import lead_sizes, without_common
 from ...kernels.matrices.conv_products import by_products
@@ -376,7 +376,7 @@ conv_general_dilated_p = defop(
     transpose=_transpose,
     batch=lambda operands, dims, size, **params: batch_conv(
         conv_general_dilated_p, operands, dims, size, params),
-    evaluate=_evaluate, facts=(UNEVEN,), cost=DeviceCost(_flops, orders=_orders),
+    evaluate=_evaluate, facts=(UNEVEN, MAY_BE_NAN), cost=DeviceCost(_flops, orders=_orders),
     resize=_resize, padded=_padded, localize=_localize,
     samples=lambda: [
         _sample((2, 3, 5, 4), (4, 3, 2, 3)),

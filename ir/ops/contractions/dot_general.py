@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import is_narrow_float
-from ...facts import DeviceCost
+from ...facts import MAY_BE_NAN, DeviceCost
 from ...kernels.device_dimensions import lead_sizes, without_common
 from ...kernels.matrices.gemm import contract, prepared
 from ...op import Evaluator, LinearOperand, Sample, defop
@@ -277,7 +277,8 @@ dot_general_p = defop(
     jvp=(lambda g, out, lhs, rhs, **params: dot_general_p.bind(g, rhs, **params),
          lambda g, out, lhs, rhs, **params: dot_general_p.bind(lhs, g, **params)),
     transpose=_transpose, batch=_batch,
-    evaluate=Evaluator(_evaluate, prepare=_prepared), cost=DeviceCost(orders=_orders),
+    evaluate=Evaluator(_evaluate, prepare=_prepared), facts=(MAY_BE_NAN,),
+    cost=DeviceCost(orders=_orders),
     samples=lambda: [
         _sample((4, 6), (6, 2), (((1,), (0,)), ((), ()))),
         _sample((2, 4, 6), (2, 6, 3), (((2,), (1,)), ((0,), (0,)))),

@@ -7,12 +7,13 @@ derivative of a custom_vjp function until it is transposed; it can do nothing el
 """
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from ...diagnostics.diagnostic import fail
-from ...facts import IDENTITY
+from ...facts import IDENTITY, MAY_BE_NAN
 from ...op import Op, Sample, defop
 from ...rules.rule import FactorRule
 from ...types import ArrayType
@@ -21,14 +22,14 @@ from ..rules import CALL_RULE, states_of
 from .call import composite_p, jit_p
 
 
-def _call(name: str, doc: str, *subprograms: str) -> Op:
+def _call(name: str, doc: str, *subprograms: str, facts: Iterable[str] = ()) -> Op:
     """Declare a call of the program in its first subprogram's param."""
     def infer(*types: ArrayType, **params: Any) -> list[ArrayType]:
         return list(params[subprograms[0]].out_avals)
 
     return defop(
         name, doc=doc, infer=infer, multiple_results=True, subprograms=subprograms,
-        rule=CALL_RULE, manual=states_of(subprograms[0]))
+        rule=CALL_RULE, manual=states_of(subprograms[0]), facts=facts)
 
 
 custom_jvp_call_p = _call(
@@ -49,7 +50,7 @@ custom_linear_solve_p = _call(
     "Call `call_jaxpr`, which solves a linear system for the operands after the first "
     "`num_consts`, and may give further results. `maps` are the programs of the linear map and, if "
     "it can be transposed, of its transpose and of the solution of that; all take the same first "
-    "operands, and give the derivatives.", "call_jaxpr", "maps")
+    "operands, and give the derivatives.", "call_jaxpr", "maps", facts=(MAY_BE_NAN,))
 CALLS = frozenset(op.name for op in (
     jit_p, composite_p, checkpoint_p, custom_jvp_call_p, custom_vjp_call_p, custom_linear_solve_p))
 """Ops that do what the program in their first subprogram's param says, whatever they mean to

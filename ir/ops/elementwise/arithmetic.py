@@ -14,7 +14,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...dtypes import loop_dtype
-from ...facts import CHEAP, COMMUTES, EXACT
+from ...facts import CHEAP, COMMUTES, EXACT, MAY_BE_NAN
 from ...inference import pending
 from ...op import Evaluator, LinearOperand, Sample, defop
 from ...param_types import register_param_type
@@ -91,14 +91,14 @@ add_p = nary(
     "add", "x + y.", (NUMBER, NUMBER), pending=pending.all_or_none,
     linear=((0, 1),), jvp=_add_jvp, transpose=_add_transpose,
     function=np.add,
-    facts=(CHEAP, EXACT, COMMUTES),
+    facts=(CHEAP, EXACT, COMMUTES, MAY_BE_NAN),
     samples=sampled(2, -3, 3, (F32, I32, C64)))
 
 sub_p = nary(
     "sub", "x - y.", (NUMBER, NUMBER),
     linear=((0, 1),), jvp=_sub_jvp, transpose=_sub_transpose,
     function=np.subtract,
-    facts=(CHEAP, EXACT),
+    facts=(CHEAP, EXACT, MAY_BE_NAN),
     samples=sampled(2, -3, 3, (F32, np.uint8)))
 
 
@@ -164,7 +164,7 @@ mul_p = defop(
     transpose=_mul_transpose,
     evaluate=Evaluator(_mul_evaluate, ufunc=lambda dtype, params: (
         np.multiply if params.get("out_dtype") is None else None)),
-    facts=(CHEAP, EXACT, COMMUTES),
+    facts=(CHEAP, EXACT, COMMUTES, MAY_BE_NAN),
     samples=lambda: [
         *sampled(2, -3, 3, (F32, I32, C64))(),
         Sample((values((4, 6), np.int8, -9, 9), values((4, 6), np.int8, -9, 9, 1)),
@@ -235,7 +235,7 @@ div_p = nary(
     jvp=(lambda g, out, x, y: div(g, y), lambda g, out, x, y: mul(g, neg(div(out, y)))),
     transpose=_div_transpose,
     function=_div, chosen=lambda dtype, params: None if dtype.kind in "iuc" else np.divide,
-    facts=(CHEAP, EXACT),
+    facts=(CHEAP, EXACT, MAY_BE_NAN),
     samples=lambda: [
         *sampled(2, 0.5, 3, (F32, C64))(),
         *sampled(2, -9, 9, (I32,))()])
@@ -262,7 +262,7 @@ rem_p = nary(
     (INTEGER + FLOAT, INTEGER + FLOAT),
     jvp=(lambda g, out, x, y: broadcast_like(g, out), _rem_by_divisor),
     function=_rem,
-    facts=(EXACT,),
+    facts=(EXACT, MAY_BE_NAN),
     samples=lambda: [
         *sampled(2, -9.1, 9.3, (F32,))(),
         *sampled(2, -9, 9, (I32,))()])

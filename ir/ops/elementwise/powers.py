@@ -7,7 +7,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...dtypes import issubdtype
-from ...facts import CHEAP, EXACT, TRANSCENDENTAL, DeviceCost, Types
+from ...facts import CHEAP, EXACT, MAY_BE_NAN, TRANSCENDENTAL, DeviceCost, Types
 from ...inference import pending
 from ...op import Sample, defop
 from ...types import ArrayType
@@ -51,7 +51,7 @@ sqrt_p = unary(
     "sqrt", "The square root; of complex numbers, the principal one.", INEXACT,
     jvp=(lambda g, out, x, **params: mul(g, div(const(0.5, x), out)),),
     function=np.sqrt,
-    facts=(TRANSCENDENTAL,),
+    facts=(TRANSCENDENTAL, MAY_BE_NAN),
     samples=sampled(1, 0.1, 9, (F32, C64)))
 
 
@@ -67,14 +67,14 @@ rsqrt_p = unary(
     "rsqrt", "1 / sqrt(x).", INEXACT,
     jvp=(lambda g, out, x, **params: mul(g, mul(const(-0.5, x), div(out, x))),),
     function=_rsqrt,
-    facts=(TRANSCENDENTAL,),
+    facts=(TRANSCENDENTAL, MAY_BE_NAN),
     samples=sampled(1, 0.1, 9, (F32, C64)))
 
 cbrt_p = unary(
     "cbrt", "The real cube root.", FLOAT,
     jvp=(lambda g, out, x, **params: mul(g, mul(const(1 / 3, x), integer_pow_p.bind(out, y=-2))),),
     function=np.cbrt,
-    facts=(TRANSCENDENTAL,),
+    facts=(TRANSCENDENTAL, MAY_BE_NAN),
     samples=sampled(1, -3, 3))
 
 
@@ -119,7 +119,7 @@ integer_pow_p = defop(
     infer=_integer_pow_infer, rule="... -> ...", pending=pending.refuse,
     jvp=(_integer_pow_partial,),
     evaluate=_integer_pow,
-    facts=(CHEAP,), cost=DeviceCost(_integer_pow_flops),
+    facts=(CHEAP, MAY_BE_NAN), cost=DeviceCost(_integer_pow_flops),
     samples=lambda: [s for y in (-3, -1, 0, 1, 2, 5) for s in sampled(
         1, 0.5, 2, (F32, C64) if y < 0 else (F32, I32), y=y)()])
 
@@ -178,7 +178,7 @@ pow_p = defop(
     "pow", doc="x to the power of y; y may be of integers.", infer=_pow_infer, rule="... -> ...",
     jvp=(_pow_by_base, _pow_by_exponent),
     evaluate=ufunc(_pow),
-    facts=(TRANSCENDENTAL,),
+    facts=(TRANSCENDENTAL, MAY_BE_NAN),
     samples=lambda: [
         *sampled(2, 0.3, 3, (F32, C64))(),
         Sample((values((4, 6), F32, -2, 2), values((4, 6), I32, -3, 3))),

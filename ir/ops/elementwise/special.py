@@ -12,7 +12,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...dtypes import finfo
-from ...facts import TRANSCENDENTAL
+from ...facts import MAY_BE_NAN, TRANSCENDENTAL
 from ...kernels.elementwise import float32_forms
 from ...kernels.elementwise.float32_forms import in_float32
 from ...kernels.elementwise.float32_functions import erf_inv as erf_inv_single
@@ -52,13 +52,13 @@ erf_p = unary(
     "erf", "The error function.", FLOAT,
     jvp=(lambda g, out, x: mul(g, _gaussian(x, 2 / math.sqrt(math.pi))),),
     function=in_float32(float32_forms.erf, lambda x: scipy_special.erf(x)),
-    facts=(TRANSCENDENTAL,),
+    facts=(TRANSCENDENTAL, MAY_BE_NAN),
     samples=sampled(1, -2, 2))
 erfc_p = unary(
     "erfc", "1 - erf(x), accurate for large x.", FLOAT,
     jvp=(lambda g, out, x: mul(g, _gaussian(x, -2 / math.sqrt(math.pi))),),
     function=in_float32(float32_forms.erfc, lambda x: scipy_special.erfc(x)),
-    facts=(TRANSCENDENTAL,),
+    facts=(TRANSCENDENTAL, MAY_BE_NAN),
     samples=sampled(1, -2, 2))
 
 
@@ -71,7 +71,7 @@ erf_inv_p = unary(
     "erf_inv", "The inverse of the error function.", FLOAT,
     jvp=(lambda g, out, x: mul(g, mul(const(math.sqrt(math.pi) / 2, x), exp(square(out)))),),
     function=_erf_inv,
-    facts=(TRANSCENDENTAL,),
+    facts=(TRANSCENDENTAL, MAY_BE_NAN),
     samples=sampled(1, -0.95, 0.95))
 
 
@@ -114,13 +114,13 @@ lgamma_p = unary(
     "lgamma", "The logarithm of |gamma(x)|.", FLOAT,
     jvp=(lambda g, out, x: mul(g, digamma_p.bind(x)),),
     function=_lgamma,
-    facts=(TRANSCENDENTAL,),
+    facts=(TRANSCENDENTAL, MAY_BE_NAN),
     samples=sampled(1, 0.2, 5))
 digamma_p = unary(
     "digamma", "The derivative of lgamma.", FLOAT,
     jvp=(lambda g, out, x: mul(g, polygamma_p.bind(const(1, x), x)),),
     function=_digamma,
-    facts=(TRANSCENDENTAL,),
+    facts=(TRANSCENDENTAL, MAY_BE_NAN),
     samples=sampled(1, 0.2, 5))
 polygamma_p = nary(
     "polygamma", "The m-th derivative of digamma at x.", (FLOAT, FLOAT),
@@ -179,6 +179,7 @@ igamma_p = nary(
     jvp=(lambda g, out, a, x: mul(g, igamma_grad_a_p.bind(a, x)),
          lambda g, out, a, x: mul(g, _igamma_partial_x(a, x))),
     function=lambda a, x: scipy_special.gammainc(a, x),
+    facts=(MAY_BE_NAN,),
     samples=sampled(2, 0.3, 4))
 igammac_p = nary(
     "igammac", "The regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x).",
@@ -186,6 +187,7 @@ igammac_p = nary(
     jvp=(lambda g, out, a, x: mul(g, neg(igamma_grad_a_p.bind(a, x))),
          lambda g, out, a, x: mul(g, neg(_igamma_partial_x(a, x)))),
     function=lambda a, x: scipy_special.gammaincc(a, x),
+    facts=(MAY_BE_NAN,),
     samples=sampled(2, 0.3, 4))
 
 
@@ -249,6 +251,7 @@ def _grad_a_fraction(a: np.ndarray, x: np.ndarray) -> np.ndarray:
 igamma_grad_a_p = nary(
     "igamma_grad_a", "The derivative of igamma(a, x) by a.", (FLOAT, FLOAT),
     function=_igamma_grad_a,
+    facts=(MAY_BE_NAN,),
     samples=sampled(2, 0.3, 4))
 
 
@@ -267,6 +270,7 @@ regularized_incomplete_beta_p = nary(
     (FLOAT, FLOAT, FLOAT),
     jvp=(_NO_BETA, _NO_BETA, _betainc_partial_x),
     function=lambda a, b, x: scipy_special.betainc(a, b, x),
+    facts=(MAY_BE_NAN,),
     samples=sampled(3, 0.1, 0.9))
 
 
@@ -285,9 +289,11 @@ bessel_i0e_p = unary(
     "bessel_i0e", "exp(-|x|) times the modified Bessel function of order 0.", FLOAT,
     jvp=(lambda g, out, x: mul(g, sub(bessel_i1e_p.bind(x), mul(sign(x), out))),),
     function=lambda x: scipy_special.i0e(x),
+    facts=(MAY_BE_NAN,),
     samples=sampled(1, -4, 4))
 bessel_i1e_p = unary(
     "bessel_i1e", "exp(-|x|) times the modified Bessel function of order 1.", FLOAT,
     jvp=(_i1e_partial,),
     function=lambda x: scipy_special.i1e(x),
+    facts=(MAY_BE_NAN,),
     samples=sampled(1, -4, 4))

@@ -6,11 +6,12 @@ is transposed is then one `mul`, and one value is kept for it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ...facts import TRANSCENDENTAL
+from ...facts import MAY_BE_NAN, TRANSCENDENTAL
 from ...kernels.elementwise import float32_forms
 from ...kernels.elementwise.float32_forms import in_float32, in_float64_if_few
 from ..derivatives import add, const, div, mul, neg, rsqrt, scalar_like, square, sub
@@ -20,14 +21,14 @@ from .declaration import INEXACT, nary, sampled, unary
 F32, C64 = np.float32, np.complex64
 
 
-def _function(name: str, function: Any, doc: str, partial: Any, low: float, high: float
-              ) -> Any:
+def _function(name: str, function: Any, doc: str, partial: Any, low: float, high: float,
+              facts: Sequence[str] = (TRANSCENDENTAL, MAY_BE_NAN)) -> Any:
     """Declare one. partial: (out, x) -> the derivative at x. low, high: limits of its samples."""
     return unary(
         name, doc, INEXACT,
         jvp=(lambda g, out, x, **params: mul(g, partial(out, x)),),
         function=function,
-        facts=(TRANSCENDENTAL,),
+        facts=facts,
         samples=sampled(1, low, high, (F32, C64)))
 
 
@@ -40,7 +41,8 @@ def _one(x: Any) -> Any:
 exp_p = _function("exp", in_float64_if_few(np.exp), "e to the power of x.",
                   lambda out, x: out, -3, 3)
 exp2_p = _function("exp2", np.exp2, "2 to the power of x.",
-                   lambda out, x: mul(const(math.log(2), x), out), -3, 3)
+                   lambda out, x: mul(const(math.log(2), x), out), -3, 3,
+                   (TRANSCENDENTAL,))
 expm1_p = _function("expm1", in_float32(float32_forms.expm1, np.expm1),
                     "exp(x) - 1, accurate near 0.",
                     lambda out, x: add(out, _one(x)), -3, 3)
@@ -48,13 +50,13 @@ log_p = unary(
     "log", "The natural logarithm.", INEXACT,
     jvp=(lambda g, out, x, **params: div(g, x),),
     function=in_float64_if_few(np.log),
-    facts=(TRANSCENDENTAL,),
+    facts=(TRANSCENDENTAL, MAY_BE_NAN),
     samples=sampled(1, 0.1, 5, (F32, C64)))
 log1p_p = unary(
     "log1p", "log(1 + x), accurate near 0.", INEXACT,
     jvp=(lambda g, out, x, **params: div(g, add(x, _one(x))),),
     function=in_float32(float32_forms.log1p, np.log1p),
-    facts=(TRANSCENDENTAL,),
+    facts=(TRANSCENDENTAL, MAY_BE_NAN),
     samples=sampled(1, -0.9, 5, (F32, C64)))
 
 
@@ -82,7 +84,7 @@ atan_p = unary(
     "atan", "The inverse tangent.", INEXACT,
     jvp=(lambda g, out, x: div(g, add(const(1, x), square(x))),),
     function=np.arctan,
-    facts=(TRANSCENDENTAL,),
+    facts=(TRANSCENDENTAL, MAY_BE_NAN),
     samples=sampled(1, -3, 3, (F32, C64)))
 
 
@@ -102,7 +104,7 @@ atan2_p = nary(
     jvp=(lambda g, out, x, y: mul(g, div(y, _squared_radius(x, y))),
          lambda g, out, x, y: mul(g, div(neg(x), _squared_radius(x, y)))),
     function=_atan2,
-    facts=(TRANSCENDENTAL,),
+    facts=(TRANSCENDENTAL, MAY_BE_NAN),
     samples=lambda: [*sampled(2, -3, 3)(), *sampled(2, 0.3, 2, (C64,))()])
 
 # -- hyperbolic functions -------------------------------------------------------------------------
@@ -121,6 +123,6 @@ atanh_p = unary(
     "atanh", "The inverse hyperbolic tangent.", INEXACT,
     jvp=(lambda g, out, x: div(g, mul(sub(_one(x), x), add(_one(x), x))),),
     function=np.arctanh,
-    facts=(TRANSCENDENTAL,),
+    facts=(TRANSCENDENTAL, MAY_BE_NAN),
     samples=sampled(1, -0.9, 0.9, (F32, C64)))
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...facts import REARRANGED, SPLICED, UNEVEN
+from ...facts import MAY_BE_NAN, REARRANGED, SPLICED, UNEVEN
 from ...kernels.windows import Config, pad_array, padding_of
 from ...op import OPS, Evaluator, LinearOperand, LocalizeContext, Sample, defop
 from ...padded import Padded, PaddedContext, same_number
@@ -170,7 +170,7 @@ pad_p = defop(
     pending=lambda op, types, params, unreduced, reduced: (unreduced[0], reduced[0]),
     linear=((0, 1),), jvp="linear", transpose=_pad_transpose, batch=_pad_batch,
     evaluate=Evaluator(pad_array, prepare=padding_of), arithmetic=False,
-    facts=(REARRANGED, SPLICED, UNEVEN),
+    facts=(REARRANGED, SPLICED, UNEVEN, MAY_BE_NAN),
     padded=_pad_padded, localize=_pad_localize,
     samples=lambda: [
         Sample((arange(2, 3), np.float32(7)), {"padding_config": ((1, 2, 0), (0, 1, 0))}),

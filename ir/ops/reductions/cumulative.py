@@ -16,7 +16,7 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import iinfo, issubdtype, long_name, loop_dtype
-from ...facts import READS_FUSED, DeviceCost, Sizes, Types
+from ...facts import MAY_BE_NAN, READS_FUSED, DeviceCost, Sizes, Types
 from ...op import OPS, Evaluator, LocalizeContext, Op, Sample, defop
 from ...types import ArrayType, Entries, Shape, short_list
 from ..derivatives import (
@@ -296,7 +296,7 @@ def _cumulative(name: str, doc: str, kind: str, *, accepted: Any = np.number, co
     return defop(
         name, doc=doc, infer=_infer(name, accepted), rule=_rule(kind), explicit=_explicit,
         pending="indexed",
-        batch=in_place(name, "axis"), facts=(READS_FUSED,),
+        batch=in_place(name, "axis"), facts=(READS_FUSED, MAY_BE_NAN),
         cost=DeviceCost(_flops, scratch=_scratch, in_parts=_in_parts),
         localize=_localize(op, combine, identity),
         **fields)

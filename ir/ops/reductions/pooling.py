@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import issubdtype
-from ...facts import UNEVEN, DeviceCost, Types
+from ...facts import MAY_BE_NAN, UNEVEN, DeviceCost, Types
 from ...inference.pending import refuse
 from ...kernels.windows import (
     Padding,
@@ -269,12 +269,13 @@ def _samples() -> list[Sample]:
 
 
 def _reduce_window(name: str, doc: str, *, infer: Callable[..., Any] = _reduce_infer,
-                   function: np.ufunc, identity: Callable[[np.dtype], Any], **fields: Any) -> Op:
+                   function: np.ufunc, identity: Callable[[np.dtype], Any],
+                   facts: Sequence[str] = (UNEVEN,), **fields: Any) -> Op:
     """Declare the reduction of each window; `identity` is what the padding holds, by dtype."""
     return defop(
         name, doc=doc, infer=infer, rule=_rule, explicit=window_explicit, pending=refuse,
         batch=batch_with(name),
-        evaluate=_reduce_with(function, identity), facts=(UNEVEN,), cost=DeviceCost(window_flops),
+        evaluate=_reduce_with(function, identity), facts=facts, cost=DeviceCost(window_flops),
         padded=_padded_with(identity), localize=_localize(name, identity),
         samples=_samples, **fields)
 
@@ -282,7 +283,7 @@ def _reduce_window(name: str, doc: str, *, infer: Callable[..., Any] = _reduce_i
 reduce_window_sum_p = _reduce_window(
     "reduce_window_sum", "The sum of each window.", infer=_sum_infer,
     linear=((0,),), jvp="linear", transpose=_sum_transpose,
-    function=np.add, identity=lambda dtype: 0)
+    function=np.add, identity=lambda dtype: 0, facts=(UNEVEN, MAY_BE_NAN))
 reduce_window_max_p = _reduce_window(
     "reduce_window_max", "The largest element of each window.",
     jvp=(_selected_tangent("ge"),),

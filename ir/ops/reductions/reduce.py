@@ -16,6 +16,7 @@ import numpy as np
 from ...builder import ProgramBuilder
 from ...diagnostics.diagnostic import fail
 from ...dtypes import compute_dtype
+from ...facts import MAY_BE_NAN
 from ...inference import pending
 from ...kernels.key_data import storage_dtype
 from ...meshes.mesh import empty_abstract_mesh
@@ -334,4 +335,5 @@ reduce_p = defop(
     infer=_infer, multiple_results=True, rule=_rule, explicit=_explicit, pending=pending.refuse,
     jvp=_jvp, batch=_batch,
     evaluate=_evaluate, arithmetic=False,
+    facts=(MAY_BE_NAN,),
     samples=_samples)

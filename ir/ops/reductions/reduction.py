@@ -14,6 +14,7 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype, long_name, loop_dtype
+from ...facts import MAY_BE_NAN
 from ...inference.pending import refuse
 from ...inference.unreduced import is_pending, refuse_pending
 from ...kernels.staged_reductions import reducer_of
@@ -187,6 +188,7 @@ reduce_sum_p = defop(
     sharding_param="out_sharding",
     linear=((0,),), jvp="linear", transpose=_sum_transpose, batch=_sum_batch,
     evaluate=_sum,
+    facts=(MAY_BE_NAN,),
     samples=_axes_samples((F32, I32, C64), out_sharding=None))
 
 
@@ -218,6 +220,7 @@ reduce_prod_p = declare_reduction(
     infer=_prod_infer, pending="iterated",
     jvp=_prod_jvp,
     evaluate=_prod,
+    facts=(MAY_BE_NAN,),
     samples=_axes_samples((F32, I32, C64)))
 
 

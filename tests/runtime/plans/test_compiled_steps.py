@@ -17,16 +17,10 @@ from shardtrace.runtime.plans import blocked, compiled_steps, generated
 
 from ...executors import forget_plans
 from ...fuzz.test_fuzz import failures
-from .test_tiled_fusion import _tiny, assert_same, random_program
+from .test_tiled_fusion import assert_same, random_program
 
 X, Y = (np.random.default_rng(i).normal(size=(512, 256)).astype(np.float32) for i in (1, 2))
-
-
-@pytest.fixture(autouse=True)
-def anew():
-    forget_plans()
-    yield
-    forget_plans()
+pytestmark = pytest.mark.usefixtures("planned_anew")
 
 
 def compile_all(patch):
@@ -170,10 +164,9 @@ def test_without_llvmlite_numpy_computes(monkeypatch):
 
 
 @pytest.fixture
-def in_loops(monkeypatch):
+def in_loops(tiny, monkeypatch):
     pytest.importorskip("llvmlite")
     compile_all(monkeypatch)
-    yield from _tiny(monkeypatch)
 
 
 def test_random_programs_have_the_same_bits_in_loops(in_loops):

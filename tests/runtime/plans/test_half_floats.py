@@ -9,12 +9,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 
-from .test_tiled_fusion import _tiny, assert_same, data, groups
-
-
-@pytest.fixture
-def tiny(monkeypatch):
-    yield from _tiny(monkeypatch)
+from .test_tiled_fusion import assert_same, data, groups
 
 
 def test_numbers_beside_narrow_floats_do_not_end_a_group(tiny):

@@ -7,27 +7,13 @@ import pytest
 import shardtrace as st
 from shardtrace import lax
 from shardtrace import numpy as jnp
-from shardtrace.ir.support import buffer_pool as pool
-from shardtrace.ir.support import threads
-from shardtrace.runtime.plans import blocked, generated, registers, tiled_fusion
+from shardtrace.runtime.plans import generated
 
 from ...executors import forget_plans
 
 RNG = np.random.default_rng(5)
 X, Y = (RNG.normal(size=(32, 32)).astype(np.float32) for _ in range(2))
-
-
-@pytest.fixture(autouse=True)
-def tiny(monkeypatch):
-    for module, name, value in ((tiled_fusion, "SINGLE", 1), (tiled_fusion, "LARGE", 1),
-                                (blocked, "BLOCK", 50), (threads, "ENOUGH", 64),
-                                (threads, "CORES", 2), (pool, "SMALLEST", 64),
-                                (registers, "FEWEST", 1), (registers, "FEWEST_SELECTED", 1),
-                                (blocked, "WIDER", 1)):
-        monkeypatch.setattr(module, name, value)
-    forget_plans()
-    yield
-    forget_plans()
+pytestmark = pytest.mark.usefixtures("tiny")
 
 
 def source(f, *args, monkeypatch):

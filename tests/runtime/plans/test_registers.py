@@ -14,16 +14,8 @@ from shardtrace.ir.support import buffer_pool, threads
 from shardtrace.runtime.calls.symbolic import record
 from shardtrace.runtime.plans import blocked, registers
 
-from ...executors import forget_plans
-
 X, Y = (np.random.default_rng(i).normal(size=(1024, 512)).astype(np.float32) for i in (1, 2))
-
-
-@pytest.fixture(autouse=True)
-def anew():
-    forget_plans()
-    yield
-    forget_plans()
+pytestmark = pytest.mark.usefixtures("planned_anew")
 
 
 def bodies(f, *args, monkeypatch):

@@ -13,7 +13,6 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.settings.context import config
-from shardtrace.ir.support import buffer_pool as pool
 from shardtrace.ir.support import threads
 from shardtrace.runtime.calls.symbolic import Kernel, record
 from shardtrace.runtime.plans import blocked, generated, registers, tiled_fusion
@@ -24,30 +23,6 @@ from shardtrace.sharding import PartitionSpec as P
 from ...executors import forget_plans
 
 F32 = np.dtype(np.float32)
-
-
-def _tiny(patch):
-    """Everything is large, blocks are small, and two threads share the work."""
-    for module, name, value in ((tiled_fusion, "SINGLE", 1), (tiled_fusion, "LARGE", 1),
-                                (blocked, "BLOCK", 50), (threads, "ENOUGH", 64),
-                                (threads, "CORES", 2), (pool, "SMALLEST", 64),
-                                (registers, "FEWEST", 1), (registers, "FEWEST_SELECTED", 1),
-                                (blocked, "WIDER", 1)):
-        patch.setattr(module, name, value)
-    forget_plans()           # what was made ready for other sizes
-    yield
-    forget_plans()
-
-
-@pytest.fixture
-def tiny(monkeypatch):
-    yield from _tiny(monkeypatch)
-
-
-@pytest.fixture(scope="module")
-def tiny_once():
-    with pytest.MonkeyPatch.context() as patch:
-        yield from _tiny(patch)
 
 
 def groups(f, *args):
