@@ -20,13 +20,14 @@ from .axes import MeshAtoms
 from .layout import Atoms, Layout
 
 Arrays = list[Any]
-Guard = Callable[[Any], None]
 MASK = array_type((), np.dtype(np.bool_))      # the type of a mask on one device
 
 
 def guard(program: Program, atoms: MeshAtoms, mask: Atoms, predicate: Equation | None
-          ) -> Guard | None:
-    """A check, by mask, that no collective of the program has only a part of its group active."""
+          ) -> Callable[[Any], Arrays] | None:
+    """A check, by mask, that no collective of the program has only a part of its group active: a
+    function without results, called before the program. None: there is nothing to check.
+    """
     if not mask or predicate is None:
         return None
     found: list[tuple[Equation, np.ndarray]] = []
@@ -42,9 +43,9 @@ def guard(program: Program, atoms: MeshAtoms, mask: Atoms, predicate: Equation |
     sizes = atoms.sizes(atoms.order)
     shape = tuple(atoms.size[a] if a in mask else 1 for a in atoms.order)
 
-    def check(active: Any) -> None:
+    def check(active: Any) -> Arrays:
         if active.all() or not active.any():
-            return
+            return []
         at_work = np.broadcast_to(active.reshape(shape), sizes).reshape(-1)
         for eqn, groups in found:
             here = at_work[groups]
@@ -53,6 +54,7 @@ def guard(program: Program, atoms: MeshAtoms, mask: Atoms, predicate: Equation |
                 members, there = groups[split[0]], here[split[0]]
                 raise split_collective(eqn, predicate, members[there].tolist(),
                                        members[~there].tolist())
+        return []
 
     return check
 

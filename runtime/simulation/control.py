@@ -18,7 +18,7 @@ from ...ir.ops.control.loop_operands import scan_operands, while_operands
 from ...ir.program import Equation, Program
 from ..axes import MeshAtoms
 from ..layout import Atoms, Layout, array_shape
-from ..masks import MASK, Guard, guard, mask_dims, outer_mask, selected
+from ..masks import MASK, guard, mask_dims, outer_mask, selected
 from ..plans.plan import LoopBody, Plan
 from ..rewrites.pipeline import run_execution_passes
 from .device_sums import NONE
@@ -41,6 +41,9 @@ class PlannedBody:
         self.planner = q = p.nested(program)
         if mask:
             q.mask, q.predicate = Value(MASK, Layout(mask, ()), q.plan.input()), predicate
+            check = guard(program, p.atoms, mask, predicate)
+            if check is not None:
+                q.plan.call_several(check, [q.mask.slot], 0)
         for var, layout, same in zip(program.invars, layouts, uniform, strict=True):
             q.at[var] = Value(var.aval, layout, q.plan.input(), same)
         q.plan_equations(sums)
@@ -48,7 +51,6 @@ class PlannedBody:
         if sums:
             self.results = [q.folded(x, axes) if axes else x
                             for x, axes in zip(self.results, sums, strict=True)]
-        self.guard = guard(program, p.atoms, mask, predicate)
 
     @staticmethod
     def of(p: Any, program: Program, operands: Sequence[Value], layouts: Sequence[Layout],
@@ -144,14 +146,14 @@ def plan_scan(p: Any, eqn: Equation) -> None:
             break
         layouts, first = grown, False
     outs = [r.layout for r in planned.results[nk:]]
-    body, check = planned.finish_loop([*layouts, *outs], nc, nk), planned.guard
+    body = planned.finish_loop([*layouts, *outs], nc, nk)
     made = [Layout(t.stack, ((), *t.split), t.folded) for t in outs]
     stacks = [(array_shape(t, v.aval.shape, atoms.size), storage_dtype(v.aval.dtype), len(t.stack))
               for t, v in zip(made, eqn.outvars[nk:], strict=True)]
     shifted = [(c, a, b) for c, a, b in _carries_stacked_twice(planned, nc, nk)
                if outs[a] == outs[b] and stacks[a] == stacks[b] and not outs[a].stack]
-    run = scan_runner(body, check, len(mask_slot) + nc, nk, depths, length, params["reverse"],
-                      stacks, shifted)
+    run = scan_runner(body, len(mask_slot) + nc, nk, depths, length, params["reverse"], stacks,
+                      shifted)
     p.bind_several(eqn, run, [*mask_slot, *(x.slot for x in operands[:nc]),
                               *p.in_layouts(operands[nc:nc + nk], layouts), *whole],
                    [*layouts, *made])
@@ -201,10 +203,10 @@ def plan_while(p: Any, eqn: Equation) -> None:
         layouts, mask, first = grown, more, False
     ask = test.finish([Layout(mask, ()) if splits else Layout((), ())])
     step = body.finish_loop(layouts, nb, 0 if splits else len(layouts))
-    guards, counts = (test.guard, body.guard), (len(mask_slot), nt, nb)
-    function = while_runner(ask, step, guards, counts)
+    counts = len(mask_slot), nt, nb
+    function = while_runner(ask, step, counts)
     if splits:
-        function = _differing_while(ask, step, guards, counts, atoms.sizes(mask), [
+        function = _differing_while(ask, step, counts, atoms.sizes(mask), [
             mask_dims(mask, t, v.aval.ndim, atoms)
             for t, v in zip(layouts, eqn.outvars, strict=True)])
     mask_slot = [p.view(p.mask, mask, ()) for _ in mask_slot]
@@ -212,27 +214,22 @@ def plan_while(p: Any, eqn: Equation) -> None:
                                    *p.in_layouts(operands[nt + nb:], layouts)], layouts)
 
 
-def _differing_while(test: Plan, body: LoopBody, guards: Sequence[Guard | None],
-                     counts: tuple[int, int, int], sizes: tuple[int, ...],
-                     shapes: Sequence[tuple[int, ...]]) -> Callable[..., Arrays]:
+def _differing_while(test: Plan, body: LoopBody, counts: tuple[int, int, int],
+                     sizes: tuple[int, ...], shapes: Sequence[tuple[int, ...]]
+                     ) -> Callable[..., Arrays]:
     """Runs until no device is active; finished ones keep their carry. sizes: of the mask. shapes:
     of the mask beside each part of the carry.
     """
     masks, nt, nb = counts
-    test_guard, body_guard = guards
 
     def run(*arrays: Any) -> Arrays:
         rest = arrays[masks:]
         active = arrays[0] if masks else np.ones(sizes, np.bool_)
         carry: Arrays = list(rest[nt + nb:])
         while True:
-            if test_guard is not None:
-                test_guard(active)
             active = active & test.step([active, *rest[:nt], *carry])[0]
             if not active.any():
                 return carry
-            if body_guard is not None:
-                body_guard(active)
             new = body.plan.step([active, *rest[nt:nt + nb], *carry])
             carry = selected(active, new, carry, shapes)
 
@@ -256,7 +253,7 @@ def plan_cond(p: Any, eqn: Equation) -> None:
                    for a, r in zip(layouts, planned.results, strict=True)]
     if splits:
         layouts = [stacked(t, mask, atoms) for t in layouts]
-    plans, guards = [i.finish(layouts) for i in planned_bodies], [i.guard for i in planned_bodies]
+    plans = [planned.finish(layouts) for planned in planned_bodies]
     masks, last = len(mask_slot), len(plans) - 1
     sizes = atoms.sizes(mask)
     shapes = [mask_dims(mask, t, v.aval.ndim, atoms)
@@ -264,21 +261,16 @@ def plan_cond(p: Any, eqn: Equation) -> None:
 
     def one(*arrays: Any) -> Arrays:
         i = min(max(int(arrays[masks]), 0), last)
-        check = guards[i]
-        if check is not None:
-            check(arrays[0])
         return plans[i].step([*arrays[:masks], *arrays[masks + 1:]])
 
     def each(*arrays: Any) -> Arrays:
         active = arrays[0] if masks else np.ones(sizes, np.bool_)
         branch = np.clip(arrays[masks], 0, last)
         results: Arrays | None = None
-        for i, (plan, check) in enumerate(zip(plans, guards, strict=True)):
+        for i, plan in enumerate(plans):
             mine = active & (branch == i)
             if not mine.any() and (results is not None or i < last):
                 continue
-            if check is not None:
-                check(mine)
             new = plan.step([mine, *arrays[masks + 1:]])
             results = new if results is None else selected(mine, new, results, shapes)
         return results or []

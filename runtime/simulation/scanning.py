@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from ...ir.support.buffer_pool import empty
-from ..masks import Guard
 from ..plans import plan as plans
 from ..plans.loops import scan_function, while_function
 from ..plans.plan import TIMED, LoopBody, Plan
@@ -22,13 +21,13 @@ Stack = tuple[tuple[int, ...], np.dtype, int]
 """The array that collects a result of all iterations: shape, dtype, the dimension of iterations."""
 
 
-def scan_runner(body: LoopBody, check: Guard | None, fixed: int, carries: int,
-                depths: Sequence[int], length: int, reverse: bool, stacks: Sequence[Stack],
+def scan_runner(body: LoopBody, fixed: int, carries: int, depths: Sequence[int], length: int,
+                reverse: bool, stacks: Sequence[Stack],
                 shifted: Sequence[tuple[int, int, int]] = ()) -> Callable[..., Arrays]:
     """The scan as a function of (mask and constants, carry, items).
 
-    check: of the mask. fixed, carries: how many operands there are of the first kinds. depths: for
-    each item the dimension that is iterated over. reverse: from the last item to the first.
+    fixed, carries: how many operands there are of the first kinds. depths: for each item the
+    dimension that is iterated over. reverse: from the last item to the first.
     shifted: (carry, before, after): stacks that hold this carry before and after each iteration.
     They share memory, since all but one item are the same.
     """
@@ -51,8 +50,6 @@ def scan_runner(body: LoopBody, check: Guard | None, fixed: int, carries: int,
             both[-1 if reverse else 0] = carry[c]
         if not length:
             return [*carry, *ys]
-        if check is not None:
-            check(arrays[0])
         carry = body.with_copies(carry)
         items = [_items(x, depth, reverse)
                  for x, depth in zip(arrays[fixed + carries:], depths, strict=True)]
@@ -74,11 +71,11 @@ def scan_runner(body: LoopBody, check: Guard | None, fixed: int, carries: int,
     return run
 
 
-def while_runner(test: Plan, body: LoopBody, guards: Sequence[Guard | None],
-                 counts: tuple[int, int, int]) -> Callable[..., Arrays]:
+def while_runner(test: Plan, body: LoopBody, counts: tuple[int, int, int]
+                 ) -> Callable[..., Arrays]:
     """The loop as a function of (mask, constants of test and body, carry).
 
-    guards: checks of the mask, for the test and the body. counts: of all operands but the carry.
+    counts: of all operands but the carry.
     """
     masks, nt, nb = counts
     iterations = 0
@@ -87,9 +84,6 @@ def while_runner(test: Plan, body: LoopBody, guards: Sequence[Guard | None],
     def run(*arrays: Any) -> Arrays:
         nonlocal iterations
         mask, rest = arrays[:masks], arrays[masks:]
-        for check in guards:
-            if check is not None:
-                check(mask[0])
         carry: Sequence[Any] = rest[nt + nb:]
         asked, head = [*mask, *rest[:nt]], [*mask, *rest[nt:nt + nb]]
         is_copied = False
