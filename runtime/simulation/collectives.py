@@ -135,11 +135,6 @@ def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
     dtype, arithmetic = storage_dtype(out.aval.dtype), op.arithmetic
     local = out.aval.shape
 
-    def exchange(array: Any) -> Any:
-        wide = widened(array) if arithmetic else array
-        return evaluate(wide, lead, count, **params)
-
-    slot = p.call(exchange, slot)
     same = op.collective.invariant and params.get("axis_index_groups") is None
     stack = others if same else atoms.sort({*others, *group})
     lengths = (*atoms.sizes(others), 1 if same else count, *local)
@@ -148,11 +143,12 @@ def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
     sizes = {**{a: atoms.size[a] for a in stack}, **dict(enumerate(local))}
     function = rearrangement(have, want, tuple(sizes.items()))
 
-    def settle(array: Any) -> Any:
-        array = as_declared(array, dtype, lengths, op)
+    def exchange(array: Any) -> Any:
+        wide = widened(array) if arithmetic else array
+        array = as_declared(evaluate(wide, lead, count, **params), dtype, lengths, op)
         return array if function is None else function(array)
 
-    slot = p.call(settle, slot)
+    slot = p.call(exchange, slot)
     p.bind(out, Layout(stack, ((),) * out.aval.ndim, x.layout.folded), slot)
 
 

@@ -45,7 +45,7 @@ from .device_sums import (
     linear_set,
     varying_axes,
 )
-from .equation_plans import EquationPlan, equation_plan, folds_of
+from .equation_plans import equation_plan, folds_of
 from .workspace import Value, Workspace
 
 callbacks = lazy_import("..callbacks", __package__)
@@ -257,17 +257,10 @@ class Planner(Workspace):
         else:
             slots = [self.view(x, f.stack, f.split, f.lead, f.pad)
                      for x, f in zip(operands, made.operands, strict=True)]
-        self._bind_results(eqn, made, slots)
-
-    def _bind_results(self, eqn: Equation, made: EquationPlan, slots: Sequence[int]) -> None:
-        """Append the call that was decided on, and bind its results."""
-        outs, at = eqn.outvars, self.at
-        if not eqn.op.multiple_results:
-            ((layout, same, kind),) = made.results
-            slot = self.plan.call(made.function, slots, eqn, made.kernel)
-            at[outs[0]] = Value(outs[0].aval, layout, slot, same, kind)
-            return
-        results = self.plan.call_several(made.function, slots, len(outs), eqn)
+        if eqn.op.multiple_results:
+            results = self.plan.call_several(made.function, slots, len(outs), eqn)
+        else:
+            results = [self.plan.call(made.function, slots, eqn, made.kernel)]
         for var, slot, (layout, same, kind) in zip(outs, results, made.results, strict=True):
             at[var] = Value(var.aval, layout, slot, same, kind)
 
