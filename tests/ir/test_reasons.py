@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import copy
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
@@ -34,6 +33,8 @@ from shardtrace.ir.reasons import (
     reason_text,
 )
 from shardtrace.partitioner.reasons import padded_share, paddings, shown_reasons
+
+from ..rows import rows
 
 SENTENCES = {name: s for name, s in vars(reasons).items() if isinstance(s, Sentence)}
 VALUES = {"op": ["dot_general", "add"], "d": [0, 3], "i": [1], "n": [5, 63], "size": [64],
@@ -67,7 +68,7 @@ def test_a_reason_reads_back_from_its_text(found: list[Clause]) -> None:
     assert read_reason(reason_text(tuple(found))) == tuple(found)
 
 
-@pytest.mark.parametrize("name", SENTENCES)
+@rows("name", SENTENCES)
 def test_each_sentence_reads_back(name: str) -> None:
     sentence = SENTENCES[name]
     clause = sentence(*[VALUES[blank][-1] for blank in reasons.blanks(sentence)])

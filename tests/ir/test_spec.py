@@ -20,6 +20,8 @@ from shardtrace.ir.spec import (
     spec_from_entries,
 )
 
+from ..rows import rows
+
 # (expression over P, its repr)
 REPRS = [
     ("P()", "P()"),
@@ -98,7 +100,7 @@ def test_mistakes_are_reported_in_jax_s_words(expression, error, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("expression", [e for e, _ in REPRS] + [e for e, _, _ in ERRORS])
+@rows("expression", [e for e, _ in REPRS] + [e for e, _, _ in ERRORS])
 def test_jax_says_the_same(expression):
     jax = pytest.importorskip("jax")
 

@@ -15,6 +15,8 @@ from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.types import array_type
 from shardtrace.ir.verify import verify
 
+from ..rows import rows
+
 DOT = "dot_general[dimension_numbers=(((1,), (0,)), ((), ()))]"
 
 TRACED = f"""
@@ -173,9 +175,8 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("level", "old", "new", "message", "code"), [
-    row for row in BROKEN if row[3] is not None],
-    ids=[f"{row[0]}-{row[2][:40]}" for row in BROKEN if row[3] is not None])
+@rows("level, old, new, message, code", [
+    row for row in BROKEN if row[3] is not None])
 def test_a_broken_promise_is_named(level, old, new, message, code):
     text = TEXTS[level]
     if "on e" in new:

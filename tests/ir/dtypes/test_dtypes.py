@@ -13,6 +13,8 @@ from shardtrace.ir import dtypes
 from shardtrace.ir.diagnostics.errors import TypePromotionError
 from shardtrace.ir.dtypes import ALL_DTYPES, KEY_FRY, float0, prng_key
 
+from ...rows import rows
+
 SHORT_NAMES = [
     (bool, "bool"), (np.float32, "f32"), (np.float16, "f16"), (ml_dtypes.bfloat16, "bf16"),
     (np.int32, "i32"), (np.uint8, "u8"), (np.complex64, "c64"), (ml_dtypes.int4, "i4"),
@@ -26,7 +28,7 @@ def test_short_names_replace_the_kind_by_its_initial(dtype, name):
     assert dtypes.short_name(np.dtype(dtype)) == name
 
 
-@pytest.mark.parametrize("dtype", [*ALL_DTYPES, float0, KEY_FRY], ids=str)
+@rows("dtype", [*ALL_DTYPES, float0, KEY_FRY])
 def test_names_and_parsing_are_inverse(dtype):
     assert dtypes.parse_short(dtypes.short_name(dtype)) == dtype
     assert dtypes.parse_long(dtypes.long_name(dtype)) == dtype

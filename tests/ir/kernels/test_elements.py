@@ -13,6 +13,8 @@ from shardtrace.ir.kernels.compiled import COLUMN, NUMBER, ROW, Loop
 from shardtrace.ir.kernels.elementwise import elements
 from shardtrace.ir.kernels.elementwise.elements import KINDS, bits_of, cast_of, element_of
 
+from ...rows import rows
+
 BF16, F16, F32 = (np.dtype(t) for t in (ml_dtypes.bfloat16, np.float16, np.float32))
 ODD = [0, -0.0, 1, -1, 1.5, -2.5, 0.5, 3e-39, -1e-45, 65504, 65519, 65520, -65536, 3.3e38, 1e-7,
        -6e-8, 2.9e-8, 7.1, 1 / 3, np.inf, -np.inf, np.nan, 257, 100000.25]
@@ -64,8 +66,7 @@ CASES = [
     *itertools.product(functions(elements._BOOLS), [np.dtype(bool)])]
 
 
-@pytest.mark.parametrize(("function", "dtype"), CASES,
-                         ids=[f"{f.__name__}-{t}" for f, t in CASES])
+@rows("function, dtype", CASES)
 def test_ufuncs_give_what_numpy_gives(function: np.ufunc, dtype: np.dtype) -> None:
     given = numbers(dtype)
     if function.nin == 3:
@@ -91,7 +92,7 @@ def test_numbers_are_rounded(function: Any) -> None:
         assert_same(computed(elements.ROUNDED[function], [given], F32), function(given))
 
 
-@pytest.mark.parametrize(("given", "to"), [*itertools.product(KINDS, KINDS)], ids=str)
+@rows("given, to", [*itertools.product(KINDS, KINDS)])
 def test_numbers_are_converted(given: np.dtype, to: np.dtype) -> None:
     element, x = cast_of(given, to), numbers(given)
     if element is None:
@@ -101,8 +102,8 @@ def test_numbers_are_converted(given: np.dtype, to: np.dtype) -> None:
         assert_same(computed(element, [x], to), x.astype(to))
 
 
-@pytest.mark.parametrize(("given", "to"), [
-    (s, t) for s, t in itertools.product(KINDS, KINDS) if s.itemsize == t.itemsize], ids=str)
+@rows("given, to", [
+    (s, t) for s, t in itertools.product(KINDS, KINDS) if s.itemsize == t.itemsize])
 def test_bits_are_looked_at(given: np.dtype, to: np.dtype) -> None:
     element, x = bits_of(given, to), numbers(given)
     if element is None:

@@ -6,11 +6,13 @@ import pytest
 
 from shardtrace.ir.kernels.elementwise.extremes import BY_CLIP, FEWEST
 
+from ...rows import rows
 
-@pytest.mark.parametrize("ufunc", BY_CLIP)
-@pytest.mark.parametrize("number", [0.0, -0.0, 1.5, np.nan, np.inf])
-@pytest.mark.parametrize("shape", [(FEWEST,), (FEWEST // 64, 64), (FEWEST, 2), (3, 5), (4, 3, 2048),
-                                   (FEWEST + 1,)])
+
+@rows("ufunc", BY_CLIP)
+@rows("number", [0.0, -0.0, 1.5, np.nan, np.inf])
+@rows("shape", [(FEWEST,), (FEWEST // 64, 64), (FEWEST, 2), (3, 5), (4, 3, 2048),
+                (FEWEST + 1,)])
 def test_of_a_number(ufunc, number, shape):
     x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     x.reshape(-1)[:4] = np.nan, np.inf, -np.inf, 2

@@ -2,18 +2,19 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from shardtrace.ir.kernels.reductions import LONGEST, SHORTEST, adder_of, row_adder
 from shardtrace.ir.ops.reductions.reduction import reduce_sum_p
+
+from ...rows import rows
 
 RNG = np.random.default_rng(0)
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
-@pytest.mark.parametrize("dtype", [F32, F64])
-@pytest.mark.parametrize("row", [(32,), (4096,), (5, 16), (8192,), (3, 64, 256), (1025 * 256,)])
-@pytest.mark.parametrize("rows", [(), (1,), (2, 3)])
+@rows("dtype", [F32, F64])
+@rows("row", [(32,), (4096,), (5, 16), (8192,), (3, 64, 256), (1025 * 256,)])
+@rows("rows", [(), (1,), (2, 3)])
 def test_row_sums_are_close_to_those_in_double_precision(row, rows, dtype):
     add = row_adder(row, dtype)
     assert add is not None

@@ -12,6 +12,8 @@ import shardtrace.numpy as jnp
 from shardtrace.ir.kernels import sorting as module
 from shardtrace.ir.kernels.sorting import largest, stable_order, taken, total_order_key
 
+from ...rows import rows
+
 FLOATS = [np.float16, np.float32, np.float64, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn,
           ml_dtypes.float8_e5m2]
 INTEGERS = [np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64,
@@ -34,10 +36,10 @@ def mixed(dtype, shape):
     return x
 
 
-@pytest.mark.parametrize("shape,axis", [((7,), 0), ((5000,), 0), ((40, 100), 1), ((100, 40), 0),
-                                        ((20, 30, 10), 1), ((2, 0), 1), ((2, 2500), 1),
-                                        ((2500, 2), 0)])
-@pytest.mark.parametrize("dtype", FLOATS + INTEGERS)
+@rows("shape,axis", [((7,), 0), ((5000,), 0), ((40, 100), 1), ((100, 40), 0),
+                     ((20, 30, 10), 1), ((2, 0), 1), ((2, 2500), 1),
+                     ((2500, 2), 0)])
+@rows("dtype", FLOATS + INTEGERS)
 def test_equals_stay_in_order_and_nans_come_last(dtype, shape, axis):
     x = mixed(dtype, shape)
     comparable = x.astype(np.float64) if dtype in FLOATS else x
@@ -65,8 +67,8 @@ def test_what_is_sorted_by_others_lies_as_its_keys_do():
         jnp.argsort(keys, axis=0), np.argsort(keys, axis=0, kind="stable"))
 
 
-@pytest.mark.parametrize("shape", [(7, 5), (4, 70), (900, 90), (3000, 30), (2, 60, 700), (0, 4)])
-@pytest.mark.parametrize("kind", [np.float32, np.int32, np.uint8, np.float64, np.uint32])
+@rows("shape", [(7, 5), (4, 70), (900, 90), (3000, 30), (2, 60, 700), (0, 4)])
+@rows("kind", [np.float32, np.int32, np.uint8, np.float64, np.uint32])
 def test_the_largest_are_those_of_a_stable_sort(shape, kind):
     rng = np.random.default_rng(0)
     for distinct, axis in itertools.product((True, False), (0, len(shape) - 1)):

@@ -4,17 +4,18 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import pytest
 
 from shardtrace.ir.kernels.matrices.gemm import contract
+
+from ...rows import rows
 
 BYTES = (np.int8, np.uint8)
 
 
-@pytest.mark.parametrize("out", [np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64])
-@pytest.mark.parametrize(("left", "right"), [*itertools.product(BYTES, BYTES)])
-@pytest.mark.parametrize("terms", [0, 1, 257, 300, 1025, 2100])
-@pytest.mark.parametrize("extreme", [False, True])
+@rows("out", [np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64])
+@rows("left, right", [*itertools.product(BYTES, BYTES)])
+@rows("terms", [0, 1, 257, 300, 1025, 2100])
+@rows("extreme", [False, True])
 def test_sums_of_the_largest_products_are_exact(left, right, out, terms, extreme):
     rng = np.random.default_rng(0)
 

@@ -22,6 +22,7 @@ from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.text.parse import parse_type
 from shardtrace.ir.types import array_type
 
+from ...rows import rows
 from .by_name import inferred
 
 MESH = AbstractMesh((2, 2, 2), ("x", "y", "z"), (AxisType.Explicit,) * 3)
@@ -149,7 +150,7 @@ def evaluate(lead: int, a: np.ndarray, b: np.ndarray, numbers: Any, preferred: A
                         preferred_element_type=preferred, out_sharding=None)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@rows("seed", range(30))
 def test_products_over_device_dimensions_are_products_on_each_device(seed: int) -> None:
     rng = np.random.default_rng(seed)
     groups = {g: rng.integers(0, 3) for g in "bkij"}

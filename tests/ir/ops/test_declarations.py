@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from shardtrace.ir.op import defop
+
+from ...rows import rows
 
 OPS = Path(inspect.getfile(defop)).parent / "ops"
 COLUMNS = [name for name in inspect.signature(defop).parameters if name != "name"]
@@ -63,7 +63,7 @@ def test_the_families_are_found():
     assert sum(1 for path in PATHS for _ in declarations(parsed(path))) > 150
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.relative_to(OPS)))
+@rows("path", PATHS)
 def test_the_columns_of_declarations_stand_in_order(path):
     for call in declarations(parsed(path)):
         names = [k.arg for k in call.keywords if k.arg is not None]
@@ -72,7 +72,7 @@ def test_the_columns_of_declarations_stand_in_order(path):
             f"{path}:{call.lineno}: {names} should stand as in `defop`: {COLUMNS}")
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.relative_to(OPS)))
+@rows("path", PATHS)
 def test_ops_are_declared_whole(path):
     """No field of an op is set after its declaration."""
     for node in ast.walk(parsed(path)):
@@ -82,7 +82,7 @@ def test_ops_are_declared_whole(path):
                     f"{path}:{node.lineno}")
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.relative_to(OPS)))
+@rows("path", PATHS)
 def test_functions_of_one_declaration_stand_in_the_order_of_its_columns(path):
     """What a column names, and nothing else in the file does, is defined in the columns' order."""
     tree = parsed(path)

@@ -14,6 +14,7 @@ from shardtrace import lax
 from shardtrace.sharding import PartitionSpec as P
 
 from ...executors import EXECUTORS
+from ...rows import rows
 
 NARROW = ["int2", "uint2", "int4", "uint4"]
 
@@ -80,9 +81,9 @@ def test_each_value_gives_what_python_gives(name: str, dtype: str) -> None:
     is_that(st.jit(getattr(lax, name))(x), [UNARY[name](v, bits) for v in all_values(dtype)], dtype)
 
 
-@pytest.mark.parametrize("dtype", NARROW)
-@pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("name,ufunc", [
+@rows("dtype", NARROW)
+@rows("executor", EXECUTORS)
+@rows("name,ufunc", [
     ("reduce_max", np.maximum), ("reduce_min", np.minimum), ("reduce_sum", np.add),
     ("reduce_prod", np.multiply), ("reduce_and", np.bitwise_and), ("reduce_or", np.bitwise_or),
     ("reduce_xor", np.bitwise_xor)])

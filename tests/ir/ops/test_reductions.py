@@ -20,6 +20,7 @@ from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import P
 from shardtrace.ir.types import ArrayType, array_type
 
+from ...rows import rows
 from .by_name import evaluate, evaluating, inferred
 
 EXPLICIT = AbstractMesh((4, 2), ("x", "y"), (AxisType.Explicit,) * 2)
@@ -304,10 +305,10 @@ def test_keys_do_not_convert() -> None:
               {"new_dtype": F32, "weak_type": False, "sharding": None}, EXPLICIT)
 
 
-@pytest.mark.parametrize("name, reference", [("argmax", np.argmax), ("argmin", np.argmin)])
-@pytest.mark.parametrize("shape, axis", [
+@rows("name, reference", [("argmax", np.argmax), ("argmin", np.argmin)])
+@rows("shape, axis", [
     ((3, 70_000), 0), ((3, 1100), 0), ((300, 2048), 0), ((70, 5, 1024), 1), ((2, 40, 8192), 1)])
-@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.bool_, np.uint8])
+@rows("dtype", [np.float32, np.int32, np.bool_, np.uint8])
 def test_positions_along_other_dimensions_than_the_last(name: str, reference: Any, shape: Any,
                                                         axis: int, dtype: Any) -> None:
     x = np.random.default_rng(0).integers(0, 5, shape).astype(dtype)

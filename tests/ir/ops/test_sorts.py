@@ -11,6 +11,7 @@ from shardtrace.ir.ops.dialect import OPS
 from shardtrace.ir.spec import P
 from shardtrace.ir.types import array_type
 
+from ...rows import rows
 from .by_name import evaluate, evaluating
 from .test_reductions import F32, F64, I32, INF, NAN, X, results, typed
 
@@ -47,9 +48,9 @@ def test_top_k_takes_the_total_order_and_the_first_of_equals() -> None:
     assert order.dtype == np.int32 and list(out) == [3, 3, 3, 2]
 
 
-@pytest.mark.parametrize("dtype", [F32, np.float16, np.float64, np.int8, np.uint16, I32, np.uint32,
-                                   np.int64, bool])
-@pytest.mark.parametrize("k", [0, 1, 3, 9])
+@rows("dtype", [F32, np.float16, np.float64, np.int8, np.uint16, I32, np.uint32,
+                np.int64, bool])
+@rows("k", [0, 1, 3, 9])
 def test_top_k_of_every_dtype_is_the_end_of_a_stable_sort(dtype: type, k: int) -> None:
     x = (np.random.default_rng(k).standard_normal((5, 9, 4)) * 2).astype(dtype)
     if dtype is np.uint32:

@@ -22,6 +22,7 @@ from shardtrace.partitioner.passes import PREPARE, SIMPLIFY, PartitionRequest
 from shardtrace.runtime.rewrites.pipeline import EXECUTION
 
 from ...paths import TESTS
+from ...rows import rows
 
 FOLDER = TESTS / "programs" / "rewrites"
 
@@ -46,7 +47,7 @@ def test_each_has_a_program_before_and_after_and_says_why():
         assert all(r.why for r in rewrites.rewrites)
 
 
-@pytest.mark.parametrize("name", DECLARED)
+@rows("name", DECLARED)
 def test_before_and_after(name):
     before, after = map(parse_program, (FOLDER / f"{name}.st").read_text().split("# -----"))
     verify(before)
@@ -56,7 +57,7 @@ def test_before_and_after(name):
     assert DECLARED[name](made) is made or name == "padding-between-elements"
 
 
-@pytest.mark.parametrize("name", DECLARED)
+@rows("name", DECLARED)
 def test_each_is_the_one_that_changes_its_program(name):
     before = parse_program((FOLDER / f"{name}.st").read_text().split("# -----")[0])
     others = [r for r in DECLARED[name].rewrites if r.name != name]
@@ -84,7 +85,7 @@ def test_operands_of_ops_that_commute_are_found_in_either_order(name):
 BESIDE_A_SLICE = {"sum-of-one"}
 
 
-@pytest.mark.parametrize("name", sorted({*DECLARED} - BESIDE_A_SLICE))
+@rows("name", sorted({*DECLARED} - BESIDE_A_SLICE))
 def test_passes_change_no_program_without_their_ops(name):
     before = parse_program((FOLDER / f"{name}.st").read_text().split("# -----")[0])
     for step in EXECUTION if before.level is Level.LOCAL else ():

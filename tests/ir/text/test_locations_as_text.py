@@ -24,6 +24,7 @@ from shardtrace.ir.text.print import print_program
 from shardtrace.ir.types import array_type
 from shardtrace.ir.verify import verify
 
+from ...rows import rows
 from .round_trips import MESH, A, E, t
 from .test_print_parse import PROGRAMS, equation, round_trip
 
@@ -46,8 +47,8 @@ PLACES = [
 REASONS = ["", "w is whole over X", "x: y, z", " spaces ", '"quoted"', "two\nlines", "# hash"]
 
 
-@pytest.mark.parametrize("place", PLACES, ids=repr)
-@pytest.mark.parametrize("reason", REASONS)
+@rows("place", PLACES)
+@rows("reason", REASONS)
 def test_locations_and_reasons_read_back(place, reason):
     x = Var(t((4,)), "x")
     rows = [equation("sin", [x], location=p, reason=reason) for p in (place, PLACES[1], PLACES[4])]

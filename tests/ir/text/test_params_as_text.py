@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from shardtrace.ir.builder import ProgramBuilder
 from shardtrace.ir.fingerprint import programs_equal
@@ -12,8 +11,10 @@ from shardtrace.ir.program import Level, Program, Var
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.types import array_type
 
+from ...rows import rows
 
-@pytest.mark.parametrize("op", [op for op in OPS.values() if op.samples], ids=str)
+
+@rows("op", [op for op in OPS.values() if op.samples])
 def test_params_of_samples_come_back(op: Op) -> None:
     assert op.samples is not None
     for sample in op.samples():

@@ -15,6 +15,8 @@ from shardtrace.ir.text.parse import (
     parse_type,
 )
 
+from ...rows import rows
+
 TEXT = '''\
 mesh (X=2, Y=4)
 
@@ -92,8 +94,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "line", "column", "message", "rest"), MISTAKES,
-                         ids=[f"{row[1]!r}" for row in MISTAKES])
+@rows("old, new, line, column, message, rest", MISTAKES)
 def test_a_mistake_is_found_where_it_is(old, new, line, column, message, rest):
     assert old in TEXT
     text = TEXT.replace(old, new, 1)

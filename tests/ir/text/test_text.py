@@ -31,6 +31,7 @@ from shardtrace.ir.text.print import save_program
 from shardtrace.ir.text.value_printer import Notation, mesh_text
 from shardtrace.ir.types import array_type
 
+from ...rows import rows
 from .round_trips import F32, MESH, A, E, M, round_trip, t
 
 MIXED = AbstractMesh((2, 4, 8), ("X", "Y", "Z"), (E, A, M))
@@ -70,7 +71,7 @@ def test_a_type_reads_back_as_the_same_object(text, aval, mesh):
     assert parse_type(text, mesh) is aval
 
 
-@pytest.mark.parametrize("dtype", [*ALL_DTYPES, float0, KEY_FRY], ids=str)
+@rows("dtype", [*ALL_DTYPES, float0, KEY_FRY])
 def test_every_dtype_has_a_type_text(dtype):
     aval = array_type((2,), dtype)
     assert parse_type(Notation(empty_abstract_mesh).type(aval)) is aval
@@ -149,7 +150,7 @@ VALUES = [
 VALUES = [row for row in VALUES if row[0] != "sharding P('X') on ()"]
 
 
-@pytest.mark.parametrize(("text", "value"), VALUES, ids=[row[0] for row in VALUES])
+@rows("text, value", VALUES)
 def test_a_param_reads_back_equal_and_of_the_same_type(text, value):
     assert Notation(MESH).value(value) == text
     read = parse_params(f"[p={text}]", MESH)["p"]
@@ -200,7 +201,7 @@ def test_an_object_without_text_becomes_what_prints_alike():
 
 # -- scalars and constants -------------------------------------------------------------------------
 
-@pytest.mark.parametrize("dtype", [*ALL_DTYPES], ids=str)
+@rows("dtype", [*ALL_DTYPES])
 def test_scalars_are_bit_exact_whatever_their_bits(dtype):
     rng = np.random.default_rng(0)
     raw = rng.integers(0, 256, (300, dtype.itemsize), dtype=np.uint8)

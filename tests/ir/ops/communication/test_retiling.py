@@ -28,6 +28,8 @@ from shardtrace.ir.text.print import print_program
 from shardtrace.ir.types import array_type
 from shardtrace.ir.verify import verify
 
+from ....rows import rows
+
 SIZE = {"x": 4, "y": 2, "z": 3}
 TILINGS = [((), ()), (("x",), ()), (("z",), ("x",)), (("x", "z"), ()), ((), ("z", "x")),
            (("y",), ("x",)), (("x",), ("y",)), (("z", "y"), ("x",)), (("y", "x"), ("z",))]
@@ -44,8 +46,8 @@ def elements(tiling, at):
     return grid[tuple(where)]
 
 
-@pytest.mark.parametrize("target", TILINGS)
-@pytest.mark.parametrize("source", TILINGS)
+@rows("target", TILINGS)
+@rows("source", TILINGS)
 def test_pieces_are_what_is_needed_and_come_from_who_has_them(source, target):
     axes = tuple(SIZE)
     devices = [dict(zip(axes, c, strict=True)) for c in itertools.product(*map(range, (4, 2, 3)))]

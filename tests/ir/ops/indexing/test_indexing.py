@@ -17,6 +17,7 @@ from shardtrace.ir.ops.indexing.common import (
 )
 from shardtrace.ir.types import array_type
 
+from ....rows import rows
 from ..by_name import evaluating, inferred
 
 MESH = AbstractMesh((2, 2), ("x", "y"), (AxisType.Explicit,) * 2)
@@ -107,14 +108,14 @@ def test_overlapping_updates_accumulate(name: str, ufunc: Any, rows: int, width:
     np.testing.assert_allclose(out, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", [
+@rows("name", [
     "scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max"])
-@pytest.mark.parametrize("numbers, sizes", [
+@rows("numbers, sizes", [
     (ScatterDimensionNumbers((1, 2), (), (1,)), (2, 3)),
     (ScatterDimensionNumbers((1,), (0,), (0, 1)), (3,)),
     (ScatterDimensionNumbers((), (0, 1), (1, 0)), ())])
-@pytest.mark.parametrize("place", [0, 1, 9, -1])
-@pytest.mark.parametrize("mode", [CLIP, DROP])
+@rows("place", [0, 1, 9, -1])
+@rows("mode", [CLIP, DROP])
 def test_one_window_is_what_several_alike_would_be(name: str, numbers: ScatterDimensionNumbers,
                                                    sizes: Any, place: int, mode: Any) -> None:
     rng = np.random.default_rng(0)

@@ -12,6 +12,7 @@ from shardtrace.ir.ops.indexing.common import (
     ScatterDimensionNumbers,
 )
 
+from ....rows import rows
 from .prepared_windows import MODES, assert_combined_alike, assert_taken_alike, gather_params
 
 RNG = np.random.default_rng(0)
@@ -52,8 +53,8 @@ def test_prepared_gathers_of_windows_equal_the_general_ones(case, kind):
         shape, queries, sizes, n, outside, kind))
 
 
-@pytest.mark.parametrize("case", range(len(KINDS)))
-@pytest.mark.parametrize("name", ["scatter", "scatter-add", "scatter-max"])
+@rows("case", range(len(KINDS)))
+@rows("name", ["scatter", "scatter-add", "scatter-max"])
 def test_prepared_scatters_of_windows_equal_the_general_ones(case, name):
     shape, queries, sizes, g = KINDS[case]
     n = ScatterDimensionNumbers(g.offset_dims, g.collapsed_slice_dims, g.start_index_map,
