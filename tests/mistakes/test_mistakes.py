@@ -27,6 +27,7 @@ from shardtrace.sharding import PartitionSpec as P
 
 from ..paths import GOLDEN, ROOT
 from ..record.mistakes import all_outcomes, ending, source_of
+from ..rows import rows
 from . import mistakes
 from .printed_help import PLAIN, changes, code_in_words, edited
 
@@ -59,7 +60,7 @@ def _family(name):
 WRONG = [name for name, fact in JAX.items() if fact and name not in PLACED_HERE]
 
 
-@pytest.mark.parametrize("name", WRONG)
+@rows("name", WRONG)
 def test_a_mistake_has_jax_s_class_the_line_a_cause_and_a_help(name):
     found, expected = outcomes()[name], JAX[name]
     assert found is not None, mistakes.sources()[name]
@@ -89,7 +90,7 @@ def test_no_text_sends_the_user_to_another_package():
         assert not others.search(outcomes()[name]["message"]), name
 
 
-@pytest.mark.parametrize("name", WRONG)
+@rows("name", WRONG)
 def test_code_that_is_shown_as_help_runs_where_it_belongs(name):
     text, source = outcomes()[name]["message"], source_of(mistakes.sources()[name], mistakes.SETUP)
     assert not code_in_words(text, source), text

@@ -19,6 +19,7 @@ from shardtrace.sharding import PartitionSpec as P
 from ..benchmarks import program_values
 from ..executors import EXECUTORS, assert_alike
 from ..paths import module_of_benchmarks
+from ..rows import rows
 
 collectives = module_of_benchmarks("collectives")
 LINE, GRID = {"x": 8}, {"x": 2, "y": 4}
@@ -43,8 +44,8 @@ def plan(f: Callable[..., Any], axes: dict[str, int], *args: tuple[tuple[int, ..
 
 
 def test_a_row_parallel_product_ends_with_one_all_reduce() -> None:
-    for rows in (8, 512, 65536):
-        assert plan(jnp.matmul, GRID, ((rows, 64), P("x", "y")), ((64, 32), P("y")),
+    for count in (8, 512, 65536):
+        assert plan(jnp.matmul, GRID, ((count, 64), P("x", "y")), ((64, 32), P("y")),
                     out=P("x")) == ["all-reduce y"]
 
 
@@ -358,7 +359,7 @@ SOME = SMALL[::8] + [c for c in SMALL if c.name in (
     "pipeline by roll", "edges repeated", "block gradient, grouped queries")]
 
 
-@pytest.mark.parametrize("case", SOME, ids=lambda c: c.name)
+@rows("case", SOME)
 def test_values_are_right_on_devices_that_compute_alone(case: Any) -> None:
     xs = program_values.arguments(case)
     with st.config.override(shardtrace_objective="xla", shardtrace_engine="per_device"):

@@ -3,7 +3,6 @@ with zeros, so what is looked up in them is not the sum of what each device has.
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
@@ -13,6 +12,7 @@ from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
 from ..executors import EXECUTORS
+from ..rows import rows
 
 MESH = st.make_mesh((4, 2), ("x", "y"))
 KEYS = random.split(random.key(7), 64)
@@ -33,9 +33,9 @@ FUNCTIONS = {
     "numbers of keys that do not divide": lambda k: st.vmap(random.uniform)(k[1:])}
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+@rows("executor", EXECUTORS)
+@rows("objective", OBJECTIVES)
+@rows("function", FUNCTIONS.values())
 def test_split_keys_are_what_whole_ones_are(function, objective, executor) -> None:
     def numbers(keys):
         found = function(keys)

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from ..paths import ROOT
+from ..rows import rows
 from . import coverage_of_names as coverage
 
 
@@ -17,7 +18,7 @@ def test_nine_of_ten_names_are_here(module):
     assert here >= 0.9 * count, coverage.missing(module)
 
 
-@pytest.mark.parametrize("module", coverage.MODULES)
+@rows("module", coverage.MODULES)
 def test_every_missing_name_has_a_reason(module):
     for name in coverage.missing(module):
         assert coverage.reason(module, name)

@@ -15,6 +15,7 @@ import pytest
 
 from ..copies import Run, copies
 from ..paths import ROOT
+from ..rows import rows
 
 NOT_PACKAGED = {"tests", "examples", "benchmarks", "docs", "build", "dist"}
 
@@ -46,7 +47,7 @@ BY_NAME = [package for package in PACKAGES if package.startswith("shardtrace.as_
 HERE = [package for package in PACKAGES if package not in BY_NAME]
 
 
-@pytest.mark.parametrize("package", HERE)
+@rows("package", HERE)
 def test_listed_package_imports(package: str) -> None:
     assert importlib.import_module(package).__doc__, f"{package} says what it is for"
 

@@ -27,6 +27,7 @@ from shardtrace.runtime.simulation.executor import compile_simulated
 from shardtrace.runtime.storage import Stored
 from shardtrace.sharding import NamedSharding, PartitionSpec
 
+from ..rows import rows
 from ..specs import specs
 
 MESHES = {"2x4": AbstractMesh((2, 4), ("x", "y"), (AxisType.Auto,) * 2),
@@ -122,8 +123,8 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("spec", [("x", "y"), ("y", "x"), (("x", "y"), None), (None, "y")])
-@pytest.mark.parametrize("name", PROGRAMS)
+@rows("spec", [("x", "y"), ("y", "x"), (("x", "y"), None), (None, "y")])
+@rows("name", PROGRAMS)
 def test_the_meter_and_the_records_agree_on_programs(name, spec):
     mesh = st.make_mesh((2, 4), ("x", "y"))
     value = np.random.default_rng(0).normal(size=(16, 16)).astype(np.float32)

@@ -19,6 +19,7 @@ from shardtrace.errors import ShardingTypeError
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
+from ..rows import rows
 from . import compositions
 
 GOLDEN: dict[str, dict[str, list[float] | None]] = json.loads(compositions.TABLE.read_text())
@@ -58,7 +59,7 @@ def chosen() -> list[tuple[str, str, str]]:
             for executor in (("simulated", "per_device") if i % 3 == 0 else ("simulated",))]
 
 
-@pytest.mark.parametrize(("word", "mesh_name", "executor"), chosen())
+@rows("word, mesh_name, executor", chosen())
 def test_tower_gives_what_jax_gives(word: str, mesh_name: str, executor: str) -> None:
     check(word, mesh_name, executor)
 
@@ -78,6 +79,6 @@ def test_all_towers_give_what_jax_gives(first: str, mesh_name: str, executor: st
 
 
 def test_jax_gave_a_value_for_nearly_every_tower() -> None:
-    for rows in GOLDEN.values():
-        assert len(rows) == len(compositions.WORDS + compositions.PAIRS)
-        assert sum(v is None for v in rows.values()) < 0.1 * len(rows)
+    for values in GOLDEN.values():
+        assert len(values) == len(compositions.WORDS + compositions.PAIRS)
+        assert sum(v is None for v in values.values()) < 0.1 * len(values)

@@ -20,6 +20,8 @@ from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 from shardtrace.tracer import sharding_notes
 
+from ..rows import rows
+
 NAMES = {"jnp": jnp, "jnp.linalg": jnp.linalg, "nn": nn, "lax": lax, "random": random}
 MESH = st.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 EXPLICIT = st.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
@@ -84,7 +86,7 @@ def test_the_functions_are_found() -> None:
     assert {"jnp.sort", "jnp.cumsum", "lax.top_k"} <= set(that_say(sharding_notes.ordered))
 
 
-@pytest.mark.parametrize("name", ELEMENTWISE)
+@rows("name", ELEMENTWISE)
 def test_elementwise_functions_keep_how_operands_are_split(name: str) -> None:
     f, n = function(name), operands(name)
     with st.set_mesh(EXPLICIT):
@@ -120,8 +122,8 @@ REDUCED: dict[str, dict[str, Any]] = {
     **{f"lax.{op}": {"axis": 0, "index_dtype": np.int32} for op in ("argmax", "argmin")}}
 
 
-@pytest.mark.parametrize("name", [n for n in that_say(sharding_notes.reduction)
-                                  if n not in ("jnp.allclose", "jnp.array_equal")])
+@rows("name", [n for n in that_say(sharding_notes.reduction)
+               if n not in ("jnp.allclose", "jnp.array_equal")])
 def test_reductions_drop_the_axes_of_reduced_dimensions(name: str) -> None:
     split = sample(name, P("x", "y"))
     f = functools.partial(function(name), **REDUCED.get(name, {"axis": 0}))

@@ -12,6 +12,8 @@ from shardtrace.ir.settings.context import config
 from shardtrace.sharding import Mesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
+
 A4 = np.arange(4, dtype=np.float32)
 A24 = np.arange(8, dtype=np.float32).reshape(2, 4)
 
@@ -72,8 +74,8 @@ def described(out, tree):
              [d.id for d in x.sharding.mesh.devices.flat]) for x in tree.leaves(out)]
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("executor", ["simulated", "per_device"])
+@rows("name", CASES)
+@rows("executor", ["simulated", "per_device"])
 def test_results_and_their_shardings_are_jaxs(name, executor) -> None:
     make, options, args = CASES[name]
     with config.override(shardtrace_engine=executor):

@@ -18,6 +18,7 @@ from shardtrace import nn
 from shardtrace.partitioner.cost.kernels import kernels, moved_bytes
 
 from ...paths import GOLDEN, ROOT
+from ...rows import rows
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 device_times = importlib.import_module("device_times")
@@ -94,7 +95,7 @@ def test_a_kernel_takes_what_starting_it_takes_on_gpus() -> None:
     assert st.explain(steps, "v5p")(few).time < 1e-6
 
 
-@pytest.mark.parametrize("name", RECORDED["h100"])
+@rows("name", RECORDED["h100"])
 def test_times_are_those_of_an_h100_and_an_h200(name) -> None:
     """The model knows peak rates; it says 0.58 to 1.39 of what programs take. What is bound by
     arithmetic or by the order of accesses takes longer than that."""

@@ -22,6 +22,7 @@ from shardtrace.partitioner.cost.memory.order import breadth_first
 
 from ...paths import GOLDEN
 from ...real_jax import real_jax
+from ...rows import rows
 from .memory_programs import PROGRAMS
 
 RECORDED = json.loads((GOLDEN / "xla_memory.json").read_text())["programs"]
@@ -44,7 +45,7 @@ def total(plan):
     return plan["argument"] + plan["output"] + plan["temp"] - plan["alias"]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@rows("name", PROGRAMS)
 def test_memory_is_what_the_compiler_plans(name):
     ours, theirs = compiled(name).memory_analysis(), RECORDED[name]
     assert ours.argument_size_in_bytes == theirs["argument"]

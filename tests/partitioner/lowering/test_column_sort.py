@@ -12,6 +12,7 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.rules.factor import Factor
 
+from ...rows import rows
 from ..agreement import agree
 
 SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1.0, -1.0, 3.4e38, -3.4e38]
@@ -41,9 +42,9 @@ def vector(n, kind, dtype, seed=0):
 KINDS = ("sorted", "reversed", "equal", "few", "special", "random")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.float16, ml_dtypes.bfloat16, np.uint8,
-                                   np.bool_])
+@rows("kind", KINDS)
+@rows("dtype", [np.float32, np.int32, np.float16, ml_dtypes.bfloat16, np.uint8,
+                np.bool_])
 def test_values_are_those_of_a_stable_sort_bit_by_bit(kind, dtype):
     x = vector(1024, kind, dtype)
     moved = agree(jnp.sort, [x], [("x",)], ("x",), exact=True)

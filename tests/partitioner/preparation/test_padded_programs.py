@@ -16,6 +16,8 @@ from shardtrace import numpy as jnp
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
+
 MESH = st.make_mesh((2, 4), ("x", "y"))
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(64, 16)).astype(np.float32)
@@ -148,8 +150,8 @@ def test_auto_axes_beside_explicit_ones():
 ROWS = np.array([0, 12, 13, -1, 40, 5])
 
 
-@pytest.mark.parametrize("n", [10, 13])
-@pytest.mark.parametrize("f", [
+@rows("n", [10, 13])
+@rows("f", [
     lambda a: jnp.sort(a, 0), lambda a: jnp.sort(a, 0, descending=True),
     lambda a: lax.sort((a, -a), dimension=0)[1], lambda a: jnp.argsort(jnp.argsort(a, 0), 0),
     lambda a: lax.top_k(a.T, a.shape[0])[0].T,

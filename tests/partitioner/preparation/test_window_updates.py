@@ -11,6 +11,7 @@ from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 
 from ...executors import agree
+from ...rows import rows
 
 MESH = st.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 RNG = np.random.default_rng(0)
@@ -34,9 +35,9 @@ def placed(spec, x=DATA):
     return st.device_put(x, st.NamedSharding(MESH, spec))
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=str)
-@pytest.mark.parametrize("where", BOXES)
-@pytest.mark.parametrize("how", HOW)
+@rows("spec", SPECS)
+@rows("where", BOXES)
+@rows("how", HOW)
 def test_updates_of_boxes_in_sharded_arrays_equal_those_of_numpy(spec, where, how):
     at = BOXES[where]
     part = RNG.normal(size=DATA[at].shape).astype(np.float32)
@@ -78,8 +79,8 @@ def test_in_a_loop_nothing_is_written_over_that_is_read_later(spec):
     np.testing.assert_allclose(agree_twice(f, placed(spec)), want + DATA, rtol=1e-5)
 
 
-@pytest.mark.parametrize("spec", SPECS[:3], ids=str)
-@pytest.mark.parametrize("f", [
+@rows("spec", SPECS[:3])
+@rows("f", [
     lambda x: x.at[jnp.arange(3, 9), 2:7].set(1.5),
     lambda x: x.at[jnp.array([3, 9, 4]), 2:7].set(1.5),
     lambda x: x.at[jnp.array([3, 4, 4]), 2:7].add(1.5),
@@ -92,7 +93,7 @@ def test_in_a_loop_nothing_is_written_over_that_is_read_later(spec):
     lambda x: x.astype(jnp.bfloat16).at[1:-1, 1:-1].add(0.3).astype(jnp.float32),
     lambda x: (x > 0).at[1:-1, 1:-1].set(False).astype(jnp.float32),
     lambda x: (x * 9).astype(jnp.int32).at[1:-1, 1:-1].max(3).astype(jnp.float32),
-], ids=range(12))
+])
 def test_others_are_as_before(spec, f):
     want = np.asarray(st.jit(f)(DATA))
     np.testing.assert_array_equal(agree_twice(f, placed(spec)), want)
@@ -125,10 +126,10 @@ REDUCED = {
 }
 
 
-@pytest.mark.parametrize("spec", [*SPECS, P()], ids=str)
-@pytest.mark.parametrize("where", REDUCED)
-@pytest.mark.parametrize("axis", [0, (0, 1), (1, 2)], ids=str)
-@pytest.mark.parametrize("how", ["sum", "max", "min", "prod", "mean"])
+@rows("spec", [*SPECS, P()])
+@rows("where", REDUCED)
+@rows("axis", [0, (0, 1), (1, 2)])
+@rows("how", ["sum", "max", "min", "prod", "mean"])
 def test_reductions_of_boxes_in_sharded_arrays_equal_those_of_numpy(spec, where, axis, how):
     at = REDUCED[where]
     got = agree(lambda x: getattr(x[at], how)(axis), placed(spec), rtol=2e-5, atol=1e-5)

@@ -19,6 +19,7 @@ from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner.pipeline import partition
 from shardtrace.partitioner.propagation.origins import vetoes
 
+from ...rows import rows
 from .. import lockstep
 from ..building import Build, auto, explicit, literal
 
@@ -125,7 +126,7 @@ def build(f, specs, mesh=MESH, shape=(8, 8)):
     return b.program(*result) if isinstance(result, tuple) else b.program(result)
 
 
-@pytest.mark.parametrize("name", list(CASES))
+@rows("name", list(CASES))
 def test_open_results_get_the_spec_that_jax_gives(name):
     f, specs, want = CASES[name]
     program = build(f, specs)

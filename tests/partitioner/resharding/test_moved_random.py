@@ -4,7 +4,6 @@ from __future__ import annotations
 import random
 
 import numpy as np
-import pytest
 
 import shardtrace as st
 import shardtrace.lax as lax
@@ -16,6 +15,8 @@ from shardtrace.partitioner.resharding.move_reshards import move_reshards, traff
 from shardtrace.partitioner.resharding.reshards import insert_reshards
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
+
+from ...rows import rows
 
 SPECS = [P(), P("x"), P(None, "x"), P("y", "x"), P("x", "y"), P(("x", "y")), P(None, "y"), P("y")]
 
@@ -76,7 +77,7 @@ def drawn(seed):
     return f, [draw.choice(SPECS) for _ in range(3)], [draw.choice(SPECS) for _ in range(3)]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@rows("seed", range(40))
 def test_moved_sums_keep_values_and_never_add_traffic(seed):
     f, specs, outs = drawn(seed)
     mesh = st.make_mesh((2, 2), ("x", "y"), axis_types=(AxisType.Auto,) * 2)

@@ -13,6 +13,8 @@ from shardtrace.runtime.measure import measure
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
+
 SIZES = {"x": 4, "y": 2}
 COLUMNS, ROWS, STEPS = (16, 8), (8, 16), (3, 8, 8)
 
@@ -87,8 +89,8 @@ SUMS = {
 }
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.int32])
-@pytest.mark.parametrize("name", list(SUMS))
+@rows("dtype", [np.float32, np.int32])
+@rows("name", list(SUMS))
 def test_sums_of_products(name, dtype):
     if dtype is np.int32 and name in ("complex", "mean", "difference, scaled"):
         pytest.skip("inexact by nature")
@@ -220,8 +222,8 @@ LOOPS = [microbatches, with_losses, decayed, normed, nested, backwards, counted,
          sometimes, trained, through, swapped, collected]
 
 
-@pytest.mark.parametrize("weight", [P(), P("x"), P(None, "y")])
-@pytest.mark.parametrize("loop", LOOPS)
+@rows("weight", [P(), P("x"), P(None, "y")])
+@rows("loop", LOOPS)
 def test_sums_in_loops(loop, weight):
     both(loop, [((8, 8), weight), (STEPS, P(None, "x"))])
 

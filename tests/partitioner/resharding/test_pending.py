@@ -17,6 +17,7 @@ from shardtrace.partitioner.collectives import collectives
 from shardtrace.partitioner.pipeline import partition
 from shardtrace.sharding import AbstractMesh
 
+from ...rows import rows
 from ..building import Build, explicit
 from ..lockstep import partitioned
 
@@ -30,7 +31,7 @@ def kinds(done):
     return [(c.op, c.axes) for c in collectives(done.local)]
 
 
-@pytest.mark.parametrize("a, b", list(itertools.product(SPECS, SPECS)))
+@rows("a, b", list(itertools.product(SPECS, SPECS)))
 def test_reshard_between_all_kinds_of_specs(a, b):
     build = Build(MESH)
     x = build.arg(8, 8, spec=a)

@@ -30,6 +30,7 @@ from shardtrace.sharding import AxisType, NamedSharding, reshard
 from shardtrace.sharding import PartitionSpec as P
 
 from ...paths import module_of_benchmarks
+from ...rows import rows
 
 SIZES = {"X": 2, "Y": 2}
 MESH = st.make_mesh((2, 2), ("X", "Y"))
@@ -342,7 +343,7 @@ def compiled(f, args, options):
         return st.jit(f, **options).lower(*args).compile().program
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@rows("name", PROGRAMS)
 def test_kinds_are_those_of_a_judge_that_tries_all_layouts(name):
     f, args, options, models = PROGRAMS[name]
     program = compiled(f, args, options)

@@ -11,6 +11,8 @@ from shardtrace.runtime.plans import in_place
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
+
 N, WIDTH, LENGTH = 6, 4, 7
 ROWS = np.random.default_rng(0).normal(size=(2, N, WIDTH)).astype(np.float32)
 PLACES = np.array([3, 0, 5, 9, -2, 3, 1], np.int32)
@@ -171,7 +173,7 @@ def compare(seed, place=lambda x: x, runs=3, kind="scan"):
         np.testing.assert_array_equal(x, before)
 
 
-@pytest.mark.parametrize("seed", range(0, 400, 10))
+@rows("seed", range(0, 400, 10))
 def test_random_loop_bodies_with_indices_compute_what_numpy_does(seed):
     compare(seed)
     compare(seed + 1, kind="while")

@@ -9,6 +9,7 @@ from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 
 from ...executors import agree
+from ...rows import rows
 
 MESH = st.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 RNG = np.random.default_rng(0)
@@ -46,11 +47,11 @@ def shifted(x, by, d, ring):
     return out
 
 
-@pytest.mark.parametrize("ring", [RING, LINE], ids=["ring", "line"])
-@pytest.mark.parametrize(("spec", "axis", "d"), [
+@rows("ring", [RING, LINE])
+@rows("spec, axis, d", [
     (P("y"), "y", 0), (P(None, "y"), "y", 1), (P("x", "y"), "x", 0), (P("x", "y"), "y", 1),
-    (P(("x", "y")), ("x", "y"), 0)], ids=str)
-@pytest.mark.parametrize(("low", "high"), [(1, 1), (2, 1), (0, 2), (1, 0)])
+    (P(("x", "y")), ("x", "y"), 0)])
+@rows("low, high", [(1, 1), (2, 1), (0, 2), (1, 0)])
 def test_windows_are_the_whole_some_rows_further(spec, axis, d, low, high, ring):
     def f(x):
         n, u = x.shape[d], with_halo(x, axis, d, low, high, ring)

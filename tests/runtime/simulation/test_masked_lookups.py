@@ -8,6 +8,8 @@ import shardtrace.numpy as jnp
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
+
 MESH = st.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(32, 6)).astype(np.float32)
@@ -43,10 +45,10 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("executor", ["simulated", "per_device"])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("specs", [(P(), P("y")), (P("x"), P("y")), (P(), P(("x", "y"))),
-                                   (P(), P("y", "x"))])
+@rows("executor", ["simulated", "per_device"])
+@rows("way", WAYS)
+@rows("specs", [(P(), P("y")), (P("x"), P("y")), (P(), P(("x", "y"))),
+                (P(), P("y", "x"))])
 def test_rows_and_their_gradient(way, specs, executor):
     axes = ("x", "y") if specs[1] == P(("x", "y")) else "y"
     out = P(*specs[0], *(None,) * (2 - len(specs[0])), *specs[1][1:])

@@ -9,6 +9,7 @@ from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 
 from ...executors import agree
+from ...rows import rows
 
 MESH = st.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 RNG = np.random.default_rng(0)
@@ -37,13 +38,12 @@ def lookup(i):
     return np.where(((i >= 0) & (i < 64))[..., None], TABLE[np.clip(i, 0, 63)], 0)
 
 
-@pytest.mark.parametrize("asked", [ASKED, BEYOND], ids=["inside", "beyond"])
-@pytest.mark.parametrize(("axes", "spec"), [
-    ("y", P("x")), ("y", P(None, "x")), ("x", P("y")), (("x", "y"), P()), (("y", "x"), P())],
-    ids=str)
-@pytest.mark.parametrize("index", [
+@rows("asked", [ASKED, BEYOND])
+@rows("axes, spec", [
+    ("y", P("x")), ("y", P(None, "x")), ("x", P("y")), (("x", "y"), P()), (("y", "x"), P())])
+@rows("index", [
     lambda k, ok, n: jnp.where(ok, k, 0), lambda k, ok, n: jnp.clip(k, 0, n - 1),
-    lambda k, ok, n: jnp.where(ok, k, n - 1)], ids=["zero", "clip", "last"])
+    lambda k, ok, n: jnp.where(ok, k, n - 1)])
 def test_masked_lookups_written_by_hand_give_the_rows_of_the_table(index, axes, spec, asked):
     f = by_hand(index=index, axes=axes, asked=spec)
     np.testing.assert_array_equal(agree(f, TABLE, asked), lookup(asked))
@@ -66,13 +66,13 @@ def test_other_blocks_and_masks(f):
     agree(f, WHOLE, BEYOND)
 
 
-@pytest.mark.parametrize("asked", [ASKED, BEYOND], ids=["inside", "beyond"])
-@pytest.mark.parametrize("spec", [P("y"), P(("x", "y")), P("y", "x"), P(None, "y")], ids=str)
-@pytest.mark.parametrize("f", [
+@rows("asked", [ASKED, BEYOND])
+@rows("spec", [P("y"), P(("x", "y")), P("y", "x"), P(None, "y")])
+@rows("f", [
     lambda e, i: e[i], lambda e, i: jnp.take(e, i, axis=0),
     lambda e, i: e.at[i].get(mode="fill", fill_value=7), lambda e, i: e.at[i].get(mode="clip"),
     lambda e, i: e[i[:, 0]], lambda e, i: e[:, 2][i], lambda e, i: e[i[0, 0]],
-    lambda e, i: e[i % 64, i % 8]], ids=range(8))
+    lambda e, i: e[i % 64, i % 8]])
 def test_split_by_the_partitioner(f, spec, asked):
     want = np.asarray(st.jit(f)(TABLE, asked))
     for at in (P(), P("x"), P(None, "x")):

@@ -10,6 +10,7 @@ from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 
 from ...executors import agree
+from ...rows import rows
 
 MESH = st.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 RNG = np.random.default_rng(0)
@@ -18,10 +19,10 @@ DATA[3, 5] = DATA[3, 29] = DATA[7, 0] = np.nan
 SPECS = [P("x", "y"), P(None, "y"), P(None, ("x", "y")), P(None, ("y", "x")), P(("x", "y"))]
 
 
-@pytest.mark.parametrize("executor", ["simulated", "per_device"])
-@pytest.mark.parametrize("dtype", ["float32", "int32", "bfloat16", "bool"])
-@pytest.mark.parametrize("axis", [0, 1, None])
-@pytest.mark.parametrize("spec", SPECS, ids=str)
+@rows("executor", ["simulated", "per_device"])
+@rows("dtype", ["float32", "int32", "bfloat16", "bool"])
+@rows("axis", [0, 1, None])
+@rows("spec", SPECS)
 def test_positions_of_extremes_are_those_of_numpy(spec, axis, dtype, executor):
     x = np.asarray(jnp.asarray(DATA if dtype in ("float32", "bfloat16") else np.nan_to_num(DATA),
                                dtype))
@@ -75,9 +76,9 @@ COUNTS = {
 }
 
 
-@pytest.mark.parametrize("executor", ["simulated", "per_device"])
-@pytest.mark.parametrize("name", COUNTS)
-@pytest.mark.parametrize("spec", SPECS, ids=str)
+@rows("executor", ["simulated", "per_device"])
+@rows("name", COUNTS)
+@rows("spec", SPECS)
 def test_counting_along_a_split_dimension(spec, name, executor):
     f, x = COUNTS[name], np.nan_to_num(DATA)
     want = st.jit(f)(x)

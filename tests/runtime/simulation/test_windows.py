@@ -8,6 +8,8 @@ import shardtrace.numpy as jnp
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
+
 MESH = st.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
 RNG = np.random.default_rng(0)
 DATA = RNG.normal(size=(64, 512)).astype(np.float32)
@@ -102,9 +104,9 @@ UPDATES = {
 }
 
 
-@pytest.mark.parametrize("executor", ["simulated", "per_device"])
-@pytest.mark.parametrize("name", UPDATES)
-@pytest.mark.parametrize("spec", SPECS, ids=str)
+@rows("executor", ["simulated", "per_device"])
+@rows("name", UPDATES)
+@rows("spec", SPECS)
 def test_scatters_into_split_dimensions(spec, name, executor):
     f, where, how = UPDATES[name]
     with st.config.override(shardtrace_engine=executor):

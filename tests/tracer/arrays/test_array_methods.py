@@ -9,6 +9,8 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 
+from ...rows import rows
+
 F = np.array([[1.5, -2, 3], [0.5, 4, -1]], np.float32)
 G = np.array([[2, 3, -1], [1, 2, 4]], np.float32)
 N = np.array([[1, -2, 3], [7, 4, -1]], np.int32)
@@ -44,8 +46,8 @@ def test_bit_operators_give_what_numpy_gives(f):
     same(f(5, jnp.asarray(J)), f(np.int32(5), J))
 
 
-@pytest.mark.parametrize("f", [*ARITHMETIC, *COMPARISONS, divmod])
-@pytest.mark.parametrize("other", [2, 1.5, np.float32(3), G[0], [*G[1:2]][0]])
+@rows("f", [*ARITHMETIC, *COMPARISONS, divmod])
+@rows("other", [2, 1.5, np.float32(3), G[0], [*G[1:2]][0]])
 def test_the_other_operand_may_be_a_number_or_a_numpy_array(f, other):
     x = np.abs(F)
     same(f(jnp.asarray(x), other), f(x, other))
@@ -123,7 +125,7 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
+@rows("name", METHODS)
 def test_methods_give_what_numpy_gives(name):
     f = METHODS[name]
     same(f(jnp.asarray(F)), f(F))

@@ -13,6 +13,8 @@ import shardtrace as st
 import shardtrace.numpy
 import shardtrace.tree_util
 
+from ...rows import rows
+
 jax = pytest.importorskip("jax")
 
 with contextlib.suppress(RuntimeError):
@@ -115,7 +117,7 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_as_in_jax(name: str) -> None:
     check(CASES[name])
 

@@ -16,6 +16,8 @@ from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.text.parse import parse_program
 from shardtrace.ir.verify import verify
 
+from ...rows import rows
+
 F32 = np.float32
 V = np.array([0.5, -1.0, 2.0], F32)
 X = np.linspace(-1, 2, 12).astype(F32).reshape(3, 4)
@@ -52,8 +54,8 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jit"])
+@rows("name", FUNCTIONS)
+@rows("jitted", [False, True])
 def test_gradients_are_slopes(name: str, jitted: bool) -> None:
     f = FUNCTIONS[name]
     direction = np.cos(np.arange(12.0)).reshape(3, 4)

@@ -12,6 +12,8 @@ from shardtrace import lax
 from shardtrace.errors import UnexpectedTracerError
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
+
 X, Z = 0.7, 1.3
 
 
@@ -57,8 +59,8 @@ def still(x, z):
     return z * z + lax.stop_gradient(x) + jnp.floor(x)
 
 
-@pytest.mark.parametrize("around", AROUND)
-@pytest.mark.parametrize("by", [by_vjp, by_jvp, by_gradient])
+@rows("around", AROUND)
+@rows("by", [by_vjp, by_jvp, by_gradient])
 def test_rules_close_over_values_that_are_not_differentiated(by, around):
     expected = 3 * math.cos(1.5 * X) * (Z * Z + X)
 

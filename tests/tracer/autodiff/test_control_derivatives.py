@@ -10,6 +10,8 @@ from shardtrace import lax, tree_util
 from shardtrace.sharding import AxisType, NamedSharding, reshard
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
+
 RNG = np.random.default_rng(0)
 A = RNG.normal(size=(3, 3)).astype(np.float32)
 W = (RNG.normal(size=(4, 3, 3)) * 0.5).astype(np.float32)
@@ -89,8 +91,8 @@ def test_forward_derivatives_of_control_flow_equal_differences(f):
     np.testing.assert_allclose(got, want, rtol=2e-2, atol=2e-2)
 
 
-@pytest.mark.parametrize("f", EVERY)
-@pytest.mark.parametrize("how", [
+@rows("f", EVERY)
+@rows("how", [
     lambda f: st.grad(f, (0, 1)), lambda f: st.jit(st.grad(f, (0, 1))),
     lambda f: st.grad(st.jit(f), (0, 1)), lambda f: st.jit(st.grad(st.checkpoint(f), (0, 1)))])
 def test_reverse_mode_is_the_transpose_of_forward_mode(f, how):

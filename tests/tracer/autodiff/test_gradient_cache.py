@@ -13,6 +13,8 @@ from shardtrace.sharding import PartitionSpec as P
 from shardtrace.tracer.autodiff import gradient_cache
 from shardtrace.tracer.staging.staging import Builder
 
+from ...rows import rows
+
 pytestmark = pytest.mark.usefixtures("only_own_objects")
 
 X = np.linspace(0.1, 1, 16, dtype=np.float32).reshape(4, 4)
@@ -67,8 +69,8 @@ def traced(make, transform, *args):
     return account(st.jit(transform(make())).trace(*args).jaxpr)
 
 
-@pytest.mark.parametrize("name", LOSSES)
-@pytest.mark.parametrize("transform", [
+@rows("name", LOSSES)
+@rows("transform", [
     st.grad, st.value_and_grad, lambda f: st.grad(f, (0, 1)),
     lambda f: st.value_and_grad(lambda x, w: (f(x, w), {"a": x * 2, "b": 3}), has_aux=True),
     lambda f: lambda x, w: [st.grad(f)(x, x), st.grad(f)(x, w)]])

@@ -14,6 +14,7 @@ from shardtrace.errors import ShardingTypeError
 from shardtrace.sharding import AxisType, NamedSharding, auto_axes, reshard
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
 from .examplewise import ints, same
 
 EXPLICIT, AUTO = AxisType.Explicit, AxisType.Auto
@@ -249,8 +250,8 @@ def outcome(library, numpy, lax, spec, axis_type, program):
         return [str(library.typeof(r)).removeprefix("~") for r in leaves]
 
 
-@pytest.mark.parametrize("program", [p for line in PROGRAMS.strip().splitlines()
-                                     for p in line.split("  ") if p.strip()])
+@rows("program", [p for line in PROGRAMS.strip().splitlines()
+                  for p in line.split("  ") if p.strip()])
 def test_types_and_errors_are_jax_s(program):
     jax = pytest.importorskip("jax")
     if jax.device_count() < 8:

@@ -14,6 +14,7 @@ import shardtrace.numpy as jnp
 import shardtrace.random as random
 from shardtrace import lax, nn
 
+from ...rows import rows
 from .examplewise import agree, ints, loop, same
 
 X, Y, V = ints(3, 4), ints(3, 4), ints(4)
@@ -43,7 +44,7 @@ UNARY = {
 }
 
 
-@pytest.mark.parametrize("name", UNARY)
+@rows("name", UNARY)
 def test_a_function_is_mapped_as_a_loop_does(name):
     f = UNARY[name]
     agree(st.vmap(f)(X), loop(f, 0, X))

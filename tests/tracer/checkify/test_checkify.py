@@ -17,6 +17,7 @@ from shardtrace.experimental import checkify
 from ...executors import EXECUTORS
 from ...paths import GOLDEN
 from ...real_jax import real_jax
+from ...rows import rows
 from .cases import cases
 
 RECORDED = json.loads((GOLDEN / "checkify.json").read_text())
@@ -33,8 +34,8 @@ def assert_as_recorded(name: str, found: list[Any]) -> None:
             np.testing.assert_allclose(a, np.array(b, np.float64), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("name", OURS)
+@rows("executor", EXECUTORS)
+@rows("name", OURS)
 def test_errors_are_those_of_jax(name: str, executor: str) -> None:
     with st.config.override(shardtrace_engine=executor):
         assert_as_recorded(name, OURS[name]())

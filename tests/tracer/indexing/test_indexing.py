@@ -10,6 +10,8 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 
+from ...rows import rows
+
 SHAPE = (3, 4, 2)
 X = np.arange(24, dtype=np.float32).reshape(SHAPE)
 
@@ -210,8 +212,8 @@ def test_negative_positions_count_from_the_end_of_dimensions_longer_than_their_d
     np.testing.assert_array_equal(part, [[201], [203]])
 
 
-@pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "int4"])
-@pytest.mark.parametrize("use", {
+@rows("kind", ["int8", "uint8", "int16", "int4"])
+@rows("use", {
     "one_hot": lambda x, i: st.nn.one_hot(i, 300), "wrap": lambda x, i: jnp.take(x, i, mode="wrap"),
     "put": lambda x, i: jnp.put(x, i, 9, mode="wrap", inplace=False),
     "clip": lambda x, i: jnp.put(x, i, 9, mode="clip", inplace=False),

@@ -11,6 +11,7 @@ import pytest
 import shardtrace as st
 
 from ...real_jax import real_jax
+from ...rows import rows
 
 F16, F32 = np.float16, np.float32
 VALUES = [
@@ -64,7 +65,7 @@ def _evaluated(package: Any, name: str, expression: str) -> Any:
                              "F16": F16, "F32": F32, **parts})
 
 
-@pytest.mark.parametrize("expression", VALUES)
+@rows("expression", VALUES)
 def test_values_and_dtypes(expression: str) -> None:
     jax = real_jax()
     ours, theirs = (p.tree.leaves(_evaluated(p, name, expression))

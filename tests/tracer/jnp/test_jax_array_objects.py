@@ -7,6 +7,8 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 
+from ...rows import rows
+
 
 class Wrapped:
     """A value in a box of a user's own."""
@@ -30,8 +32,8 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("around", [lambda f: f, st.jit], ids=["eager", "jit"])
+@rows("name", CALLS)
+@rows("around", [lambda f: f, st.jit])
 def test_functions_take_objects_that_convert(name, around):
     f = around(lambda x: CALLS[name](Wrapped(x)))
     np.testing.assert_array_equal(f(X), CALLS[name](X))

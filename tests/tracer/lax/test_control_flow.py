@@ -16,6 +16,8 @@ from shardtrace.ir.verify import verify
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
+
 X = np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3)
 W = np.linspace(0, 1, 36, dtype=np.float32).reshape(4, 3, 3)
 
@@ -331,7 +333,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize("f, cls, text", ERRORS, ids=range(len(ERRORS)))
+@rows("f, cls, text", ERRORS)
 def test_errors_have_jaxs_class_and_text(f, cls, text):
     with pytest.raises(cls, match=re.escape(text)):
         f()

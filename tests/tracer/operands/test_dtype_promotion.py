@@ -11,6 +11,8 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 
+from ...rows import rows
+
 F, H, N, U, B, C = (np.ones(3, d) for d in (
     np.float32, ml_dtypes.bfloat16, np.int32, np.uint8, np.bool_, np.complex64))
 
@@ -43,7 +45,7 @@ def test_python_scalars_become_literals(f, operand, names):
     assert ops(f, operand) == names
 
 
-@pytest.mark.parametrize(("expression", "type"), [
+@rows("expression, type", [
     ("jnp.asarray(1)", "~i32[]"), ("jnp.asarray(1.0)", "~f32[]"), ("jnp.asarray(True)", "bool[]"),
     ("jnp.asarray(1j)", "~c64[]"), ("jnp.asarray([1, 2])", "i32[2]"),
     ("jnp.asarray([1, 2.0])", "f32[2]"), ("jnp.asarray(np.arange(2))", "i32[2]"),

@@ -9,6 +9,8 @@ import shardtrace.numpy as jnp
 from shardtrace import image, nn, random
 from shardtrace.scipy import fft, linalg, ndimage, signal, special, stats
 
+from ...rows import rows
+
 A = np.random.RandomState(0).randn(4, 4).astype(np.float32)
 S = A @ A.T + 4 * np.eye(4, dtype=np.float32)
 V, I = np.arange(1.0, 5.0, dtype=np.float32), np.arange(1, 5)       # noqa: E741
@@ -42,7 +44,7 @@ COMPOSED = {
 }
 
 
-@pytest.mark.parametrize("name", COMPOSED)
+@rows("name", COMPOSED)
 def test_compositions_compute_the_same_under_strict_settings(name):
     f = COMPOSED[name]
     usual = st.tree.leaves(f())

@@ -21,6 +21,7 @@ from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
 from ...paths import GOLDEN
+from ...rows import rows
 
 RECORDED = json.loads((GOLDEN / "random.json").read_text())
 
@@ -46,7 +47,7 @@ def mesh() -> Any:
 
 # -- numbers ---------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("case", RECORDED["cases"], ids=lambda case: case["expression"])
+@rows("case", RECORDED["cases"])
 def test_numbers_are_those_of_jax(case: dict[str, Any]) -> None:
     value = eval(case["expression"], scope())
     assert str(value.dtype) == case["dtype"]
@@ -346,7 +347,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize("expression, cls, message", ERRORS, ids=[e[0] for e in ERRORS])
+@rows("expression, cls, message", ERRORS)
 def test_errors_have_the_class_and_phrase_of_jax(expression: str, cls: type, message: str) -> None:
     with pytest.raises(cls, match=re.escape(message)):
         eval(expression, scope())

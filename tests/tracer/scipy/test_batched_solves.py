@@ -5,12 +5,12 @@ import warnings
 from typing import Any
 
 import numpy as np
-import pytest
 
 import shardtrace as st
 import shardtrace.scipy.linalg
 
 from ...real_jax import real_jax
+from ...rows import rows
 
 SOLVES = {
     "solve_triangular": lambda L, a, b: L.solve_triangular(a, b, lower=True, trans=1),
@@ -34,8 +34,8 @@ def outcome(L: Any, solve: Any, a: np.ndarray, b: np.ndarray) -> Any:
     return x, [str(w.message).split("linalg.")[-1] for w in said if w.category is FutureWarning]
 
 
-@pytest.mark.parametrize("name", SOLVES)
-@pytest.mark.parametrize(("of_a", "of_b"), SHAPES, ids=str)
+@rows("name", SOLVES)
+@rows("of_a, of_b", SHAPES)
 def test_as_in_jax(name: str, of_a: tuple[int, ...], of_b: tuple[int, ...]) -> None:
     jax = real_jax()
     rng = np.random.default_rng(0)

@@ -9,6 +9,8 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.scipy import stats
 
+from ...rows import rows
+
 X = np.array([-1.3, 0.0, 0.2, 0.8, 2.5], np.float32)
 Q = np.array([1e-4, 0.2, 0.5, 0.7, 0.999], np.float32)
 LOC, SCALE = np.float32(0.1), np.float32(1.4)
@@ -21,7 +23,7 @@ OFFERED = [(name, method) for name in CONTINUOUS for method in ALL
            if hasattr(getattr(stats, name), method)]
 
 
-@pytest.mark.parametrize(("name", "method"), OFFERED)
+@rows("name, method", OFFERED)
 def test_continuous_distributions_are_those_of_scipy(name, method):
     shape = CONTINUOUS[name]
     x = Q if method in ("ppf", "isf") else X

@@ -11,6 +11,8 @@ import shardtrace as st
 from shardtrace.scipy.fft import dctn
 from tests.real_jax import real_jax
 
+from ...rows import rows
+
 ONES, SQUARE = np.ones(3, np.float32), np.eye(3, dtype=np.float32)
 WIDE = np.ones((2, 3), np.float32)
 COMPLEX = np.ones(3, np.complex64)
@@ -67,7 +69,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_is_refused_in_the_words_of_jax(name):
     refused = []
     for m in (st, real_jax()):

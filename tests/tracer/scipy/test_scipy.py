@@ -13,6 +13,8 @@ from shardtrace.scipy import linalg, special, stats
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
+
 POSITIVE = np.array([0.3, 0.9, 1.7, 4.2, 9.5], np.float32)
 SIGNED = np.array([-2.6, -0.4, 0.0, 0.7, 3.1], np.float32)
 UNIT = np.array([1e-6, 0.01, 0.3, 0.5, 0.98], np.float32)
@@ -35,7 +37,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "arguments"), CASES)
+@rows("name, arguments", CASES)
 def test_special_functions_are_those_of_scipy(name, arguments):
     if name == "gammasgn" and not hasattr(scipy.special, name):
         pytest.skip("scipy lacks it")

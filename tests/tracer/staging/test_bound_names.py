@@ -14,7 +14,6 @@ from collections import defaultdict
 from typing import Any
 
 import numpy as np
-import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
@@ -22,6 +21,8 @@ from shardtrace import lax
 from shardtrace.ir.program import Literal, Program
 from shardtrace.sharding import PartitionSpec as P
 from shardtrace.tracer.staging.tracer import Tracer
+
+from ...rows import rows
 
 MESH = st.make_mesh((2,), ("x",))
 
@@ -523,7 +524,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@rows("name", PROGRAMS)
 def test_a_name_belongs_to_the_value_that_the_assignment_had(name: str) -> None:
     wanted, text = PROGRAMS[name]
     rng = np.random.default_rng(0)
