@@ -2,13 +2,14 @@
 
 Each call of numpy is a pass over the cache; in one loop the values between stay in registers of the
 processor. Calls that have no such form (ir/kernels/elementwise/elements.py), reductions and views
-remain, and loops are as few as these allow: what a call needs, and what later calls need as well,
-is computed in one loop before it.
+remain, and loops are as few as these allow: what a call needs, and what calls after it need that do
+not read its result, is computed in one loop before them.
 
-    v2 = multiply(v0, v1)
-    v3 = exp(v2)                            v2, v3 = loop(v0, v1)       # v0 * v1, v1 + 1
-    v4 = add(v1, 1)                 ->      v4 = exp(v2)
-    v5 = divide(v3, v4)                     v5 = loop(v4, v3)           # v4 / v3
+    v2 = multiply(v0, v1)                   v3 = loop(v0, v1)           # v0 * v1 - 1
+    v3 = subtract(v2, 1)                    v4 = exp(v3)
+    v4 = exp(v3)                    ->      v6 = loop(v4, v1)           # v4 / (v1 + 1)
+    v5 = add(v1, 1)
+    v6 = divide(v4, v5)
 
 The numbers are numpy's to the last bit, so that it may change from one run to the next who computes
 them.
@@ -30,8 +31,6 @@ from ...ir.support.named_tuple import NamedTuple
 from ..calls.call import Call
 from ..calls.symbolic import BITS, CALL, CAST, LOOP, MEMORY, REPEAT, WHERE, Step, constant
 
-FEW = 3                         # steps that take less time than to write a value and read it again
-_SLOW = frozenset({np.divide, np.sqrt, np.reciprocal})
 SHORT = 64                      # elements of a row up to which rows that lie apart are copied
 Steps = list[tuple[Step, Equation | None]]
 
@@ -101,16 +100,10 @@ class InLoops:
 
     def __init__(self, block: Any, shape: tuple[int, ...]) -> None:
         self.values, self.repeated, self.shape = block.values, block.repeated, shape
-        self.made = {step.result for step, _ in block.steps}
         splits = range(len(shape) - 1, -1, -1)
         self.split = max(splits, key=lambda k: (
             len(self._joining(block.steps, k)), math.prod(shape[k:]) >= SHORT))
         self.elements = self._joining(block.steps, self.split)
-        self.again: dict[int, int] = {}         # values to how many steps compute them again
-        for step, _ in block.steps:
-            count = self._steps_again(step) if step.result in self.elements else FEW + 1
-            if count <= FEW:
-                self.again[step.result] = count
 
     def _joining(self, steps: Steps, split: int) -> dict[int, Any]:
         """By result, how elements of it are computed, if the first `split` dimensions are rows."""
@@ -156,16 +149,6 @@ class InLoops:
     def _shape(self, operand: Any) -> tuple[int, ...]:
         return self.values[self.repeated.get(operand, operand)][0] if type(operand) is int else ()
 
-    def _steps_again(self, step: Step) -> int:
-        """In how many steps a loop can compute a value again, of what it need not be kept for."""
-        count = 4 if step.function in _SLOW else 1
-        for v in self._reads(step):
-            if v in self.elements:
-                count += self.again.get(v, FEW)
-            elif v in self.made and self._form(v, self.split) == FLAT:
-                count += FEW
-        return count
-
     def _reads(self, step: Step) -> list[int]:
         """What a step in a loop reads."""
         return [self.repeated.get(v, v) for v in step.operands if type(v) is int]
@@ -177,17 +160,17 @@ class InLoops:
         read = _operands(others).union(results)
         out: Steps = []
         waiting = {*mine}
-        inside, first = set[int](), set[int]()      # what the next loop computes, and not again
-        behind: Steps = []                          # what comes after it
+        inside = set[int]()                         # what the next loop computes,
+        behind: Steps = []                          # and what comes after it
 
         def end() -> None:
             if inside:
-                later = {v for w in waiting for v in self._reads(mine[w][0])} - self.again.keys()
+                later = {v for w in waiting for v in self._reads(mine[w][0])}
                 out.extend(self._loop([mine[v] for v in sorted(inside)],
-                                      first.intersection(read | later)))
+                                      inside.intersection(read | later)))
             out.extend(behind)
-            for group in (inside, first, behind):
-                group.clear()
+            inside.clear()
+            behind.clear()
 
         for step, eqn in [*others, (None, None)]:
             needed, ahead = set[int](), [*waiting.intersection(
@@ -196,13 +179,11 @@ class InLoops:
                 v = ahead.pop()
                 if v not in needed:
                     needed.add(v)
-                    ahead.extend([x for x in self._reads(mine[v][0])
-                                  if x in waiting or x in self.again])
+                    ahead.extend(waiting.intersection(self._reads(mine[v][0])))
             made = {other.result for other, _ in behind}
             if any([not made.isdisjoint(self._reads(mine[v][0])) for v in needed]):
                 end()
             inside |= needed
-            first |= needed & waiting
             waiting -= needed
             if step is not None:
                 behind.append((step, eqn))
