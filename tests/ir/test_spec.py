@@ -88,12 +88,12 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("expression", "printed"), REPRS)
+@rows("expression, printed", REPRS)
 def test_specs_print_as_jax_prints_them(expression, printed):
     assert repr(eval(expression, {"P": P})) == printed
 
 
-@pytest.mark.parametrize(("expression", "error", "message"), ERRORS)
+@rows("expression, error, message", ERRORS)
 def test_mistakes_are_reported_in_jax_s_words(expression, error, message):
     with pytest.raises(error) as caught:
         eval(expression, {"P": P})

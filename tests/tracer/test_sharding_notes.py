@@ -140,7 +140,7 @@ SORTED = {"jnp.unique": {"size": 3}, "jnp.nonzero": {"size": 3}, "jnp.quantile":
           "jnp.argpartition": {"kth": 1}}
 
 
-@pytest.mark.parametrize("name", that_say(sharding_notes.ordered))
+@rows("name", that_say(sharding_notes.ordered))
 def test_what_works_along_a_dimension_wants_it_whole(name: str) -> None:
     f, more = function(name), SORTED.get(name, {})
     parameters = inspect.signature(f).parameters
@@ -157,7 +157,7 @@ def test_what_works_along_a_dimension_wants_it_whole(name: str) -> None:
             assert "x" in entries(along(sample(name, P("x", None)), 1))
 
 
-@pytest.mark.parametrize("name", that_say(sharding_notes.drawn))
+@rows("name", that_say(sharding_notes.drawn))
 def test_draws_are_whole_unless_out_sharding_says_otherwise(name: str) -> None:
     f, more = function(name), {}
     for p in list(inspect.signature(f).parameters.values())[1:]:

@@ -13,6 +13,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax, nn
 
+from ..rows import rows
 from . import signatures
 
 RECORDED = signatures.recorded()
@@ -27,7 +28,7 @@ MORE_EXACT = {
 MORE_EXACT |= {f"jnp.{name}" for name in jnp.__all__ if isinstance(getattr(jnp, name), jnp.ufunc)}
 
 
-@pytest.mark.parametrize("holder", sorted({name.rpartition(".")[0] for name in RECORDED}))
+@rows("holder", sorted({name.rpartition(".")[0] for name in RECORDED}))
 def test_parameters_are_those_of_jax(holder):
     names = [n for n in RECORDED if n.rpartition(".")[0] == holder and n in OURS]
     different = [f"{n}({OURS[n]}), not ({RECORDED[n]})" for n in names

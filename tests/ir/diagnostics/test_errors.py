@@ -6,12 +6,14 @@ import pytest
 
 from shardtrace.ir.diagnostics import errors
 
+from ...rows import rows
+
 CLASSES = [getattr(errors, name) for name in errors.__all__]
 # JAX raises one built-in class or the other, by function: each of these is both, and no more.
 BUILT_IN = (errors.AxisError, errors.DeletedArrayError)
 
 
-@pytest.mark.parametrize("error", CLASSES, ids=lambda c: c.__name__)
+@rows("error", CLASSES)
 def test_every_error_has_a_help_page_and_room_for_a_diagnostic(error):
     assert error in BUILT_IN or issubclass(error, errors.ShardtraceError)
     assert error.__doc__ and getattr(error("message"), "diagnostic", None) is None

@@ -132,8 +132,8 @@ def test_every_float16_is_numpys() -> None:
         assert_same(computed(down, [near.astype(F32)], F16), near.astype(F16))
 
 
-@pytest.mark.parametrize("columns", [1, 31, 64, 70])
-@pytest.mark.parametrize("dtype", [F32, BF16, F16, np.dtype(bool)], ids=str)
+@rows("columns", [1, 31, 64, 70])
+@rows("dtype", [F32, BF16, F16, np.dtype(bool)])
 def test_rows_columns_and_numbers_are_repeated(dtype: np.dtype, columns: int) -> None:
     rng = np.random.default_rng(0)
     x, row, column, number = ((rng.normal(size=s) * 3).astype(dtype) for s in (

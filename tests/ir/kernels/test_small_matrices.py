@@ -10,6 +10,8 @@ from scipy import linalg
 from shardtrace.ir.kernels.matrices import gemm, small_matrices
 from shardtrace.ir.kernels.matrices import linalg as stacked
 
+from ...rows import rows
+
 RNG = np.random.default_rng(3)
 
 
@@ -18,8 +20,8 @@ def random(dtype: str, *shape: int) -> np.ndarray:
     return (x + 1j * RNG.normal(size=shape) if dtype in "FD" else x).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", "fdFD")
-@pytest.mark.parametrize("shape", [(5, 5), (4, 6), (7, 3), (1, 1)])
+@rows("dtype", "fdFD")
+@rows("shape", [(5, 5), (4, 6), (7, 3), (1, 1)])
 def test_factors_and_pivots_are_those_of_lapack(dtype: str, shape: tuple[int, int]) -> None:
     a = random(dtype, 3, 20, *shape)
     a[1, 4] = 0                                     # singular
@@ -33,8 +35,8 @@ def test_factors_and_pivots_are_those_of_lapack(dtype: str, shape: tuple[int, in
         np.testing.assert_allclose(packed[place], wanted, rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("dtype", "fdFD")
-@pytest.mark.parametrize(("spec", "a", "b"), [
+@rows("dtype", "fdFD")
+@rows("spec, a, b", [
     ("nij,njk->nik", (2000, 3, 3), (2000, 3, 3)), ("nij,nj->ni", (9000, 4, 4), (9000, 4)),
     ("abji,abjk->abik", (40, 50, 2, 3), (40, 50, 2, 4)),
     ("nij,nkj->kin", (1500, 1, 4), (1500, 3, 4))])
@@ -48,8 +50,7 @@ def test_products_of_stacks_are_those_of_each(spec: str, a: tuple[int, ...], b: 
     np.testing.assert_allclose(product(x, y), np.einsum(spec, x, y), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("left", "lower", "transposed", "unit"),
-                         list(itertools.product((False, True), repeat=4)))
+@rows("left, lower, transposed, unit", list(itertools.product((False, True), repeat=4)))
 def test_triangles_are_solved_from_every_side(left: bool, lower: bool, transposed: bool,
                                               unit: bool) -> None:
     a = random("D", 40, 6, 6) + 3 * np.eye(6)
@@ -104,8 +105,8 @@ def test_few_or_large_matrices_are_left_to_lapack() -> None:
     assert not small_matrices.is_factored(np.ones((1000, 16, 16), np.float32))
 
 
-@pytest.mark.parametrize("dtype", "fdFD")
-@pytest.mark.parametrize("shape", [(5, 4), (4, 5), (30, 30), (0, 3), (3, 0)])
+@rows("dtype", "fdFD")
+@rows("shape", [(5, 4), (4, 5), (30, 30), (0, 3), (3, 0)])
 def test_few_or_large_matrices_are_factored_as_by_scipy(dtype: str, shape: tuple[int, int]) -> None:
     a = random(dtype, 2, 3, *shape)
     kept = a.copy()

@@ -14,6 +14,7 @@ from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import P
 from shardtrace.ir.types import array_type
 
+from ...rows import rows
 from .test_elementwise import F32, SCALAR, U_Y, WHOLE, R, U, X, Y, result, typed
 
 # -- typing over Explicit axes --------------------------------------------------------------------
@@ -92,7 +93,7 @@ UNREDUCED = "unreduced rule for {} is not implemented. Please file an issue"
 BOTH = "unreduced/reduced rule for {} is not implemented. Please file an issue"
 
 
-@pytest.mark.parametrize("name,specs,error,text", [
+@rows("name,specs,error,text", [
     ("add", (U, U_Y), ShardingTypeError,
      "lhs and rhs to `add` must be unreduced along the same mesh axes. "
      "Got lhs=frozenset({'x'}), rhs=frozenset({'y'})"),

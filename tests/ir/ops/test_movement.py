@@ -21,6 +21,7 @@ from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.text.parse import parse_type
 
+from ...rows import rows
 from .by_name import inferred
 
 MESH = AbstractMesh((2, 2, 2), ("x", "y", "z"), (AxisType.Explicit,) * 3)
@@ -90,7 +91,7 @@ def test_an_empty_array_has_no_common_factors() -> None:
 
 # -- reshape: Explicit axes ------------------------------------------------------------------------
 
-@pytest.mark.parametrize("operand, sizes, result", [
+@rows("operand, sizes, result", [
     ("f32[8@x,4]", (1, 8, 4), "f32[1,8@x,4]"),
     ("f32[8@x,4]", (8, 1, 4), "f32[8@x,1,4]"),
     ("f32[8@x,4]", (2, 4, 4), "f32[2@x,4,4]"),
@@ -151,7 +152,7 @@ def test_a_reshape_with_dimensions_may_not_touch_a_split_dimension() -> None:
 
 # -- the others ------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("name, operands, params, result", [
+@rows("name, operands, params, result", [
     ("broadcast_in_dim", "f32[4@x]", {"shape": (3, 4, 2), "broadcast_dimensions": (1,),
                                       "sharding": None}, "f32[3,4@x,2]"),
     ("broadcast_in_dim", "f32[1,4@y]", {"shape": (8, 4), "broadcast_dimensions": (0, 1),
@@ -264,8 +265,8 @@ def test_rearranging_copies_nothing() -> None:
         assert np.shares_memory(piece, x)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.bool_, np.int8])
-@pytest.mark.parametrize("count", [2, 3, 4, 5, 8])
+@rows("dtype", [np.float32, np.float64, np.complex64, np.bool_, np.int8])
+@rows("count", [2, 3, 4, 5, 8])
 def test_a_repetition_that_is_merged(dtype: Any, count: int) -> None:
     x = (np.arange(6000) % 7).astype(dtype).reshape(2, 1000, 3)[:, ::2]
     whole = np.broadcast_to(x[..., None], (2, 500, 3, count))

@@ -64,8 +64,8 @@ def is_that(found: Any, wanted: list[int], dtype: str) -> None:
                                   [wrapped(x, dtype) for x in wanted])
 
 
-@pytest.mark.parametrize("dtype", NARROW)
-@pytest.mark.parametrize("name", BINARY)
+@rows("dtype", NARROW)
+@rows("name", BINARY)
 def test_each_pair_of_values_gives_what_python_gives(name: str, dtype: str) -> None:
     pairs = [(x, y) for x in all_values(dtype) for y in all_values(dtype)]
     x, y = (jnp.asarray(np.array(column), dtype) for column in zip(*pairs, strict=True))
@@ -96,9 +96,9 @@ def test_reductions_of_split_rows(name: str, ufunc: np.ufunc, executor: str, dty
     is_that(found, ufunc.reduce(given, 0).tolist(), dtype)
 
 
-@pytest.mark.parametrize("dtype", NARROW)
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("name,ufunc", [("cummax", np.maximum), ("cummin", np.minimum)])
+@rows("dtype", NARROW)
+@rows("reverse", [False, True])
+@rows("name,ufunc", [("cummax", np.maximum), ("cummin", np.minimum)])
 def test_running_extremes_are_those_of_numpy(name: str, ufunc: np.ufunc, reverse: bool, dtype: str
                                              ) -> None:
     given = np.resize(all_values(dtype), (5, 3))

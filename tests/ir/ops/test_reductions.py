@@ -73,9 +73,9 @@ def test_maxima_propagate_nan_and_positions_find_it() -> None:
     assert evaluate("argmax", np.array([-0.0, 0.0], F32), axes=(0,), index_dtype=I32) == 0
 
 
-@pytest.mark.parametrize("dtype", [F32, F64, np.dtype(np.int8), np.dtype(ml_dtypes.bfloat16)])
-@pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+@rows("dtype", [F32, F64, np.dtype(np.int8), np.dtype(ml_dtypes.bfloat16)])
+@rows("axis", [0, 1, 2])
+@rows("order", [(0, 1, 2), (2, 0, 1)])
 def test_positions_are_found_however_a_large_operand_lies(
         dtype: np.dtype, axis: int, order: tuple[int, ...]) -> None:
     x = (np.random.default_rng(0).random((16, 40, 120)) * 100).astype(dtype).transpose(order)

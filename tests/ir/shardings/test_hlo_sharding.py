@@ -22,6 +22,8 @@ from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.shardings.tile_assignment import TileAssignment
 from shardtrace.ir.spec import P, PartitionSpec, spec_from_entries
 
+from ...rows import rows
+
 T = OpSharding.Type
 EXPLICIT = AxisType.Explicit
 
@@ -87,7 +89,7 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("text", TEXTS)
+@rows("text", TEXTS)
 def test_text_and_record_are_read_back(text) -> None:
     sharding = HloSharding.from_string(text)
     assert str(sharding) == text

@@ -23,6 +23,8 @@ from shardtrace.ir.shardings.sharding import (
 )
 from shardtrace.ir.spec import P
 
+from ...rows import rows
+
 AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
 
 
@@ -151,7 +153,7 @@ def raised_by(f):
     raise AssertionError("nothing was raised")
 
 
-@pytest.mark.parametrize(("make", "error", "message"), MISTAKES)
+@rows("make, error, message", MISTAKES)
 def test_mistakes_are_reported_in_jax_s_words(make, error, message):
     raised = raised_by(lambda: make(NamedSharding, P, M42, A42))
     assert type(raised).__name__ == error
@@ -299,7 +301,7 @@ def test_a_single_device_holds_everything():
 # --------------------------------------------------------------------------- equivalence
 
 
-@pytest.mark.parametrize(("a", "b", "ndim", "same"), [
+@rows("a, b, ndim, same", [
     (NamedSharding(M42, P("x")), NamedSharding(M42, P("x", None)), 2, True),
     (NamedSharding(M42, P(("x", "y"))), NamedSharding(make_mesh((8,), "a"), P("a")), 1, True),
     (NamedSharding(M42, P(("y", "x"))), NamedSharding(make_mesh((8,), "a"), P("a")), 1, False),

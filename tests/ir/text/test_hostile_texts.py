@@ -16,6 +16,7 @@ from shardtrace.ir.verify import verify
 
 from ...mutants.corpus import corpus
 from ...mutants.survey import survey
+from ...rows import rows
 
 PRINT = """mesh (X=1)
 program @f(x: f32[2]) -> f32[2] {{
@@ -116,7 +117,7 @@ def _with(params: str) -> str:
 CONST = "program @f() -> {0} {{\n  const c: {0} = {1}\n  return c\n}}\n"
 
 
-@pytest.mark.parametrize("text", [
+@rows("text", [
     _with("new_sizes=" + "(" * 1000 + "2," + ")" * 1000),
     _with("new_sizes=" + "(" * 100_000 + "2," + ")" * 100_000),
     _with("new_sizes=('\\xz',)"), _with("new_sizes=('\\N{no name}',)"),
@@ -205,7 +206,7 @@ def test_archives_hold_arrays_of_the_stated_size_and_no_pickles(tmp_path) -> Non
             load_program(tmp_path / "p.st")
 
 
-@pytest.mark.parametrize(("mesh", "equation"), [
+@rows("mesh, equation", [
     ("(X=2 manual)", "psum x"), ("(X=2 manual)", "psum[axes=('Y',)] x"), ("(X=2)", "add x"),
     ("(X=2 manual)", "ppermute[axis_name='X', perm=((0, 7),)] x"), ("(X=2)", "neg x x"),
     ("(X=2 manual)", "ppermute[axis_name='X', perm=(0, 1)] x"), ("(X=2)", "custom_vjp_call x"),

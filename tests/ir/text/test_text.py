@@ -65,7 +65,7 @@ TYPES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "aval", "mesh"), TYPES, ids=[row[0] for row in TYPES])
+@rows("text, aval, mesh", TYPES)
 def test_a_type_reads_back_as_the_same_object(text, aval, mesh):
     assert Notation(mesh).type(aval) == text
     assert parse_type(text, mesh) is aval

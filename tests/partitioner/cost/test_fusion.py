@@ -6,12 +6,12 @@ XLA's temporaries; with JAX at hand they are planned again.
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import shardtrace as st
 from shardtrace import lax
 
 from ...real_jax import real_jax
+from ...rows import rows
 
 ROWS = (64, 128)
 CASES = {
@@ -67,7 +67,7 @@ def temporaries(m, f, shapes):
     return plan.memory_analysis().temp_size_in_bytes
 
 
-@pytest.mark.parametrize("fact", CASES)
+@rows("fact", CASES)
 def test_what_is_fused(fact):
     f, shapes, nbytes = CASES[fact]
     assert temporaries(st, f, shapes) == nbytes

@@ -9,6 +9,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 
+from ...rows import rows
 from ..agreement import agree
 
 RNG = np.random.default_rng(0)
@@ -16,10 +17,10 @@ AXES = (0,)
 BITS = {"and": lax.reduce_and_p, "or": lax.reduce_or_p, "xor": lax.reduce_xor_p}
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint8, np.complex64,
-                                   ml_dtypes.bfloat16])
-@pytest.mark.parametrize("sizes, spec", [((8,), ("x",)), ((2, 4), (("y", "x"),)),
-                                         ((2, 4), ("y", "x"))])
+@rows("dtype", [np.float32, np.int32, np.uint8, np.complex64,
+                ml_dtypes.bfloat16])
+@rows("sizes, spec", [((8,), ("x",)), ((2, 4), (("y", "x"),)),
+                      ((2, 4), ("y", "x"))])
 def test_products_over_split_dimensions_move_few_bytes(dtype, sizes, spec):
     x = RNG.choice([1, 2, -1], (16, 8)).astype(dtype)
     result = np.asarray(jnp.prod(x, 0)).nbytes

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
@@ -14,9 +13,10 @@ from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
 from ...executors import EXECUTORS
+from ...rows import rows
 
 
-@pytest.mark.parametrize("f, args, out, found", [
+@rows("f, args, out, found", [
     (jnp.matmul, [((64, 32), P(None, ("x", "y"))), ((32, 64), P(("x", "y")))], P(("x", "y")),
      ["reduce-scatter x,y"]),
     (jnp.matmul, [((64, 32), P(None, ("x", "y"))), ((32, 64), P(("x", "y")))], P("y", "x"),
@@ -28,7 +28,7 @@ from ...executors import EXECUTORS
     (lambda a: a.max(1), [((16, 16, 64), P(None, "x"))], P("x", "y"), ["all-reduce x"]),
     (lambda a: a.max(1), [((16, 16, 64), P(None, "x"))], P(None, "x"), ["reduce-scatter x"]),
     (lambda a: a.sum(1), [((64, 128), P(None, ("x", "y")))], P("x"), ["all-reduce x,y"])])
-@pytest.mark.parametrize("executor", EXECUTORS)
+@rows("executor", EXECUTORS)
 def test_a_sum_is_scattered_if_its_members_keep_all_of_it(
         f: Callable[..., Any], args: Any, out: P, found: list[str], executor: str) -> None:
     mesh = st.make_mesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)

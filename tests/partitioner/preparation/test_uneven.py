@@ -10,6 +10,8 @@ from shardtrace import numpy as jnp
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
+
 ROW = 16 * 4            # bytes of a row
 
 
@@ -55,7 +57,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_results_are_those_of_one_device(name):
     f, received = CASES[name]
     value = np.random.default_rng(0).normal(size=(64, 16)).astype(np.float32)

@@ -5,13 +5,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
+
+from ...rows import rows
 
 # name: (function of two arrays and of how it spells specs, their specs, the spec of its result),
 # "u" being the axis of one device
@@ -52,8 +53,8 @@ def compiled(name: str, mesh: Any, spelled: Callable[[Any], Any]) -> tuple[Any, 
         return lowered, st.tree.leaves(lowered(*args))
 
 
-@pytest.mark.parametrize("objective", ["time", "xla"])
-@pytest.mark.parametrize("name", CASES)
+@rows("objective", ["time", "xla"])
+@rows("name", CASES)
 def test_plans_are_those_of_the_mesh_without_them(name: str, objective: str) -> None:
     with st.config.override(shardtrace_objective=objective):
         plan, results = compiled(name, mesh_of({"x": 8, "u": 1}), lambda spec: spec)

@@ -16,6 +16,8 @@ from shardtrace import lax, nn
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
+
 ROWS, COLUMNS, WHOLE = P("x"), P(None, "x"), P()
 F32, I32 = "float32", "int32"
 Argument = tuple[tuple[int, ...], P, str]
@@ -95,7 +97,7 @@ LATE: dict[str, tuple[Callable[[Any], Any], P]] = {
     "lookup": (lambda h: h[:, jnp.array([3, 1, 2, 8])], ROWS)}
 
 
-@pytest.mark.parametrize("name", [*EARLY, *LATE])
+@rows("name", [*EARLY, *LATE])
 def test_what_is_asked_before_a_product_and_what_behind_it(name: str) -> None:
     made, out = (EARLY | LATE)[name]
     found = spec_of(all_pairs, made, out, ((512, 256), ROWS, F32), ((1024, 256), ROWS, F32))

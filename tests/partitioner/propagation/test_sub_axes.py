@@ -16,6 +16,8 @@ from shardtrace.runtime import measure
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
+
 
 def mesh(sizes):
     return st.make_mesh(tuple(sizes.values()), tuple(sizes))
@@ -136,9 +138,9 @@ def sorted_rows(a):
     return jnp.sort(a.reshape(4, 16, 8), 1)[:, ::-1].reshape(64, 8)
 
 
-@pytest.mark.parametrize("out", [None, P("x"), P()])
-@pytest.mark.parametrize("f", [repeated, until, chosen, product, gradient, attention, moved_rows,
-                               sorted_rows])
+@rows("out", [None, P("x"), P()])
+@rows("f", [repeated, until, chosen, product, gradient, attention, moved_rows,
+            sorted_rows])
 def test_parts_of_axes_in_all_sorts_of_programs(f, out):
     if f is product and out == P("x"):
         out = P(None, "x")

@@ -3,16 +3,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 import shardtrace as st
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
+
 GRID, CUBE = {"x": 2, "y": 4}, {"x": 2, "y": 2, "z": 2}
 
 
-@pytest.mark.parametrize("axes, source, target, found", [
+@rows("axes, source, target, found", [
     (GRID, P(None, "x"), P("x", "y"), ["collective-permute x,y"]),
     (GRID, P(None, "y"), P("y", "x"), ["all-to-all y"]),
     (GRID, P("x"), P("y", "x"), ["collective-permute x,y"]),

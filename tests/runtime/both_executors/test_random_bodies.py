@@ -21,6 +21,8 @@ from shardtrace.runtime.plans import blocked, in_place, plan, registers, tiled_f
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
+
 MESHES = [{"x": 8}, {"x": 2, "y": 4}, {"x": 2, "y": 2, "z": 2}, {"x": 3, "y": 2}, {"x": 1}]
 DTYPES = ["float32", "float32", "float32", "int32", "int32", "bool"]
 STEPS = ["unary", "binary", "binary", "where", "mask", "mask", "psum", "extreme", "gather",
@@ -276,7 +278,7 @@ def check(seed):
             np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@rows("seed", range(20))
 def test_both_executors_agree(seed):
     check(seed)
 

@@ -18,6 +18,8 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
+
 N = 4
 RNG = np.random.default_rng(0)
 EXECUTORS = ("simulated", "per_device")
@@ -305,9 +307,9 @@ def attention(form, step=1, causal=False, first=-1e30):
     return f
 
 
-@pytest.mark.parametrize("form", ["loop", "scan", "steps"])
-@pytest.mark.parametrize("step", [1, -1, 3])
-@pytest.mark.parametrize("causal", [False, True])
+@rows("form", ["loop", "scan", "steps"])
+@rows("step", [1, -1, 3])
+@rows("causal", [False, True])
 def test_attention_to_keys_that_go_round(form, step, causal):
     q, k, v = (normal(2, 16, 8) for _ in range(3))
     s = q @ k.swapaxes(1, 2) * np.float32(0.5)

@@ -13,6 +13,8 @@ from shardtrace import lax
 from shardtrace.ir.kernels.matrices.gemm import contract, prepared
 from shardtrace.runtime.plans import generated, plan
 
+from ...rows import rows
+
 F32 = np.dtype(np.float32)
 
 
@@ -145,11 +147,11 @@ def test_equal_plans_are_compiled_once_and_name_their_own_equations(monkeypatch)
         assert f"while running `pure_callback` of {location}" in info.value.__notes__
 
 
-@pytest.mark.parametrize("labels", ["ik,kj->ij", "ki,kj->ij", "ik,jk->ij", "bik,bkj->bij",
-                                    "bki,bjk->bij", "abk,kj->abj", "abk,abj->kj", "ik,kj->ji",
-                                    "i,j->ij", "k,k->", "aikb,bkj->aij", "aik,abik->kb",
-                                    "kai,ibk->ab"])
-@pytest.mark.parametrize("contiguous", [True, False])
+@rows("labels", ["ik,kj->ij", "ki,kj->ij", "ik,jk->ij", "bik,bkj->bij",
+                 "bki,bjk->bij", "abk,kj->abj", "abk,abj->kj", "ik,kj->ji",
+                 "i,j->ij", "k,k->", "aikb,bkj->aij", "aik,abik->kb",
+                 "kai,ibk->ab"])
+@rows("contiguous", [True, False])
 def test_a_prepared_product_is_the_product(labels, contiguous):
     sizes = dict(zip("abijk", (2, 3, 4, 5, 6), strict=True))
     (a_labels, b_labels), out = labels.split("->")[0].split(","), labels.split("->")[1]

@@ -10,14 +10,16 @@ from shardtrace import lax
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
+
 X = np.random.default_rng(0).normal(size=(16, 24)).astype(np.float32)
 
 
 pytestmark = pytest.mark.usefixtures("executor")
 
 
-@pytest.mark.parametrize("axis", [None, 0, 1])
-@pytest.mark.parametrize("spec", [P("a", "b"), P(None, ("a", "b")), P("b"), P(("a", "b"), None)])
+@rows("axis", [None, 0, 1])
+@rows("spec", [P("a", "b"), P(None, ("a", "b")), P("b"), P(("a", "b"), None)])
 def test_all_and_any_of_a_split_array(axis, spec):
     mesh = st.make_mesh((2, 4), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
     with st.set_mesh(mesh):

@@ -11,6 +11,8 @@ from shardtrace.runtime.plans.draft import recording_plans
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
+
 MESH = st.make_mesh((8,), ("x",))
 ROWS = np.linspace(-3, 3, 64 * 1024, dtype=np.float32).reshape(64, 1024)
 
@@ -54,8 +56,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("rows", [8, 64])
+@rows("name", CASES)
+@rows("rows", [8, 64])
 def test_numbers_stand_for_arrays(name: str, rows: int) -> None:
     x = ROWS[:rows, :-rows]
     want = st.jit(CASES[name])(x)

@@ -87,10 +87,10 @@ def test_counting_along_a_split_dimension(spec, name, executor):
     np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
-@pytest.mark.parametrize("begin", [
+@rows("begin", [
     lambda me, n: me * n, lambda me, n: me * (n + 1), lambda me, n: me * n + 1,
     lambda me, n: me, lambda me, n: -me * n, lambda me, n: (3 - me) * n])
-@pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.int8])
+@rows("dtype", [np.int32, np.uint8, np.int8])
 def test_counting_on_from_the_block_by_hand(begin, dtype):
     def body(x):
         n = x.shape[1]

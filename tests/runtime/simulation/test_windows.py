@@ -30,9 +30,9 @@ def placed(spec, x=DATA):
     return st.device_put(x, st.NamedSharding(MESH, spec))
 
 
-@pytest.mark.parametrize("executor", ["simulated", "per_device"])
-@pytest.mark.parametrize("part", [PART, LARGE], ids=["short", "long"])
-@pytest.mark.parametrize("spec", SPECS, ids=str)
+@rows("executor", ["simulated", "per_device"])
+@rows("part", [PART, LARGE])
+@rows("spec", SPECS)
 def test_updates_at_starts_that_are_values(spec, part, executor):
     def f(x, part, i):
         return lax.dynamic_update_slice(x, part, (0, i))

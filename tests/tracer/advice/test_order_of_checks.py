@@ -8,6 +8,8 @@ from shardtrace import lax, nn
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
+
 ROW = np.ones(4, np.float32)
 INTS, BOOLS = np.ones(4, np.int32), np.ones(4, bool)
 
@@ -163,8 +165,8 @@ FUNCTIONS = [lambda x: x, jnp.sum, jnp.sin, lambda x: jnp.float32(2) * x, lambda
              lambda x: lax.cond(x > 0, jnp.sin, jnp.cos, x)]
 
 
-@pytest.mark.parametrize("wrap", [lambda f: f, st.jit, st.checkpoint])
-@pytest.mark.parametrize("f", FUNCTIONS)
+@rows("wrap", [lambda f: f, st.jit, st.checkpoint])
+@rows("f", FUNCTIONS)
 def test_gradients_by_weak_numbers_are_weak(f, wrap):
     assert st.grad(wrap(f))(1.0).weak_type
     value, g = st.value_and_grad(wrap(f))(1.0)

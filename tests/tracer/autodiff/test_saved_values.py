@@ -12,6 +12,7 @@ import shardtrace.numpy
 import shardtrace.tree_util
 
 from ...real_jax import real_jax
+from ...rows import rows
 
 X = np.linspace(-1, 1, 4).astype(np.float32)
 ROWS = np.linspace(-1, 2, 12).astype(np.float32).reshape(3, 4)
@@ -67,8 +68,8 @@ POLICIES = {
 }
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", MAKERS)
+@rows("policy", POLICIES)
+@rows("name", MAKERS)
 def test_derivatives_do_not_depend_on_what_is_kept(name: str, policy: str) -> None:
     f = MAKERS[name](st)
     kept = st.checkpoint(f, policy=POLICIES[policy](st))
@@ -87,8 +88,8 @@ def counts(L: Any, f: Any, *ops: str) -> list[int]:
     return [text.count(f" {op} ") for op in ops]
 
 
-@pytest.mark.parametrize("policy", ["nothing", "everything", "sin", "cos"])
-@pytest.mark.parametrize("name", ["scan", "cond", "jit in scan", "scan of cond"])
+@rows("policy", ["nothing", "everything", "sin", "cos"])
+@rows("name", ["scan", "cond", "jit in scan", "scan of cond"])
 def test_as_much_is_computed_again_as_in_jax(name: str, policy: str) -> None:
     def wrapped(L: Any) -> Any:
         sin = L.numpy.sin

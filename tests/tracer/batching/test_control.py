@@ -10,6 +10,7 @@ from shardtrace import lax
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 
+from ...rows import rows
 from .examplewise import agree, ints, loop, same
 
 X, Y, V = ints(3, 4), ints(3, 4), ints(4)
@@ -172,9 +173,9 @@ def test_rules_of_custom_derivatives_see_one_example():
     same(st.jit(st.grad(lambda v: product(total, v, Y, (None, 0))))(V), np.full(4, 5 * rows.sum()))
 
 
-@pytest.mark.parametrize("where", ["vmap", "mixed"])
-@pytest.mark.parametrize("tiled", [False, True])
-@pytest.mark.parametrize(("split", "concat"), [(0, 0), (0, 1), (1, 0), (1, 2), (2, 0), (2, 1)])
+@rows("where", ["vmap", "mixed"])
+@rows("tiled", [False, True])
+@rows("split, concat", [(0, 0), (0, 1), (1, 0), (1, 2), (2, 0), (2, 1)])
 def test_all_to_all_over_several_axes_of_which_some_are_mapped(where, tiled, split, concat) -> None:
     """As over one axis of their product for size."""
     x = np.arange(8 * 512.0, dtype=np.float32).reshape(8, 8, 8, 8)

@@ -1,6 +1,5 @@
 """What an op becomes for a mapped axis is recorded again as it was: nothing else may differ."""
 import numpy as np
-import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
@@ -8,6 +7,8 @@ from shardtrace import lax
 from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
+
+from ...rows import rows
 
 
 def softmax(x, w):
@@ -35,8 +36,8 @@ FUNCTIONS = [softmax, squares, chosen, looped, summed,
              lambda x, w: st.vmap(lambda row: row * x, out_axes=1)(w)]
 
 
-@pytest.mark.parametrize("f", FUNCTIONS)
-@pytest.mark.parametrize("spec", [P(), P("X")])
+@rows("f", FUNCTIONS)
+@rows("spec", [P(), P("X")])
 def test_a_program_is_the_same_whatever_was_batched_before(f, spec):
     mesh = st.make_mesh((8,), ("X",), axis_types=(AxisType.Explicit,))
     x = st.device_put(np.ones((16, 4), np.float32), NamedSharding(mesh, spec))

@@ -71,7 +71,7 @@ BINARY = {
 }
 
 
-@pytest.mark.parametrize("name", BINARY)
+@rows("name", BINARY)
 def test_operands_may_be_unmapped(name):
     f = BINARY[name]
     agree(st.vmap(f)(X, Y), loop(f, 0, X, Y))
@@ -224,7 +224,7 @@ IDENTITY = {
 }
 
 
-@pytest.mark.parametrize("name", IDENTITY)
+@rows("name", IDENTITY)
 def test_errors_are_jax_s(name):
     kind, run, text = IDENTITY[name]
     with pytest.raises(kind) as error:

@@ -41,7 +41,7 @@ def test_errors_are_those_of_jax(name: str, executor: str) -> None:
         assert_as_recorded(name, OURS[name]())
 
 
-@pytest.mark.parametrize("name", OURS)
+@rows("name", OURS)
 def test_recorded_errors_are_those_of_jax(name: str) -> None:
     jax = real_jax()
     from jax.experimental import checkify as of_jax

@@ -95,7 +95,7 @@ OPS = [
 ]
 
 
-@pytest.mark.parametrize(("expression", "ops"), OPS)
+@rows("expression, ops", OPS)
 def test_an_index_becomes_the_cheapest_op_that_can_do_it(expression, ops):
     f = eval(f"lambda x, i, v, u: {expression}")
     program = st.make_jaxpr(f)(X, np.int32(1), np.array([0, 2]), np.array([1], np.uint8)).jaxpr
@@ -110,7 +110,7 @@ def test_an_index_becomes_the_cheapest_op_that_can_do_it(expression, ops):
 V = np.arange(4.0, dtype=np.float32)
 
 
-@pytest.mark.parametrize(("expression", "want"), [
+@rows("expression, want", [
     ("v.at[jnp.array([0, 9])].get(mode='fill')", [0, np.nan]),
     ("v.at[jnp.array([0, 9])].get(mode='fill', fill_value=-1)", [0, -1]),
     ("v.at[jnp.array([0, 9])].get(mode='clip')", [0, 3]),

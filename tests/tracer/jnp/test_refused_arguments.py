@@ -7,6 +7,8 @@ import pytest
 import shardtrace as st
 from tests.real_jax import real_jax
 
+from ...rows import rows
+
 ONES, SQUARE = np.ones(3, np.float32), np.eye(3, dtype=np.float32)
 PLACES = np.arange(3)
 CASES = {
@@ -30,7 +32,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_is_refused_in_the_words_of_jax(name):
     refused = []
     for m in (st, real_jax()):

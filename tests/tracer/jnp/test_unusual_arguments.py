@@ -12,6 +12,8 @@ import shardtrace as st
 import shardtrace.scipy.linalg
 from tests.real_jax import real_jax
 
+from ...rows import rows
+
 X = np.arange(6, dtype=np.float32).reshape(2, 3) % 2
 
 
@@ -57,7 +59,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@rows("name", CASES)
 def test_as_jax_has_it(name):
     got, want = (CASES[name](m) for m in (st, real_jax()))
     assert (got.shape, got.dtype) == (want.shape, want.dtype)

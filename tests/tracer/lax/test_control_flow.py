@@ -149,8 +149,8 @@ EVERY = [_scan, _reverse, _length, _closure, _while, _known_bounds, _open_bounds
          _map, _associative, _nested]
 
 
-@pytest.mark.parametrize("f", EVERY)
-@pytest.mark.parametrize("jit", [False, True])
+@rows("f", EVERY)
+@rows("jit", [False, True])
 def test_values_are_numpys(f, jit):
     def run(a, w):
         return f(a, w, jnp)

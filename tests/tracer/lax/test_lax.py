@@ -10,6 +10,8 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
 
+from ...rows import rows
+
 RNG = np.random.default_rng(0)
 
 
@@ -256,8 +258,8 @@ def test_searches_and_divisors_run_as_loops():
     near(jnp.logaddexp.reduce(x, axis=1), np.logaddexp.reduce(x, axis=1))
 
 
-@pytest.mark.parametrize("method", ["linear", "lower", "higher", "midpoint", "inverted_cdf"])
-@pytest.mark.parametrize("axis", [None, 0, 1, (0, 2)])
+@rows("method", ["linear", "lower", "higher", "midpoint", "inverted_cdf"])
+@rows("axis", [None, 0, 1, (0, 2)])
 def test_quantiles_equal_those_of_numpy(method, axis):
     x, q = normal(2, 3, 4), np.array([0, 0.25, 0.9], np.float32)
     near(jnp.quantile(x, q, axis=axis, method=method), np.quantile(x, q, axis=axis, method=method))

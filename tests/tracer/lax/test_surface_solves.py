@@ -18,6 +18,8 @@ from shardtrace.ir.dtypes import TypePromotionError
 from shardtrace.scipy.sparse.linalg import bicgstab, cg, gmres
 from shardtrace.sharding import AxisType, reshard
 
+from ...rows import rows
+
 RNG = np.random.RandomState(0)
 A = (RNG.randn(4, 4) + 4 * np.eye(4)).astype("f4")
 B = RNG.randn(4).astype("f4")
@@ -391,7 +393,7 @@ STRICT = [   # what numpy_dtype_promotion("strict") refuses, and what it does no
 ]
 
 
-@pytest.mark.parametrize("text,accepted", STRICT)
+@rows("text,accepted", STRICT)
 def test_strict_promotion_refuses_what_jax_refuses(text, accepted):
     names = {"f": jnp.ones(3), "i": jnp.arange(3), "b": jnp.arange(3) > 1, "jnp": jnp}
     with st.numpy_dtype_promotion("strict"), warnings.catch_warnings():

@@ -9,6 +9,8 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import nn
 
+from ...rows import rows
+
 INF = np.inf
 X = np.array([-INF, -20, -2, -0.5, 0, 0.5, 2, 20, INF], np.float32)
 
@@ -41,7 +43,7 @@ FINITE = {
 }
 
 
-@pytest.mark.parametrize("name", [*ACTIVATIONS, *FINITE])
+@rows("name", [*ACTIVATIONS, *FINITE])
 def test_activations_equal_their_formulas_in_double_precision(name):
     reference = {**ACTIVATIONS, **FINITE}[name]
     x = X if name in ACTIVATIONS else X[1:-1]
@@ -63,7 +65,7 @@ def test_glu_multiplies_one_half_by_the_gate_of_the_other():
     np.testing.assert_allclose(nn.glu(x), a * scipy.special.expit(b), rtol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "x", "slope"), [
+@rows("name, x, slope", [
     ("relu", 0, 0), ("relu", -1, 0), ("relu", 2, 1), ("relu6", 0, 0), ("relu6", 6, 0),
     ("softplus", INF, 1), ("softplus", -INF, 0), ("softplus", 0, 0.5), ("elu", -INF, 0),
     ("elu", 0, 1), ("log_sigmoid", -INF, 1), ("sigmoid", INF, 0), ("leaky_relu", -1, 0.01),

@@ -12,6 +12,8 @@ from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 from tests.executors import EXECUTORS
 
+from ...rows import rows
+
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
@@ -141,8 +143,8 @@ def run(m: ModuleType, program, jitted: bool):
     return [np.asarray(x) for x in m.tree.leaves((out, again, ref[...]))]
 
 
-@pytest.mark.parametrize("jitted", [False, True])
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+@rows("jitted", [False, True])
+@rows("program", PROGRAMS)
 def test_references_hold_what_jax_puts_there(program, jitted):
     jax = pytest.importorskip("jax")
     pytest.importorskip("jax.ref")

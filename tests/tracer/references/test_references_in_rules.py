@@ -10,6 +10,8 @@ import pytest
 import shardtrace as st
 from tests.real_jax import real_jax
 
+from ...rows import rows
+
 
 def stashing(m: ModuleType):
     """The identity, whose rule adds the gradient that comes by to a reference."""
@@ -54,8 +56,8 @@ def gradient(m: ModuleType, f, jitted: bool):
     return [derivative(np.float32(1)), ref[...], derivative(np.float32(0.5)), ref[...]]
 
 
-@pytest.mark.parametrize("jitted", [False, True])
-@pytest.mark.parametrize("name", WITHIN)
+@rows("jitted", [False, True])
+@rows("name", WITHIN)
 def test_a_rule_writes_a_reference_within_what_is_traced(name, jitted):
     jax = real_jax()
     got, want = (gradient(m, WITHIN[name], jitted) for m in (st, jax))

@@ -17,6 +17,8 @@ from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 from shardtrace.tracer.staging import memoized
 
+from ...rows import rows
+
 X = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
 I = np.arange(8, dtype=np.int32)                                              # noqa: E741
 FUNCTIONS = {
@@ -72,7 +74,7 @@ def both_ways(f: Any, *args: Any) -> tuple[Any, Any]:
         return remembered, program(f, *args)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@rows("name", FUNCTIONS)
 def test_equations_are_the_same(name: str) -> None:
     remembered, anew = both_ways(FUNCTIONS[name], X, I)
     assert programs_equal(remembered, anew)

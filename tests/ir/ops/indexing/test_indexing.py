@@ -88,11 +88,11 @@ def test_the_last_of_overlapping_updates_stays() -> None:
     np.testing.assert_array_equal(out, np.stack([X[0], updates[2], updates[1], X[3]]))
 
 
-@pytest.mark.parametrize("name, ufunc", [
+@rows("name, ufunc", [
     ("scatter-add", np.add), ("scatter-sub", np.subtract), ("scatter-mul", np.multiply),
     ("scatter-min", np.minimum), ("scatter-max", np.maximum)])
-@pytest.mark.parametrize("rows, width", [(6, 3), (300, 40)])
-@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+@rows("rows, width", [(6, 3), (300, 40)])
+@rows("dtype", [np.float32, np.int32])
 def test_overlapping_updates_accumulate(name: str, ufunc: Any, rows: int, width: int, dtype: Any
                                         ) -> None:
     rng = np.random.default_rng(0)

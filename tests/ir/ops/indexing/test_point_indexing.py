@@ -4,7 +4,6 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import pytest
 
 from shardtrace.ir.op import OPS
 from shardtrace.ir.ops.indexing.common import (
@@ -44,8 +43,8 @@ def positions(shape, queries, sizes, n, outside, kind):
     return found
 
 
-@pytest.mark.parametrize("case", range(len(KINDS)))
-@pytest.mark.parametrize("kind", [np.int32, np.int64])
+@rows("case", range(len(KINDS)))
+@rows("kind", [np.int32, np.int64])
 def test_prepared_gathers_of_windows_equal_the_general_ones(case, kind):
     shape, queries, sizes, n = KINDS[case]
     x = RNG.normal(size=shape).astype(np.float32)

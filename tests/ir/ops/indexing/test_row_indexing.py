@@ -11,6 +11,7 @@ from shardtrace.ir.ops.indexing.common import (
     ScatterDimensionNumbers,
 )
 
+from ....rows import rows
 from .prepared_windows import assert_combined_alike, assert_taken_alike, gather_params
 
 RNG = np.random.default_rng(0)
@@ -33,9 +34,9 @@ def test_prepared_gathers_of_rows_equal_the_general_ones(d, offsets, queries, ki
     assert_taken_alike(x, n, sizes, lambda outside: positions(x.shape[d], queries, outside, kind))
 
 
-@pytest.mark.parametrize("name", ["scatter", "scatter-add", "scatter-max"])
-@pytest.mark.parametrize("width", [(), (5,), (40,), (3, 4)])
-@pytest.mark.parametrize("outside", [False, True])
+@rows("name", ["scatter", "scatter-add", "scatter-max"])
+@rows("width", [(), (5,), (40,), (3, 4)])
+@rows("outside", [False, True])
 def test_prepared_scatters_of_rows_equal_the_general_ones(name, width, outside):
     x, at = RNG.normal(size=(9, *width)).astype(np.float32), positions(9, (4, 6), outside, np.int32)
     updates = RNG.normal(size=(4, 6, *width)).astype(np.float32)
