@@ -19,18 +19,20 @@ _NO_OPS: frozenset[Op] = frozenset()
 class Policy(NamedTuple):
     """The choices of one kind of plan. plans: its name in `Pass.plans`.
 
-    pads_strides: odd sizes of windows more than one row apart are padded, too. requests_first: what
-    is asked of results reaches what they are made of before anything else does. loops_as_results:
-    what a loop carries and stacks has the layout of its result inside of it, as in Shardy.
-    halos_by_permutes: rows of other devices come by permutations, even if these move more.
-    copies_groups: values are copied inside of groups of devices before they change layouts.
-    sums_by_dimension: partial results are reduced over the axes of one dimension after another.
-    repeated: exchanges that are not merged with equal ones. combines_sums: all-reduces are
+    pads_strides: odd sizes of windows more than one row apart are padded, too.
+    keeps_padded_arguments: an argument that is padded inside is laid out as without padding.
+    requests_first: what is asked of results reaches what they are made of before anything else
+    does. loops_as_results: what a loop carries and stacks has the layout of its result inside of
+    it, as in Shardy. halos_by_permutes: rows of other devices come by permutations, even if these
+    move more. copies_groups: values are copied inside of groups of devices before they change
+    layouts. sums_by_dimension: partial results are reduced over the axes of one dimension after
+    another. repeated: exchanges that are not merged with equal ones. combines_sums: all-reduces are
     combined, however large, and nothing else. breadth_first: devices run equations in breadth-first
     order, from which the peak of memory follows.
     """
     plans: str
     pads_strides: bool = True
+    keeps_padded_arguments: bool = False
     requests_first: bool = False
     loops_as_results: bool = False
     halos_by_permutes: bool = False
@@ -43,8 +45,9 @@ class Policy(NamedTuple):
 
 OWN = Policy("own")
 XLA = Policy(
-    "xla", pads_strides=False, requests_first=True, loops_as_results=True, halos_by_permutes=True,
-    copies_groups=True, sums_by_dimension=True, combines_sums=True, breadth_first=True,
+    "xla", pads_strides=False, keeps_padded_arguments=True, requests_first=True,
+    loops_as_results=True, halos_by_permutes=True, copies_groups=True, sums_by_dimension=True,
+    combines_sums=True, breadth_first=True,
     repeated=frozenset((all_gather_invariant_p, all_to_all_p, ppermute_p)))     # each has a channel
 
 POLICIES: Mapping[str, Policy] = {**dict.fromkeys(OBJECTIVES, OWN), "xla": XLA}

@@ -17,7 +17,9 @@ from collections.abc import Sequence
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import IndivisibleError
 from ...ir.meshes.mesh import AbstractMesh
+from ...ir.ops.movement.padding import pad_p
 from ...ir.program import Program, Var
+from ...ir.reasons import PADDED
 from ...ir.source.location import UNKNOWN
 from ...ir.spec import PartitionSpec
 from ...ir.support.caches import cached
@@ -50,6 +52,8 @@ def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partition
             graph.constrain(t, entries, Root(f"argument `{_name(program.arg_names, i)}`",
                                              argument=i))
             graph.pending[t] = spec.unreduced
+    if policy.keeps_padded_arguments:
+        _constrain_padded(program, graph, in_shardings)
     results, asked = [], []
     for i, (atom, spec) in enumerate(zip(program.outvars, out_shardings, strict=True)):
         source = graph.of(atom)
@@ -76,6 +80,19 @@ def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partition
         ends = dict.fromkeys([t for t in (*map(graph.of, program.invars), *results) if t >= 0])
         _propagate(solution, ends)
     return solution
+
+
+def _constrain_padded(program: Program, graph: ProgramGraph,
+                      in_shardings: Sequence[PartitionSpec | None]) -> None:
+    """What `pad_uneven` appended rows to is laid out as the argument that it was."""
+    specs = dict(zip(program.invars, in_shardings, strict=True))
+    for eqn in program.eqns:
+        spec = specs.get(eqn.invars[0]) if eqn.op is pad_p else None    # type: ignore[call-overload]
+        if spec is not None and any([c.sentence is PADDED for c in eqn.reason]):
+            aval = eqn.outvars[0].aval
+            if _divides(graph.mesh, aval.shape, spec):
+                graph.constrain(graph.of(eqn.outvars[0]), spec.padded(aval.ndim).entries,
+                                Root("an argument that is padded", eqn.location))
 
 
 def _propagate(solution: Solution, ends: dict[int, None]) -> None:

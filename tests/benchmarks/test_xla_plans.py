@@ -22,7 +22,7 @@ OTHERWISE = {
     "a class token before split tokens, gradient", "attention of a class token",
     "uneven pieces side by side", "uneven pieces, times a matrix",
     "split a fused projection in 3", "convolution in time with stride 2",
-    "order of a slice", "queries of the rows before", "fixed boundary by iteration, rows split",
+    "order of a slice", "fixed boundary by iteration, rows split",
     "chain of labels, time split, gradient",
 }
 

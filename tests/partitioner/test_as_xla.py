@@ -49,6 +49,16 @@ def test_a_row_parallel_product_ends_with_one_all_reduce() -> None:
                     out=P("x")) == ["all-reduce y"]
 
 
+def test_an_argument_that_is_padded_inside_lies_as_without() -> None:
+    """The weights are whole: scores are gathered, where no class is padded and where some are."""
+    def f(h: Any, w: Any) -> Any:
+        by_class = NamedSharding(mesh_of({"x": 6}), P(None, "x"))
+        scores = lax.with_sharding_constraint(h @ w, by_class)
+        return jnp.einsum("bc,dc->bd", jnp.tanh(scores), w)
+    for classes in (36, 40):
+        assert plan(f, {"x": 6}, ((24, 64), P()), ((64, classes), P()), out=P()) == ["all-gather x"]
+
+
 def test_a_sum_that_is_cut_at_once_is_a_reduce_scatter() -> None:
     assert plan(jnp.matmul, LINE, ((64, 64), P(None, "x")), ((64, 32), P("x")),
                 out=P("x")) == ["reduce-scatter x"]
