@@ -20,15 +20,20 @@ from ...kernels.device_dimensions import lead_sizes, with_lead
 from ...kernels.elementwise.selection import selected
 from ...kernels.windows import (
     Padding,
+    halo,
     padded,
     spread_size,
     windows,
 )
-from ...op import Op, Sample, defop
+from ...op import LocalizeContext, Op, Sample, defop
+from ...padded import Padded, PaddedContext
+from ...rules.factor import HALO, Factor
 from ...rules.rule import FactorRule, make_rule
 from ...types import ArrayType, Entries, Shape
+from ..communication.halo_exchange import Rows, rows_needed, split_halos
 from ..derivatives import type_of
 from ..elementwise.declaration import check_same_dtypes
+from ..emitting import Emitting, literal
 from ..identities import extremum
 from ..rules import call, reject, rule_text
 from .pooling import (
@@ -209,10 +214,12 @@ def _scatter_infer(source: ArrayType, x: ArrayType, *, select_prim: str, window_
 def _scatter_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **params: Any
                   ) -> FactorRule:
     inside, windows, kinds, sizes = factors(operands[1], operands[0], params)
-    halos = {k.removesuffix(":halo") for k in kinds if k.endswith(":halo")}
-    source = [f"t{name}" if name in halos else name for name in windows]
-    kinds += [f"{t}!:replicate" for t in source if t.startswith("t")]
-    return make_rule(rule_text([source, inside], [inside], kinds), operands, results, sizes)
+    of_windows = zip(windows, params["window_dimensions"], params["window_strides"],
+                     params["padding"], strict=True)
+    for name, w, s, (low, _) in of_windows:             # a row reads the windows that it is in
+        if f"{name}:halo" in kinds:
+            kinds[kinds.index(f"{name}:halo")] = f"{name}:{halo(w, 1, (w - 1 - low, 0), spread=s)}"
+    return make_rule(rule_text([windows, inside], [inside], kinds), operands, results, sizes)
 
 
 def _scatter_transpose(ct: Any, source: Any, x: Any, **params: Any) -> tuple:
@@ -270,6 +277,55 @@ def _scatter_scratch(read: Sizes, written: Sizes, operands: Types, params: dict[
     return 4 * x.ndim * (x.size + source.size) + read[0]
 
 
+def _scatter_padded(context: PaddedContext) -> list[Padded] | None:
+    """Rows that are padding are selected by no window, and windows that are padding add nothing."""
+    (source, x), params, own = context.operands, context.params, []
+    padding = list(params["padding"])
+    numbers = [np.asarray(n).astype(x.atom.aval.dtype)[()] for n in (
+        0, extremum(x.atom.aval.dtype, params["select_prim"] == "le"))]
+    for d, size in enumerate(context.sizes[0]):
+        f = context.rule.results[0][d]
+        if context.rule.factors[f[0]].kind != HALO:
+            continue
+        if not source.size(d):
+            return None
+        source = context.masked(source, d, numbers[0])
+        x = context.masked(context.resized(x, d, size), d, numbers[1])
+        low = padding[d][0]
+        padding[d] = (low, _covered(params, d, source.size(d)) - low - size)
+        own += f
+    return context.by_factors([source, x], params={**params, "padding": tuple(padding)}, own=own)
+
+
+def _covered(params: Params, d: int, count: int) -> int:
+    """Rows from the first of so many windows along dimension d to the last."""
+    return (count - 1) * params["window_strides"][d] + params["window_dimensions"][d]
+
+
+def _scatter_localize(context: LocalizeContext) -> list[Any]:
+    """A block is in windows of its own and of its neighbours': it takes what is added there, and
+    all rows of these windows, to see what they select.
+    """
+    (source, x), params, out = context.operands, dict(context.params), Emitting(context)
+    padding, cut = list(params["padding"]), [(0, 0, 0)] * x.aval.ndim
+    dtype, whole = x.aval.dtype, context.operand_types[1].shape
+    for d, axes in split_halos(context).items():
+        windows, block = rows_needed(context, source, d, axes), x.aval.shape[d]
+        covered = _covered(params, d, windows.count)
+        count = max(covered, block)
+        first = windows.plan.offset * params["window_strides"][d] - padding[d][0]
+        wanted = Factor("", whole[d], HALO, offset=first, reach=count - block + 1)
+        rows = Rows(out, x, d, axes, wanted, whole[d], whole[d])
+        neutral = literal(extremum(dtype, params["select_prim"] == "le"), dtype)
+        source, x = windows.x, rows.masked(neutral, (0, whole[d]))
+        padding[d], cut[d] = (0, covered - count), (first, block - first - count, 0)
+    made = context.emit(select_and_scatter_add_p, [source, x], {
+        **params, "padding": tuple(padding)})
+    if any(map(any, cut)):
+        made = [out.call("pad", made[0], literal(0, dtype), padding_config=tuple(cut))]
+    return made
+
+
 select_and_scatter_add_p = defop(
     "select_and_scatter_add",
     doc="Zeros with the elements of operand 0 added where operand 1 has the largest (select_prim "
@@ -280,6 +336,7 @@ select_and_scatter_add_p = defop(
     jvp=(lambda g, out, s, x, **params: select_and_scatter_add_p.bind(g, x, **params), None),
     transpose=_scatter_transpose, batch=batch_with("select_and_scatter_add"),
     evaluate=_scatter_evaluate, cost=DeviceCost(_scatter_flops, scratch=_scatter_scratch),
+    padded=_scatter_padded, localize=_scatter_localize,
     samples=lambda: [
         Sample((arange(4, 3), arange(8, 6)),
                {"select_prim": "ge", "window_dimensions": (2, 2), "window_strides": (2, 2),
