@@ -25,6 +25,13 @@ def test_degrees_and_orders_of_both_signs():
         special.sph_harm_y(N, M, THETA, PHI, diff_n=1)
 
 
+def test_orders_beyond_the_degree_have_none():
+    n, m = np.array([0, 1, 2, 2, 3]), np.array([1, 2, -3, 2, -4])
+    wanted = scipy.special.sph_harm_y(n, m, THETA[:5], PHI[:5])
+    assert np.count_nonzero(wanted) == 1
+    np.testing.assert_allclose(special.sph_harm_y(n, m, THETA[:5], PHI[:5]), wanted, atol=2e-6)
+
+
 def test_slopes_of_spherical_harmonics_equal_differences():
     slope = st.grad(lambda t: special.sph_harm_y(N[2:3], M[1:2], t, 0.3).real[0])
     step = 1e-3

@@ -334,8 +334,8 @@ def i1(x):
 def sph_harm_y(n, m, theta, phi, diff_n=None, n_max=None):
     """Spherical harmonics of degree n and order m at colatitudes theta and longitudes phi.
 
-    n, m: arrays of integers, |m| <= n. n_max: the greatest n, which is known where n is; greater
-    ones count as n_max. Raises NotImplementedError for diff_n.
+    n, m: arrays of integers; where |m| > n the result is 0. n_max: the greatest n, which is known
+    where n is; greater ones count as n_max. Raises NotImplementedError for diff_n.
 
     >>> from shardtrace.scipy.special import sph_harm_y
     >>> sph_harm_y(jnp.array([1]), jnp.array([0]), jnp.array([0.0]), jnp.array([0.5])).round(3)
@@ -369,6 +369,6 @@ def sph_harm_y(n, m, theta, phi, diff_n=None, n_max=None):
     start = jnp.full_like(x, math.sqrt(1 / (4 * math.pi)))
     both: Any = lax.fori_loop(1, most + 1, step, (jnp.zeros_like(x), start))
     turn = lax.complex(jnp.cos(wide * phi), jnp.sin(wide * phi))
-    found = both[1] * turn
+    found = jnp.where(order > n, 0.0, both[1]) * turn
     sign: Any = jnp.where(order % 2 == 0, 1.0, -1.0)
     return jnp.where(m < 0, sign.astype(x.dtype) * jnp.conj(found), found)
