@@ -12,7 +12,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
-from ...facts import DeviceCost, Types
+from ...facts import IN_PLACE, DeviceCost, Types
 from ...kernels.matrices.blas_threads import by_lapack
 from ...kernels.matrices.linalg import triangular_solve
 from ...op import LinearOperand, Op, Sample, defop
@@ -99,6 +99,6 @@ triangular_solve_p = defop(
     jvp=(triangular_jvp_a, lambda g, out, a, b, **params: triangular_solve_p.bind(a, g, **params)),
     transpose=_transpose,
     evaluate=by_lapack(triangular_solve),
-    cost=DeviceCost(_flops),
+    facts=(IN_PLACE,), cost=DeviceCost(_flops),
     samples=lambda: [_sample(True, True, False, False), _sample(False, False, True, False),
                      _sample(True, False, True, True), _sample(False, True, False, True)])

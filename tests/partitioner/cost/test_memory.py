@@ -121,6 +121,15 @@ def test_a_sort_takes_the_place_of_its_operand():
     assert peak(lambda x: st.numpy.sort(x * 2, 1), (512, 128)) == BLOCK
 
 
+def test_what_is_solved_takes_the_place_of_the_right_hand_side():
+    """As many matrices besides the arguments, results among them, as XLA's compiler plans."""
+    one = 4 * 512 * 512
+    for f in (jnp.linalg.inv, lambda a: jnp.linalg.solve(a, a + 1),
+              lambda a: lax.linalg.triangular_solve(a * 2, a + 1, left_side=True)):
+        found = st.explain(f)(st.ShapeDtypeStruct((512, 512), np.float32))
+        assert beyond_arguments(found) == pytest.approx(2 * one, rel=0.01)
+
+
 def test_what_moves_elements_does_not_write_where_it_reads():
     jnp = st.numpy
     assert peak(lambda x: jnp.sort(x * 2, 1) + 1, (512, 128)) == BLOCK
