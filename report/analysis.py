@@ -83,9 +83,15 @@ class Analysis:
         """What is behind the collectives: annotations; first what is worth most if it is changed,
         as the suggestions for the first few say, then that with the costliest collectives.
         """
-        best = [(c.suggestions[0], c) for cause in self.causes_by_cost[:_TRIED]
-                for c in [cause.groups[0][0]] if c.suggestions and not self.search.whole.much(
-                    c.suggestions[0].peak_bytes, c.suggestions[0].flops)]
+        searched = {id(c): c for cause in self.causes_by_cost[:_TRIED]
+                    for c in [cause.groups[0][0]]}
+        for c in [*searched.values()]:
+            s = self._first(c)
+            other = None if s is None else self._lessened(s, c)
+            if s is not None and other is not None:
+                self.search.add(s, other.largest.record, other.cause)
+                searched.setdefault(id(other), other)
+        best = [(s, c) for c in searched.values() for s in [self._first(c)] if s is not None]
         most = max([s.worth for s, _ in best], default=0.0)
         least = min([s.time for s, _ in best if s.worth >= _NEARLY * most], default=0.0)
         best.sort(key=lambda found: (
@@ -95,9 +101,30 @@ class Analysis:
         for s, c in best:
             causes = self._causes_of(s, c)
             c = causes[0].groups[0][0]           # what is shown first has to be what avoids it
-            if c.suggestions and self._causes_of(c.suggestions[0], c)[0].text == causes[0].text:
+            first = self._first(c)
+            if first is not None and (first is s or self._causes_of(first, c)[0].text
+                                      == causes[0].text):
                 return causes
         return self._causes_of(*best[0]) if best else self.causes_by_cost
+
+    def _first(self, c: ExplainedCollective) -> Suggestion | None:
+        """The best suggestion for a collective, unless it takes much more memory or operations."""
+        s = next(iter(c.suggestions), None)
+        return None if s is None or self.search.whole.much(s.peak_bytes, s.flops) else s
+
+    def _lessened(self, s: Suggestion, c: ExplainedCollective) -> ExplainedCollective | None:
+        """The costliest collective that a suggestion found for another one makes less, first of
+        those that come from what it changes; None if the other one is such a one.
+        """
+        less, changed = self.search.lessens, self.roots.rows.changed(s.changes)
+
+        def own(c: ExplainedCollective) -> bool:
+            return not changed or not changed.isdisjoint(self.roots.of[id(c)])
+
+        if less(s, c.record) and own(c):
+            return None
+        return max([one for one in self.parts if less(s, one.record)],
+                   key=lambda one: (own(one), one.total_time), default=None)
 
     def _causes_of(self, s: Suggestion, c: ExplainedCollective) -> list[RootCause]:
         """The root causes, first that which a suggestion for a collective changes."""

@@ -147,7 +147,7 @@ class ExplainedCollective:
         """Seconds over all runs, as if alone."""
         return self.time * self.count
 
-    @functools.cached_property
+    @property
     def suggestions(self) -> tuple[Suggestion, ...]:
         """Changes that would avoid it, the best first; each was partitioned and costed as a whole.
         """

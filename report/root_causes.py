@@ -160,7 +160,8 @@ def root_causes(known: Roots, changes: Sequence[Change] = (),
         its = [c for c in left if best in roots[id(c)]] if best else left
         its_annotation = rows.annotations.get(best, Annotation())
         groups = sorted(grouped(its), key=_order(
-            its, [c for c in its if roots[id(c)].get(best)], its_annotation))
+            its, [c for c in its if roots[id(c)].get(best)], its_annotation,
+            about if best in changed else None))
         found.append(RootCause(best, tuple(map(tuple, groups)),
                                its_annotation))
         left = [c for c in left if best not in roots[id(c)]] if best else []
@@ -175,17 +176,19 @@ def _weight(c: ExplainedCollective) -> float:
 
 
 def _order(collectives: Sequence[ExplainedCollective], direct: Sequence[ExplainedCollective],
-           annotation: Annotation) -> Callable[..., tuple[bool, bool, bool]]:
+           annotation: Annotation, about: ExplainedCollective | None
+           ) -> Callable[..., tuple[bool, bool, bool, bool]]:
     """Which of equal collectives come last: those that no op does without, before these what the
     root is only indirectly behind, and before these what it does not ask for itself; but not what
-    takes much longer than what comes before it.
+    takes much longer than what comes before it. about: what comes first of all.
     """
     most = max((c.total_time for c in collectives if c.reason_kind != "needed"), default=0.0)
     own = {id(c) for c in direct}
 
-    def key(group: Sequence[ExplainedCollective]) -> tuple[bool, bool, bool]:
+    def key(group: Sequence[ExplainedCollective]) -> tuple[bool, bool, bool, bool]:
         seconds = group[0].total_time
-        return (group[0].reason_kind == "needed" and seconds < _MUCH * most,
+        return (not any(c is about for c in group),
+                group[0].reason_kind == "needed" and seconds < _MUCH * most,
                 not any(id(c) in own for c in group) or seconds * _MUCH < most,
                 not any(c.cause.asked_by is not None and annotation.is_of(c.cause.asked_by)
                         for c in group))

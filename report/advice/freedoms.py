@@ -179,6 +179,31 @@ class Freedoms:
                 found += sum(split[a] - 1 < _MOST * others for a in axes)
         return found
 
+    def agree_more(self, new: Mapping[int, Entries]) -> bool:
+        """Do these new layouts put axes along freedoms in which they split others, too, and are
+        there then fewer freedoms in which an axis splits few?
+        """
+        had: dict[int, Counter[str]] = {}
+        has: dict[int, Counter[str]] = {}
+        put: set[tuple[int, str]] = set()
+        for i, own in new.items():
+            for d, axes in enumerate(own):
+                f, before = self.place_of.get((i, d), -1), self.given[i].entries[d]
+                if f >= 0 and axes != before:
+                    had[f] = self.counts[f]
+                    has.setdefault(f, self.counts[f].copy()).update(axes)
+                    has[f].subtract(before)
+                    put.update([(f, a) for a in axes if a not in before])
+        return all(has[f][a] > 1 for f, a in put) and (
+            len(self._unlike_in(has)) < len(self._unlike_in(had)))
+
+    def _unlike_in(self, counts: Mapping[int, Counter[str]]) -> set[tuple[int, str]]:
+        """The axes that split some arguments of a freedom, but few of the others. counts: by
+        freedom, of the arguments that each axis splits.
+        """
+        return {(f, a) for f, split in counts.items() for a, n in split.items()
+                if 0 < n < 1 + _MOST * (len(self.places[f]) - 1)}
+
     @functools.cached_property
     def counts(self) -> list[Counter[str]]:
         """For each freedom the number of its arguments that each axis splits along it."""

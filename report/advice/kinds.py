@@ -10,6 +10,7 @@ from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Equation
 from ...ir.spec import PartitionSpec
 from ...ir.support.caches import cached
+from ...ir.types import Entries
 from ...partitioner.pipeline import Partitioned
 from ..bounds import missing
 from ..reasons.causes import Cause, where
@@ -94,15 +95,27 @@ class Kinds:
         """The rows of arguments and results that changes lay out unlike others of their freedoms,
         of which there are so many at least.
         """
-        freedoms, program = self.candidates.freedoms, self.candidates.inlined
+        freedoms = self.candidates.freedoms
         if freedoms is None:
             return 0
         of = {(c.index if isinstance(c, Argument) else ~c.index): c for c in changes
               if isinstance(c, Argument | Result)}
-        found = freedoms.unlike_with({i: c.spec.padded((
-            program.invars[i] if i >= 0 else program.outvars[~i]).aval.ndim).entries
-            for i, c in of.items()}, least)
+        found = freedoms.unlike_with(self.layouts(changes), least)
         return len({(row_of(of[i].name), of[i].spec, i >= 0) for i in found})
+
+    def agree_more(self, changes: Sequence[Change]) -> bool:
+        """Do arguments keep their axes, on dimensions along which these axes split others, too?"""
+        freedoms = self.candidates.freedoms
+        return freedoms is not None and all(
+            isinstance(c, Argument) and _axes(c.spec) == self.axes_before(c)
+            for c in changes) and freedoms.agree_more(self.layouts(changes))
+
+    def layouts(self, changes: Sequence[Change]) -> dict[int, Entries]:
+        """The layouts that changes give arguments, by position, and results, by ~position."""
+        program = self.candidates.inlined
+        return {c.index if isinstance(c, Argument) else ~c.index: c.spec.padded((
+            program.invars if isinstance(c, Argument) else program.outvars)[
+                c.index].aval.ndim).entries for c in changes if isinstance(c, Argument | Result)}
 
     def splits_whole(self, changes: Sequence[Change]) -> bool:
         """Are they arguments that are split along what nothing splits now, all that have it?"""

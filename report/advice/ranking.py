@@ -17,6 +17,9 @@ memory or operations rise by over a tenth, and with each of these irrelevances:
   or, if the user requested it, what requested it. A further row of the table of arguments hardly
   weighs anything, since several may be wrong.
 
+As much as is lost where a row is laid out unlike others is gained where arguments only have their
+axes on other dimensions, along which these split others, too.
+
 Splitting further is relevant where a mesh axis is idle, everything being computed again along it,
 and using it leaves less to exchange than any change that does without it.
 
@@ -36,7 +39,7 @@ from .changes import Argument, Change, Constrain, Respec, Result, row_of, rows, 
 from .code.changes import Rewritten
 from .code.interleave import Interleave
 from .kinds import Kinds
-from .suggestion import Suggestion
+from .suggestion import SOME, Suggestion
 from .trials import MUCH, Trials, Tried
 
 _BESIDE = 0.65     # what is left of the worth for each thing that is beside the point
@@ -50,7 +53,6 @@ LITTLE = 0.05     # what counts of seconds that are computed less; of a step: wh
 #                    or operations have to save at least
 SAME = 1e-9        # differences of time below this part are none
 EQUAL_WORTH = 0.02       # of two that are worth as much within this part the simpler comes first
-SOME = 1.01        # times the memory or operations that count as raising them
 _LITTLE_MORE = 1.1       # times the memory, operations or bytes up to which no worth is lost
 _LESS_WORK = 1.1  # times the operations that a change leaves: what is padded less does not split
 _NEARLY = 0.8      # part of what several rows save from which some of them suffice
@@ -99,6 +101,7 @@ class Ranking:
                 and s._callers <= other._callers
                 and s.peak_bytes <= other.peak_bytes * SOME and s.flops <= other.flops * SOME
                 and self.kinds.count_unlike(s.changes) <= self.kinds.count_unlike(other.changes)
+                and self.kinds.agree_more(s.changes) >= self.kinds.agree_more(other.changes)
                 and self.effort(s) < self.effort(other))
 
     def suffices(self, s: Suggestion, other: Suggestion) -> bool:
@@ -108,8 +111,10 @@ class Ranking:
         higher cost, and the other rows are laid out unlike what they are read with; or if it
         removes a constraint where the other one changes it or adds another, or neither gives
         arguments further axes nor takes all from them, as the other one does, and saves nearly as
-        much at no higher cost.
+        much at no higher cost. It is not if only the other one lays arguments out like others.
         """
+        if self.kinds.agree_more(s.changes) < self.kinds.agree_more(other.changes):
+            return False
         received = self.trials.base.received_bytes
         cheap = self.cost_factor(s) <= max(SOME, self.cost_factor(other))
         if not set(s.changes) < set(other.changes):
@@ -193,7 +198,8 @@ class Ranking:
         """The irrelevances listed at the top of this file, weighed and added up."""
         stays = 0.0 if self.avoids(s) else min(1.0, s._left)
         found = (self.wastes_axes(s) + _MORE * stays
-                 + _UNLIKE * self.kinds.count_unlike(s.changes))
+                 + _UNLIKE * self.kinds.count_unlike(s.changes)
+                 - _UNLIKE * self.kinds.agree_more(s.changes))
         if self.fills_idle_axes(s):
             return found
         written = [row[0] for row in rows(s.changes)]

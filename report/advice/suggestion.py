@@ -1,12 +1,16 @@
 """A suggestion, and the result of a search for suggestions, as data."""
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .changes import Change
 from .code.changes import Rewritten, line_diffs
-from .trials import Subject
+from .trials import Subject, Trials
+
+SOME = 1.01         # times the memory or operations that count as raising them
+_LARGEST = 1000     # factor of the data up to which a turn of the ranking is mentioned
 
 
 @dataclass(frozen=True)
@@ -72,3 +76,34 @@ class Found:
     candidates: int
     stopped: bool = False
     turn: tuple[float, Suggestion | None] | None = None
+
+
+def crossover(found: Sequence[Suggestion], trials: Trials
+              ) -> tuple[float, Suggestion | None] | None:
+    """The factor of the data from which the first suggestion is no longer the best, and what is
+    better then (None: the program as it is). trials: of the whole program.
+    """
+    if not found:
+        return None
+    first, *others = found
+    base = trials.base
+    rivals: list[tuple[float, float, Suggestion | None]] = [
+        (s.time, s.latency, s) for s in others
+        if s.removes and not trials.much(s.peak_bytes, s.flops) and (
+            s.received_bytes < first.received_bytes or s.flops * SOME < first.flops)]
+    if base.flops * SOME < first.flops or base.received_bytes * SOME < first.received_bytes:
+        rivals.append((base.time, trials.latency, None))
+    turns = [(k, s) for time, latency, s in rivals
+             if (k := _overtakes(first, time, latency)) is not None]
+    return min(turns, key=lambda t: t[0], default=None)
+
+
+def _overtakes(first: Suggestion, time: float, latency: float) -> float | None:
+    """The factor of the data at which another suggestion, slower at this size, becomes as fast as
+    the first; None if it does not within reach. time, latency: of the other.
+    """
+    steeper = (first.time - first.latency) - (time - latency)
+    if time <= first.time or steeper <= 0:
+        return None
+    times = (latency - first.latency) / steeper
+    return times if 1 < times <= _LARGEST else None

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,9 +32,9 @@ from ..reasons.causes import Cause, whole_axes
 from .candidates import Candidates
 from .changes import Argument, Change, Result, text_of
 from .kinds import Kinds
-from .ranking import EQUAL_WORTH, LITTLE, SAME, SOME, Ranking, target, without_repeats
+from .ranking import EQUAL_WORTH, LITTLE, SAME, Ranking, target, without_repeats
 from .repetition import PERIODS
-from .suggestion import Found, Suggestion
+from .suggestion import SOME, Found, Suggestion, crossover
 from .trials import Budget, Subject, Trials, Tried, costed_parts, key_of, short_trials
 
 SECONDS = 2.0      # seconds for all suggestions of an explanation
@@ -42,12 +42,12 @@ SINGLES = 48       # candidates tried for one collective, at most
 PAIRS = 24
 SHOWN = 3          # suggestions for a collective that are confirmed on the whole program
 _ROWS = 16         # fastest changes that are tried on top of each other
-_FEW = 4           # fastest changes, and as many that exchange least, that are tried in pairs
+_FEW = 4           # fastest changes that come before those that exchange least
+_PAIRED = 12       # of these, such as have different effects, that are tried in pairs
 _FIRST, _SECOND = 0.5, 0.7      # share of a search's budget for single changes
 _ELSEWHERE = 0.5   # share of a remaining collective's seconds that a change must save elsewhere
 _GONE = 0.1        # share of removed bytes, or time, that must really be saved
 _ALIKE = 0.5       # share of the bytes of a collective that few repetitions have to exchange, too
-_LARGEST = 1000    # factor of the data up to which a turn of the ranking is mentioned
 
 
 class Search:
@@ -93,11 +93,32 @@ class Search:
 
     def suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:
         """Changes that avoid one collective, the best first."""
-        key = (key_of(record), record.mesh_axes, cause.text)
+        key = _key(record, cause)
         found = self.found.get(key)
         if found is None:
             found = self.found[key] = self.searched(record, cause)
         return found
+
+    def add(self, s: Suggestion, record: CollectiveRecord, cause: Cause) -> None:
+        """Rank a suggestion that was found for another collective among those for this one, if it
+        helps this one.
+        """
+        found, tried = self.suggestions(record, cause), self.whole.known(s.changes)
+        one = _One(self, self.whole, record, self.kinds(record, cause), 0)
+        again = one.judged(s.changes, tried[0]) if tried and tried[0] is not None else None
+        if again is not None and all(s.changes != own.changes for own in found.suggestions):
+            ranked = without_repeats(one.ranked([*found.suggestions, again]))
+            self.found[_key(record, cause)] = replace(
+                found, suggestions=tuple(ranked), turn=crossover(ranked, self.whole))
+
+    def lessens(self, s: Suggestion, record: CollectiveRecord) -> bool:
+        """Does a suggestion leave fewer bytes of the collectives of this kind and line?"""
+        tried, key = self.whole.known(s.changes), key_of(record)
+        return bool(tried) and tried[0] is not None and (
+            tried[0].at.get(key, 0) < self.whole.before.at.get(key, 0))
+
+    def kinds(self, record: CollectiveRecord, cause: Cause) -> Kinds:
+        return Kinds(self.candidates, cause, frozenset(whole_axes(record.mesh_axes)))
 
     def searched(self, record: CollectiveRecord, cause: Cause) -> Found:
         short = self.short_for(record)
@@ -108,7 +129,7 @@ class Search:
         left = self.budget.left / 2
         known = set(candidates)
         others = [c for c in self.candidates.of(record, cause, others=True) if c not in known]
-        kinds = Kinds(self.candidates, cause, frozenset(whole_axes(record.mesh_axes)))
+        kinds = self.kinds(record, cause)
         search = _One(self, trials, record, kinds, left)
         stopped = False
         try:
@@ -121,26 +142,10 @@ class Search:
         found = search.ranked(search.found)
         if short is not None:
             found = self.confirmed(found, search, kinds, short)
-        turn = self.crossover(found)
+        turn = crossover(found, self.whole)
         found = without_repeats(found)
         self.good.update(dict.fromkeys([s.changes for s in found[:SHOWN]]))
         return Found(tuple(found), search.count, len(candidates), stopped, turn)
-
-    def crossover(self, found: Sequence[Suggestion]) -> tuple[float, Suggestion | None] | None:
-        """The factor of the data from which the first of them is no longer the best."""
-        if not found:
-            return None
-        first, *others = found
-        base = self.whole.base
-        rivals: list[tuple[float, float, Suggestion | None]] = [
-            (s.time, s.latency, s) for s in others
-            if s.removes and not self.whole.much(s.peak_bytes, s.flops) and (
-                s.received_bytes < first.received_bytes or s.flops * SOME < first.flops)]
-        if base.flops * SOME < first.flops or base.received_bytes * SOME < first.received_bytes:
-            rivals.append((base.time, self.whole.latency, None))
-        turns = [(k, s) for time, latency, s in rivals
-                 if (k := _overtakes(first, time, latency)) is not None]
-        return min(turns, key=lambda t: t[0], default=None)
 
     def confirmed(self, found: Sequence[Suggestion], search: _One, kinds: Kinds, short: Trials
                   ) -> list[Suggestion]:
@@ -274,15 +279,23 @@ class _One(Ranking):
             promising[_FEW:] = sorted(promising[_FEW:], key=lambda p: p[:2])
         else:
             promising.sort(key=lambda p: p[:2])
-        pairs = itertools.combinations([c for *_, c in promising[:2 * _FEW]], 2)
-        chosen = list(itertools.islice(pairs, PAIRS))
         text = f"pairs of changes tried for {record.kind} of {record.source}"
-        for one, other in counted(chosen, text):
-            if self.room() and not set(map(target, one)) & set(map(target, other)):
-                pair = (*one, *other)
+        for pair in counted(list(itertools.islice(self.pairs(), PAIRS)), text):
+            if self.room():
                 tried = self.trials.attempt(pair)
                 if tried is not None and self.noted(pair, tried) is None:
                     self.kept(pair, tried)
+
+    def pairs(self) -> Iterator[tuple[Change, ...]]:
+        """Pairs of promising changes, each of other values than the other; of several changes that
+        have the same effect, only the first is in pairs.
+        """
+        unlike: dict[tuple[float, float], tuple[Change, ...]] = {}
+        for communication, step, changes in self.promising:
+            unlike.setdefault((communication, step), changes)
+        for one, other in itertools.combinations([*unlike.values()][:_PAIRED], 2):
+            if {*map(target, one)}.isdisjoint(map(target, other)):
+                yield *one, *other
 
     def together(self, changed: Sequence[tuple[Change, ...]]) -> None:
         """Add to the best suggestion, one after the other, those changes that make a step still
@@ -370,12 +383,6 @@ class _One(Ranking):
             min(saved, base.time - tried.figures.time) <= _GONE * part)
 
 
-def _overtakes(first: Suggestion, time: float, latency: float) -> float | None:
-    """The factor of the data at which another suggestion, slower at this size, becomes as fast as
-    the first; None if it does not within reach. time, latency: of the other.
-    """
-    steeper = (first.time - first.latency) - (time - latency)
-    if time <= first.time or steeper <= 0:
-        return None
-    times = (latency - first.latency) / steeper
-    return times if 1 < times <= _LARGEST else None
+def _key(record: CollectiveRecord, cause: Cause) -> tuple:
+    """Equal for collectives that the same changes avoid."""
+    return key_of(record), record.mesh_axes, cause.text

@@ -78,6 +78,42 @@ def bias_by_its_keys(k: st.Array, bias: st.Array) -> st.Array:
                         check_vma=False)(k, bias)
 
 
+def decoded(w: dict[str, st.Array], keys: st.Array, values: st.Array, x: st.Array) -> tuple:
+    """A step of decoding, whose caches are split along positions and heads."""
+    b = x.shape[0]
+    q = (x @ w["q"]).reshape(b, 8, 4, 128)
+    k, v = ((x @ w[name]).reshape(b, 1, 8, 128) for name in ("k", "v"))
+    keys = lax.dynamic_update_slice_in_dim(keys, k, 7, 1)
+    values = lax.dynamic_update_slice_in_dim(values, v, 7, 1)
+    scores = nn.softmax(jnp.einsum("bgqd,bsgd->bgqs", q, keys), -1)
+    h = jnp.einsum("bgqs,bsgd->bgqd", scores, values).reshape(b, -1)
+    return x + h @ w["o"], keys, values
+
+
+def experts(w: dict[str, st.Array], x: st.Array) -> st.Array:
+    """A gradient whose first weight is split by experts, and the second along what is summed."""
+    def loss(w: dict[str, st.Array]) -> st.Array:
+        top, ids = lax.top_k(nn.softmax(x @ w["gate"], -1), 2)
+        share = (nn.one_hot(ids, 16) * top[..., None]).sum(1)
+        h = nn.gelu(jnp.einsum("td,edf->etf", x, w["up"]))
+        return (jnp.einsum("etf,efd,te->td", h, w["down"], share) ** 2).mean()
+    return st.grad(loss)(w)
+
+
+def distilled(w: dict[str, st.Array], teacher: dict[str, st.Array], x: st.Array) -> tuple:
+    """The gradients are summed over devices, which takes longer than what the teacher's constraint
+    exchanges; their own layout is no use to whoever updates the weights.
+    """
+    def loss(w: dict[str, st.Array]) -> st.Array:
+        own = nn.gelu(x @ w["up"]) @ w["head"]
+        other = to(nn.gelu(x @ teacher["up"]) @ teacher["head"], "data")
+        gap = nn.log_softmax(other, -1) - nn.log_softmax(own, -1)
+        return (nn.softmax(other, -1) * gap).sum(-1).mean()
+    return st.value_and_grad(loss)(w)
+
+
+CACHE = struct((128, 8192, 8, 128), None, "data", "model")
+COLUMNS, ROWS = (None, "model"), ("model",)
 CASES: dict[str, tuple[Callable, tuple, str, str]] = {
     "a constraint to which no path leads": (
         skipped, ({"down": struct((3, 3, 64, 128)), "half": struct((3, 3, 128, 256)),
@@ -95,7 +131,21 @@ CASES: dict[str, tuple[Callable, tuple, str, str]] = {
         "lax.psum", "sum over devices once, behind the loop"),
     "an argument that is moved for a shard_map which permutes others": (
         bias_by_its_keys, (on_line((16384, 8192), "d"), on_line((16384, 8192), None, "d")),
-        "^`bias`", r"^pass `bias` as P\('d'\)")}
+        "^`bias`", r"^pass `bias` as P\('d'\)"),
+    "caches that are split unlike what is written to them": (
+        decoded, ({**{k: struct((4096, n), *COLUMNS) for k, n in (("q", 4096), ("k", 1024),
+                                                                  ("v", 1024))},
+                   "o": struct((4096, 4096), *ROWS)}, CACHE, CACHE, struct((128, 4096), "data")),
+        "^`(keys|values)`", r"^pass `keys` as P\('data', None, 'model'\) .* `values` as P"),
+    "two weights of experts that are split along different dimensions": (
+        experts, ({"gate": struct((2048, 16)), "up": struct((16, 2048, 4096), "model"),
+                   "down": struct((16, 4096, 2048), None, "model")}, struct((8192, 2048), "data")),
+        r"^`w\['(up|down)'\]`",
+        r"^pass `w\['(down'\]` as P\('model'|up'\]` as P\(None, None, 'model')\) instead of [^,]*"),
+    "a constraint beside sums that take longer": (
+        distilled, (*[{"up": struct((1024, n), *COLUMNS), "head": struct((n, 64000), *COLUMNS)}
+                      for n in (2048, 8192)], struct((16384, 1024), "data")),
+        "to.nn.gelu", r"^take out the `with_sharding_constraint` to P\('data'\)")}
 
 
 @config.override(shardtrace_objective="time")
