@@ -1,10 +1,10 @@
 """Changes to the user's code that exchange less and compute the same: declared rewrites.
 
-Each is a `Rewrite` (ir/rewriting/rewrite.py) from rewrites.py, one_hot.py, weights.py, blocks.py,
-one_block.py, selections.py, joins.py or loops.py: a pattern, a replacement and the condition under
-which they are equal, with a description and the user's expression as it would read. Like changes of
-specs they are tried at one line at a time, where a collective is among the replaced equations or
-feeds them.
+Each is a `Rewrite` (ir/rewriting/rewrite.py) from rewrites.py, enlarging.py, one_hot.py,
+weights.py, blocks.py, one_block.py, selections.py, joins.py or loops.py: a pattern, a replacement
+and the condition under which they are equal, with a description and the user's expression as it
+would read. Like changes of specs they are tried at one line at a time, where a collective is among
+the replaced equations or feeds them.
 """
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ....ir.source.location import UNKNOWN, Location
 from ...reasons.causes import where
 from ...reasons.value_paths import inner_programs
 from .blocks import BLOCKS, SPLIT, behind
+from .enlarging import ENLARGING
 from .joins import JOINS
 from .loops import LOOPS, with_numbers
 from .one_block import ONE_BLOCK
@@ -93,8 +94,8 @@ def line_diffs(changes: Iterable[Rewritten]) -> Iterator[tuple[str, str]]:
 def sites(program: Program) -> Iterator[Site]:
     """The places where changes of code apply in a program and in the programs that it holds."""
     programs = [*_programs(program)]
-    for change in (*CHANGES, *ONE_HOT, *WEIGHTS, *BLOCKS, *ONE_BLOCK, *SELECTIONS, *JOINS,
-                   *LOOPS):
+    for change in (*CHANGES, *ENLARGING, *ONE_HOT, *WEIGHTS, *BLOCKS, *ONE_BLOCK, *SELECTIONS,
+                   *JOINS, *LOOPS):
         rewrites = Rewrites(change.rewrite)
         for m in chain.from_iterable(map(rewrites.matches, programs)):
             try:
