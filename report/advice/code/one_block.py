@@ -5,6 +5,8 @@
                           computed from a gather
     own sum               taking the own block of a value       computing it from the block that a
                           computed from a sum over devices      psum_scatter gives
+    gather last           combining a gathered value with a     combining the own block with that
+                          sum over devices                      of a psum_scatter, then the gather
     swapped               taking the own block of a gathered    an all_to_all
                           value along another dimension
     smaller of one block  computing less from one block of a    computing it on the device that has
@@ -114,6 +116,41 @@ class _OwnSums(Blocks):
         if all(x is None for x in cut):
             return None
         return self.of_blocks(eqn, rule, f)
+
+
+class _OwnOfBoth(_OwnSums):
+    """Makes each device's own block of what is made of a sum and of gathered values, too: of the
+    block that it gathers from the others. gathers: those that have been come to.
+    """
+
+    def __init__(self, m: Match, total: Equation) -> None:
+        super().__init__(m, total)
+        self.gathers: list[Equation] = []
+
+    def of_sum(self, eqn: Equation, d: int) -> Atom | None:
+        if eqn.op.name not in GATHERS:
+            self.met = self.met or eqn is self.total
+            return super().of_sum(eqn, d)
+        params = eqn.params
+        if (eqn.axes != self.total.axes or not params["tiled"] or params["axis_index_groups"]
+                is not None or params["all_gather_dimension"] != d):
+            return None
+        self.gathers.append(eqn)
+        return eqn.invars[0]
+
+
+def _gathered_last(m: Match) -> Atom | None:
+    """Of what is combined of a sum and a gathered value, each device's own block, gathered."""
+    total = _summed(m)
+    if total is None or m.program.op_names.isdisjoint(GATHERS):
+        return None
+    for d in range(m.eqn.outvars[0].aval.ndim):
+        blocks = _OwnOfBoth(m, total)
+        block = blocks.of_sum(m.eqn, d)
+        if block is not None and blocks.met and blocks.gathers:
+            gather = blocks.gathers[0]
+            return fit(m, m.emit(gather.op, block, like=gather, **gather.params))
+    return None
 
 
 def _own_sum(m: Match) -> Atom | None:
@@ -234,6 +271,11 @@ ONE_BLOCK: tuple[CodeChange, ...] = (
         "own sum", "out = dynamic_slice value *starts", _own_sum,
         why="each device receives the sum of the block that it reads, and no other"),
         "sum only the block that each device reads", _own_sum_code),
+    CodeChange(Rewrite(
+        "gather last", "out = add|sub|mul|div x y", _gathered_last,
+        why="of the sum, each device receives its own block alone"),
+        "sum only the own block, combine it with that of the other value, and gather what that "
+        "gives,", lambda m: ""),
     CodeChange(Rewrite(
         "swapped", GATHERED + "out = dynamic_slice whole *starts", _swapped,
         why="each device receives the part that it reads"),

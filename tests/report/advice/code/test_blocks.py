@@ -8,7 +8,7 @@ import shardtrace as st
 from shardtrace.report.advice.code.changes import sites
 
 from ....user_files import user_file, user_module
-from .explained_code import changed_result, explained_code
+from .explained_code import changed_result, check_change, explained_code
 from .test_changes import HEAD, values_of
 
 SMALLER, PRODUCTS, REDUCED, OWN, ONE = (
@@ -304,3 +304,30 @@ f, args = mapped(body), (struct((8192, 64), "d"),)
                 np.testing.assert_allclose(np.asarray(st.jit(changed.f)(*values_of(module.args))),
                                            wanted, rtol=1e-3, atol=1e-3)
         assert best is None or bool(best.diff) == bool(written)
+
+
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("combined", ["0.9 * whole + g", "g - whole", "whole.T + g", "whole + 1"])
+def test_a_sum_and_a_gathered_value_are_combined_block_by_block(combined, checked, tmp_path):
+    """As where all of a momentum is gathered, of which each device updates its own rows."""
+    source = HEAD + f"""\
+def body(w, m, x):
+    g = lax.psum(x.T @ x, "d")
+    whole = lax.all_gather(m, "d", axis=0, tiled=True)
+    new = {combined}
+    own = lax.dynamic_slice_in_dim(new, lax.axis_index("d") * 64, 64, 0)
+    return jnp.tanh(w - 0.1 * new)[:64] + own
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=(P(), P("d"), P("d")), out_specs=P("d"),
+                 check_vma={checked})
+args = (struct((512, 512)), struct((512, 512), "d"), struct((1024, 512), "d"))
+"""
+
+    def wanted(w, m, x):
+        new = {"0": 0.9 * m + x.T @ x, "g": x.T @ x - m}[combined[0]]
+        return np.concatenate([np.tanh(w - 0.1 * new)[:64]] * 8) + new
+
+    check_change(tmp_path, source, "sum only the own block, combine", 1.3, lambda args: [
+        v / 32 for v in values_of(args)], wanted if "T" not in combined and "g" in combined
+        else None, rtol=2e-3, atol=2e-3)
