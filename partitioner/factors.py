@@ -129,6 +129,9 @@ class _Structure:
 
     def _with_kinds(self, operands: int, factors: tuple[Factor, ...], sizes: tuple[int, ...],
                     twice: frozenset[int]) -> None:
+        """Set what follows from the kinds of factors: which pass axes on in propagation (`flows`),
+        and along which an equation may be split at all (`split_ok`).
+        """
         kinds = [factor.kind for factor in factors]
         self.has_halos = HALO in kinds or any([factor.reach > 0 for factor in factors])
         self.has_other_kinds = any([kind != PASS for kind in kinds])

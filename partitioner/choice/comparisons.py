@@ -64,6 +64,9 @@ class Comparison:
         self.taken = next(r for r in self.rows if r.strategy is taken)
 
     def _row(self, strategy: Strategy, ends: LayoutIds) -> CostedStrategy:
+        """The cost of a strategy in context: of its own, and of the exchanges that bring operands
+        to it and results to `ends`.
+        """
         decision, layouts = self.decision, self.layouts
         cost, moved, after = strategy.cost, (), ()
         for p, need in dict.fromkeys(zip(decision.places, strategy.needs, strict=False)):
@@ -133,7 +136,7 @@ class Comparison:
         """A row as the alternative. others, taken: what other equations that share the move cost
         with it, and cost now.
         """
-        return alternative(self._steps(row), row.cost + others, self.taken.cost + taken,
+        return alternative(self._clauses(row), row.cost + others, self.taken.cost + taken,
                            self.layouts.prices)
 
     def cost_of(self, p: int) -> int:
@@ -142,7 +145,10 @@ class Comparison:
         need = self.taken.strategy.needs[decision.places.index(p)]
         return self.layouts.moved[decision.var_kinds[p], self.held[p]][need][0]
 
-    def _steps(self, row: CostedStrategy) -> Iterator[Clause]:
+    def _clauses(self, row: CostedStrategy) -> Iterator[Clause]:
+        """What a strategy that was not taken would do, in clauses: the exchanges before, inside and
+        after it, and the work that devices would repeat.
+        """
         decision, table = self.decision, self.layouts.table
         spelled, strategy = self._spelled, row.strategy
         for p in row.moved:

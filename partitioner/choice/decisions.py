@@ -266,6 +266,10 @@ class DecisionBuilder:
 
     def _members(self, eqn: Equation, places: tuple[int, ...], free: tuple[bool, ...]
                  ) -> EquationDecision:
+        """The decision of an equation; of one whose factors fall into independent groups, a
+        decision for each group. places: as by `_places`. free: for each result, whether any layout
+        will do.
+        """
         op, (operands, results) = eqn.op, eqn.types
         types = operands + results
         if -2 in places:

@@ -141,6 +141,9 @@ class LookaheadSearch:
     # -- backward: what readers would gain -----------------------------------------------------
 
     def _collect_preferences(self) -> None:
+        """Fill `reader_preferences`, last part first: what readers prefer of the part's results,
+        whether that is another layout than a type's, and what later readers prefer of its operands.
+        """
         layouts, every, last = self.layouts, self.budget.all_preferences, self.last
         reader_preferences = self.reader_preferences
         preferences: dict[Var, Preference] = {}         # of the readers that have been seen
@@ -192,6 +195,9 @@ class LookaheadSearch:
     # -- forward: clusters -----------------------------------------------------------------------
 
     def _search(self) -> None:
+        """Fill `found`, first part first. A settled part keeps its decision, one with a single
+        transition takes that, and any other goes to `_step`.
+        """
         base, clusters, last, found = self.base, self.clusters, self.last, self.found
         k = -1
         for (decision, read, made), (wanted, preferred, _) in zip(  # noqa: B905 (speed)
@@ -254,6 +260,11 @@ class LookaheadSearch:
         return found[0] if len(found) == 1 else None
 
     def _step(self, k: int) -> None:
+        """Add part k to the clusters that it reads, as one cluster (`clusters.step`).
+
+        Values on which all that is left agrees go back to `base`; a cluster of one possibility is
+        decided at once.
+        """
         decision, read, made = self.parts[k]
         wanted, _, later = self.reader_preferences[k]
         base, last, clusters = self.base, self.last, self.clusters

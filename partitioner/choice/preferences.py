@@ -36,6 +36,9 @@ def operand_preferences(layouts: LayoutTable, decision: Decision, after: tuple[P
 
 def _operand_preferences(layouts: LayoutTable, decision: Decision, after: tuple[Preference, ...],
                          all_of_them: bool) -> tuple[Preference, ...]:
+    """`operand_preferences` of an equation with strategies: each is costed from its operands' homes
+    to the results that readers prefer, and an operand gains what its cheapest strategy saves.
+    """
     kinds, homes, count = decision.kinds, decision.homes, decision.count
     costs, expected = layouts.costs, layouts.expected
     ends = [(kind, home, preference, None if pinned else expected[kind, home, preference]) for kind,

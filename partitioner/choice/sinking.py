@@ -128,6 +128,11 @@ def _first_that_works(eqn: Equation, types: tuple[ArrayType, ...],
 
 def _sunk(eqn: Equation, types: tuple[ArrayType, ...], earlier: tuple[ArrayType | None, ...],
           constant: tuple[bool, ...]) -> Sunk | None:
+    """`sunk` if exactly the operands with an entry in `earlier` are taken before their reshards.
+
+    The factors get the axes that these operands have, and from them follow the layouts of the other
+    operands and of the result; None if that would move data, or a partial sum may not pass.
+    """
     result = eqn.outvars[0].aval
     mesh, size = result.mesh, result.mesh.axis_size
     pendings = {t.sharding.spec.unreduced for t in earlier if t is not None}

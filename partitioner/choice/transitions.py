@@ -88,6 +88,9 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
 
     def _transitions(self, held: tuple[LayoutIds, ...], repeats: tuple[int, ...]
                      ) -> tuple[Transition, ...]:
+        """The transitions by the strategies: for each pair of layouts of operands afterwards and
+        layouts of results, the cheapest strategy; then the best of these rows.
+        """
         decision, endings, layouts = self.decision, self.endings, self.layouts
         places, kinds, sums = decision.places, decision.kinds, decision.sums
         moved = layouts.moved
@@ -137,6 +140,9 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
                       for _, cost, strategy, (now, results) in ranked])
 
     def _ending(self, strategy: Strategy) -> _Ending:
+        """What a strategy costs after its equation: pinned results are brought home, of the others
+        readers are expected to take the cheapest layout.
+        """
         more = rest = k = 0
         results = strategy.results
         decision, costs = self.decision, self.layouts.costs

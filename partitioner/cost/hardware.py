@@ -99,6 +99,9 @@ class Hardware(NamedTuple):
 
 @functools.cache
 def _devices() -> dict[str, Hardware]:
+    """All devices of `hardware.toml` by key. In the file an entry is a number, or a number and the
+    key of its source.
+    """
     table = tomllib.loads(FILE.read_text())
     known = {key: Source(**entry) for key, entry in table["sources"].items()}
     found = {}

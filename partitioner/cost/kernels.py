@@ -54,6 +54,12 @@ class _Groups(NamedTuple):
 
 
 def _groups(program: Program, keeps_rows: bool) -> _Groups:
+    """Assign equations to levels and values to memory, readers first.
+
+    Two equations that may share a kernel do so if they are at one level (`runs`); a value is never
+    written if all its readers are at the level of its equation, or if it is so small that each
+    reader computes it.
+    """
     held = buffers(program)
     eqns, root, kinds, fused = program.eqns, held.root, held.kinds, set(held.fused)
     readers: dict[Atom, list[int]] = {}

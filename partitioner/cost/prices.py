@@ -175,6 +175,10 @@ class Prices:
         return self.exchange(collective.kind, collective.axes(eqn.params))
 
     def _exchange(self, kind: str, axes: tuple[str, ...]) -> Price:
+        """The price of a collective is linear in bytes: a start, and so much per byte. With a
+        topology the line is fitted to two large sizes; an all-reduce has another one for small
+        sizes.
+        """
         n = math.prod(map(self.mesh.axis_size, axes))
         if n < 2:
             return Price(0, 0.0)

@@ -166,7 +166,7 @@ class Run:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
-        self.bodies: dict[int, tuple[float, float]] = {}
+        self.bodies: dict[int, float] = {}
 
     def note(self, eqn: Equation, stream: str, start: float, end: float) -> None:
         """Called with the start and end of an equation; see timeline.py."""
@@ -210,18 +210,21 @@ class Run:
         found = self.bodies.get(id(eqn))
         if found is None:
             found = self.bodies[id(eqn)] = self.loop(eqn)
-        end = start + found[0]
+        end = start + found
         state.compute = end
         for name in state.links:
             state.links[name] = end
         return end
 
-    def loop(self, eqn: Equation) -> tuple[float, float]:
+    def loop(self, eqn: Equation) -> float:
+        """The seconds of a loop, call or conditional. A loop is run for a few iterations, until the
+        overlap between them is steady; the remaining ones take as long as the last of these.
+        """
         nested = bodies(eqn)
         if BRANCHES in eqn.op.facts:
-            return max(self.program_seconds(p) for p in nested), 0.0
+            return max(self.program_seconds(p) for p in nested)
         if not has_region(eqn) or len(nested) > 1:
-            return sum(self.program_seconds(p) for p in nested) * trips(eqn), 0.0
+            return sum(self.program_seconds(p) for p in nested) * trips(eqn)
         body, length = nested[0], trips(eqn)
         carries = [(slot.inputs[0][1], slot.outputs[0][1]) for slot in region_of(eqn).slots
                    if slot.inputs and slot.outputs]
@@ -232,9 +235,8 @@ class Run:
                 given[entry] = state.ready[result]
             ends.append(max([state.clock, state.compute, *state.links.values()]))
         if length <= len(ends):
-            return ends[-1] if ends else 0.0, 0.0
-        period = ends[-1] - ends[-2]
-        return ends[-1] + period * (length - len(ends)), period
+            return ends[-1] if ends else 0.0
+        return ends[-1] + (ends[-1] - ends[-2]) * (length - len(ends))
 
     def program_seconds(self, program: Program, costs: _Costs | None = None) -> float:
         end = self.program(program, [0.0] * len(program.invars), State(), costs)

@@ -74,8 +74,11 @@ class Topology:
                          None if shape is None else tuple(shape), slices)
 
     @classmethod
-    def _found(cls, device: Hardware, mesh: dict[str, int], shape: tuple[int, ...] | None,
+    def _wired(cls, device: Hardware, mesh: dict[str, int], shape: tuple[int, ...] | None,
                slices: int | None) -> Topology:
+        """The mesh on as few slices as hold it: major axes are split over slices, the rest is laid
+        on the given torus, or on the best one that such a slice may have.
+        """
         total = math.prod(mesh.values())
         for count in _slice_counts(device, total, shape, slices):
             outer, within = _across(mesh, count)
@@ -198,7 +201,7 @@ class Topology:
 def _topology(device: Hardware, mesh: tuple[tuple[str, int], ...], shape: tuple[int, ...] | None,
               slices: int | None) -> Topology:
     """`Topology.of`, remembered: it is asked for the same mesh with every program."""
-    return Topology._found(device, dict(mesh), shape, slices)
+    return Topology._wired(device, dict(mesh), shape, slices)
 
 
 def _divisors(n: int) -> list[int]:

@@ -189,6 +189,9 @@ class Lowering:
     # -- equations ---------------------------------------------------------------------------
 
     def body(self, program: Program) -> None:
+        """Lower all equations. One that runs on blocks as it is, which most do, is written down
+        here without a call, since this loop is where lowering spends its time.
+        """
         env, key, eqns = self.env, self.recipe_key, self.eqns
         is_special, manual = self.special.is_special, self.manual
         usual = {op for op in program.ops if not is_special(op, manual)}
@@ -240,6 +243,10 @@ class Lowering:
                 self.equation(eqn, [self.atom(a) for a in eqn.invars], self.recipe(eqn))
 
     def equation(self, eqn: Equation, operands: Sequence[Atom], recipe: Recipe) -> None:
+        """Lower one equation by its recipe: the op on blocks or the op's own emitter, the
+        collectives that finish the results, and a conversion where these are weakly typed and
+        should not be.
+        """
         if recipe.direct:
             self.direct(eqn, operands, recipe)
             return

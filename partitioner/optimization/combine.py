@@ -295,6 +295,7 @@ class _Group:
 
 
 class _Combining:
+    """Writes the program with each group as one exchange, after the last of its members."""
     def __init__(self, program: Program, groups: dict[Equation, _Group]) -> None:
         self.program = program
         self.groups = groups
@@ -304,6 +305,9 @@ class _Combining:
         self.combined: dict[Equation, tuple[Equation, ...]] = {}
 
     def run(self) -> Program:
+        """Each equation stands where it stood, unless it reads a result of a group that is not
+        complete yet; it then comes right after the group.
+        """
         groups, missing, eqns = self.groups, self.missing, self.eqns
         for eqn in self.program.eqns:
             if eqn not in groups and (not missing or missing.isdisjoint(eqn.invars)):

@@ -47,6 +47,8 @@ def _saves(group: list[Equation]) -> bool:
 
 
 def _together(group: list[Equation], program: Program) -> list[Equation]:
+    """One fetch of the rows that all fetches of a group want, and a slice of it for each of them.
+    """
     first = group[0]
     operands: tuple[Atom, ...] = tuple(first.invars)
     d = first.params["dimension"]

@@ -44,6 +44,9 @@ def _of_padding(m: Match) -> Atom | None:
 
 
 def _of_operands(m: Match) -> Atom | None:
+    """A slice that reaches over several operands of a concatenation: the concatenation of a slice
+    of each. None if there are too many, or the result would be weakly typed where it is not.
+    """
     start, limit, low = m.starts[m.d], m.limits[m.d], 0
     parts: list[tuple[Atom, tuple, tuple]] = []
     for atom in m.operands:
@@ -63,6 +66,9 @@ def _of_operands(m: Match) -> Atom | None:
 
 
 def _in_two_steps(m: Match) -> Atom | None:
+    """A slice with strides, first by the strides from the first row on, then contiguous: `x[2::2]`
+    becomes `x[::2][1:]`. None if no dimension has rows besides those that it takes.
+    """
     shape = m.x.aval.shape
     steps = m.strides or (1,) * len(shape)
     first, then, apart = [], [], False

@@ -190,6 +190,9 @@ class _Context:
     def by_factors(self, operands: Sequence[Padded] | None = None, *,
                    params: dict[str, Any] | None = None, safe: Sequence[int] = (),
                    own: Sequence[int] = ()) -> list[Padded]:
+        """As for `PaddedContext`. Operands are brought to one size along each factor; where the op
+        would see their padding, it is filled with a value without effect.
+        """
         eqn, op = self.eqn, self.eqn.op
         operands = list(self.operands if operands is None else operands)
         params = self.params if params is None else params

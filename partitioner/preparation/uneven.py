@@ -125,6 +125,9 @@ class _Writer:
         return source.replace(invars=invars, eqns=self.out.eqns, outvars=outvars)
 
     def equation(self, eqn: Equation) -> None:
+        """Write an equation as it is if neither its operands nor its results are padded; otherwise
+        as `equation_on` says.
+        """
         if has_region(eqn):
             self.region(eqn)
             return

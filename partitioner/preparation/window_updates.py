@@ -76,6 +76,9 @@ def _is_plain(m: Match) -> bool:
 
 
 def _selected(m: Match) -> Atom | None:
+    """The update of a static window as a select between the array and the padded update; None if
+    the window's place is not known, or is not wholly inside the array.
+    """
     shape, n = m.base.aval.shape, m.numbers
     sizes = slice_sizes_of(shape, m.updates.aval.shape, n)
     found = known_starts(m, m.indices)

@@ -31,10 +31,13 @@ def split_carried_rows(program: Program, graph: Graph) -> None:
         for _, body in eqn.subprograms():
             split_carried_rows(body, graph)
         if is_loop(eqn):
-            _split(eqn, graph)
+            _split_carries(eqn, graph)
 
 
-def _split(eqn: Equation, graph: Graph) -> None:
+def _split_carries(eqn: Equation, graph: Graph) -> None:
+    """Constrain every carried value of a loop without a layout of its own: of the dimensions that
+    the iterations keep apart, the one that most devices can split is split.
+    """
     region = region_of(eqn)
     apart = [_Apart(program) for _, _, program in region.programs]
     root = Root(f"the rows that `{eqn.op.name}` keeps apart", eqn.location)

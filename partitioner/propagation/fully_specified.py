@@ -152,6 +152,9 @@ class _Writer:
 
     def whole(self, old: Program, in_shardings: Sequence[PartitionSpec | None],
               out_shardings: Sequence[PartitionSpec | None]) -> Program:
+        """The RESOLVED program: arguments and results have the shardings that were given and asked
+        for, with a reshard of each result of another type.
+        """
         mesh = frozen_mesh(self.mesh)
         invars = []
         for v, spec in zip(old.invars, in_shardings, strict=True):
@@ -310,6 +313,10 @@ class _Writer:
 
     def shard_map(self, eqn: Equation, operands: list[Atom], mesh: AbstractMesh,
                   eqns: list[Equation]) -> dict[str, Any]:
+        """The params of a `shard_map` with its body resolved. An operand is resharded (into
+        `operands` and `eqns`) if its sharding is not the one of its `in_spec` and the body's
+        parameter.
+        """
         body: Program = eqn.params["jaxpr"]
         inside = _mesh_inside(eqn, self.mesh, mesh)
         for i, (v, spec) in enumerate(zip(body.invars, eqn.params["in_specs"], strict=True)):
@@ -333,6 +340,9 @@ class _Writer:
 
     def region(self, eqn: Equation, operands: list[Atom], mesh: AbstractMesh,
                eqns: list[Equation]) -> dict[str, Any]:
+        """The params of a loop or branch with its bodies resolved. An operand is resharded to the
+        sharding of its parameter; slices of a stack may arrive in the body as the stack is split.
+        """
         region = region_of(eqn)
         arrivals: dict[Var, tuple[ArrayType, Location, Reason]] = {}
         for slot in region.slots:

@@ -119,6 +119,9 @@ _NEAR, _SPLIT = "nodes by tensor", "axes of factors by node"
 
 
 def _vetoes(origins: Origins, node: Node, tensor: int, split: dict[Node, list]) -> Iterator[Veto]:
+    """`vetoes` of one equation: for each factor of the tensor, and each other tensor that has a
+    further axis along it, that axis and what blocked it. split: axes of factors, by node.
+    """
     graph, info = origins.solution.graph, node.info
     assert info is not None
     axes = split.get(node)

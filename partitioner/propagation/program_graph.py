@@ -45,6 +45,9 @@ class ProgramGraph(Graph):
         self.moved: list[tuple[int, tuple[Any, ...], Root, int, frozenset[str]]] = []
 
     def add_program(self, program: Program, manual: frozenset[str] = _EMPTY) -> None:
+        """Add a tensor for each variable and a node for each equation, those of nested programs
+        included. manual: the axes that are manual here.
+        """
         for var in (*program.invars, *program.constvars):
             self.define(var, manual)
         uses, index = self.uses, self.index

@@ -131,6 +131,9 @@ class _Resolver:
     # -- programs --------------------------------------------------------------------------------
 
     def run(self, program: Program, out_shardings: Sequence[PartitionSpec | None]) -> Program:
+        """The RESOLVED program, with the origins of its axes and the layouts that may not change as
+        attributes. A result of a loop that nothing constrains stays as the loop lays it out.
+        """
         mesh = frozen_mesh(self.graph.mesh)
         loops = {v for e in program.eqns if e.op.region is not None for v in e.outvars} if (
             program.holds_programs) else ()
@@ -204,6 +207,9 @@ class _Resolver:
     # -- equations -------------------------------------------------------------------------------
 
     def equations(self, program: Program, mesh: AbstractMesh, eqns: list[Equation]) -> None:
+        """Append the equations of a program on their resolved types. Most are written down here
+        without a call, since this loop is where resolving spends its time.
+        """
         env = self.env
         for literal in typed_literals(program):
             env[literal] = bare_literal(literal)
@@ -285,6 +291,10 @@ class _Resolver:
                              eqn.location, reason))
 
     def shard_map(self, eqn: Equation, mesh: AbstractMesh, eqns: list[Equation]) -> None:
+        """Append a `shard_map`. Outside, a value is split over the axes of its spec and then over
+        those that propagation gave its block; operands and results in another sharding are
+        resharded.
+        """
         body: Program = eqn.params["jaxpr"]
         manual = frozenset(eqn.params["manual_axes"]) | frozenset(mesh.manual_axes)
         body_mesh = frozen_mesh(self.graph.mesh, manual)

@@ -285,6 +285,9 @@ class _Step:
 
     def extension(self, t: int, layout: Layout, before: list[dict[int, Axes]]
                   ) -> Extension | None:
+        """The longer layout that tensor t has after the step, with the source of each axis that is
+        new; None if it has none. before: the axes of its factors before the step.
+        """
         entries = list(layout.entries)
         origins: list[tuple[int, str, int, int]] = []
         for d, split in enumerate(self.info.maps[t]):

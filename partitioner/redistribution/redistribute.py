@@ -56,6 +56,10 @@ def plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
 @cached(4096, "steps from one sharding to another")
 def _plan(mesh: AbstractMesh, shape: Shape, source: Entries, target: Entries,
           source_pending: Pending, target_pending: Pending) -> Plan:
+    """The moves from one sharding to another, with what they cost and hold. Where no single move
+    does it, axes that always move together are first joined into one, so that fewer plans are
+    searched.
+    """
     moves = _in_one_move(mesh, source, target, source_pending, target_pending)
     if moves is None and source_pending != target_pending:
         rows = _rows(mesh, source, target, source_pending, target_pending)

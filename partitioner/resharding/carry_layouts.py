@@ -92,6 +92,7 @@ def _with_bodies(eqn: Equation, better: _Better) -> Equation:
 
 
 def _lay_out_carries(program: Program, prices: Prices) -> Program:
+    """The program with what its loops carry, and its branches pass, in the cheapest layout."""
     holding = [eqn for eqn in program.eqns if has_region(eqn)]
     if not holding:
         return program

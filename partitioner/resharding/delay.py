@@ -221,6 +221,9 @@ class _Writer:
         self.brought: dict[tuple[Any, ArrayType], Var] = {}
 
     def program(self) -> Program:
+        """The program with the reshards sunk. Parameters and results that the plan has in their
+        earlier forms get these types; of reshards, only those that something reads remain.
+        """
         plan, program = self.plan, self.plan.program
         # only equations that deal with a reshard or an early parameter are rewritten
         eqns, done = program.eqns, 0
@@ -306,6 +309,9 @@ class _Writer:
         self.finished.add(v)
 
     def reshard(self, eqn: Equation) -> None:
+        """Write a reshard, or record that its result is held in the earlier form. Where x itself is
+        held so, the reshard starts from that, with the reasons for which it waited.
+        """
         plan = self.plan
         (x,), (y,) = eqn.invars, eqn.outvars
         held = x in self.forms

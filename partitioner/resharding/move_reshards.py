@@ -307,6 +307,10 @@ def _branched(eqn: Equation, prices: Prices) -> list[Equation]:
 
 def _outer_reshards(eqn: Equation, region: Region, at: int, body: Program,
                     forms: dict[Slot, ArrayType], plan: Delay) -> list[Equation]:
+    """A loop that carries values in other forms, between the reshards that this takes: of the
+    initial values before it, and of the results after it. at, body: which of its programs is
+    rewritten.
+    """
     before: list[Equation] = []
     after: list[Equation] = []
     operands: list[Atom] = list(eqn.invars)

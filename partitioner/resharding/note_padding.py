@@ -92,6 +92,8 @@ class _Notes:
             self.shapes[result] = tuple(shape)
 
     def region(self, eqn: Equation) -> Equation:
+        """A loop or branch with the notes in its bodies; padded results are recorded in `shapes`.
+        """
         region = region_of(eqn)
         inside: dict[int, dict[Atom, Shape]] = {}
         for slot in region.slots:

@@ -129,6 +129,9 @@ class OpenReasons:
 
     def given(self, where: Equation, why: PendingReason, kinds: ReasonKinds,
               source: Callable[[Var, Form], Var]) -> Reason:
+        """The reason that a placeholder stands for. source: the variable that holds a value in a
+        form.
+        """
         planned, at = why.planned, why.at
         eqn, info, spec = planned.eqn, planned.info, planned.spec
         kind, ending = kinds.verdict(planned, at, why.more)

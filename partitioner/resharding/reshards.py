@@ -208,6 +208,10 @@ class _Chooser:
 
     def append_planned(self, eqn: Equation, members: EquationDecision, part: int, spec: StrategySpec
                ) -> None:
+        """Append an equation by its strategy: reshards of operands, the equation on these, and a
+        reshard of each pinned result that it makes in another layout. A result that is not pinned
+        stays as it is made.
+        """
         if members.__class__ is Decision:
             pinned = members.pinned                                     # type: ignore[union-attr]
             info: RuleInfo = members.info                               # type: ignore

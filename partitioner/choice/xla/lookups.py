@@ -73,6 +73,9 @@ class LookupGroups(DeviceGroups):
         return found
 
     def by_batch(self, tensors: list[Tensor]) -> Group | None:
+        """Groups along the factors that array and indices share: the operand with fewer tiles is
+        split as the other one is. None if neither is split along them, or XLA finds no such split.
+        """
         array, indices, out = tensors
         factors, counts = self.batch, [self.count(t, self.batch) for t in tensors[:2]]
         if counts == [1, 1]:

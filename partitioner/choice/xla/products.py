@@ -79,6 +79,10 @@ class ProductGroups(DeviceGroups):
         return None
 
     def by_batch(self, tensors: Sequence[Tensor], sizes: Sizes, strict: bool) -> Tensor | None:
+        """Groups along batch factors, where the result has as many tiles of them as an operand. Of
+        operands with equal tiles the smaller follows the larger, and the result both; operands with
+        different tiles follow the result.
+        """
         left, right, out = tensors
         factors, wanted = self.batch, self.count(out, self.batch)
         if wanted < 2 or wanted not in (self.count(left, factors), self.count(right, factors)):
@@ -167,6 +171,10 @@ class ProductGroups(DeviceGroups):
 
     def gathered(self, other: Tensor, own: Tensor, out: Tensor, group: Tensor, sizes: Sizes, t: int
                  ) -> Tensor | None:
+        """The other operand without the axes of a group: by dropping copies, by gathering the
+        dimensions that have only these axes, or by gathering its summed or free factors. None if it
+        has no such.
+        """
         taken = {a for axes in group.values() for a in axes}
         n, counts = self.count(group, [*group]), {f: self.axes.count(a) for f, a in other.items()}
         if not is_split(other):
@@ -200,6 +208,9 @@ class ProductGroups(DeviceGroups):
         return found
 
     def by_summed(self, tensors: Sequence[Tensor], sizes: Sizes, strict: bool) -> Tensor | None:
+        """Groups along summed factors, where both operands have as many tiles of them: the smaller
+        operand is split like the larger one, and the result becomes a sum over the group.
+        """
         left, right, out = tensors
         counts = [self.count(t, self.summed) for t in (left, right)]
         factors = self.summed

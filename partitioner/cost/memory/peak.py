@@ -71,6 +71,10 @@ def memory(program: Program, donated: Sequence[bool] = ()) -> Memory:
 
 
 def _memory(program: Program, donated: Sequence[bool]) -> Memory:
+    """The memory of a program. Its peak is the larger of two: what is live at the worst equation,
+    and the sum of arguments, results with memory of their own, and the block of temporaries.
+    donated: for each argument, may a result take its memory?
+    """
     name, *_ = program.attributes.get(OBJECTIVE, ("",))
     if POLICIES.get(name, OWN).breadth_first:
         program = breadth_first(program)

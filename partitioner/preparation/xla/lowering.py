@@ -59,6 +59,9 @@ def _fills(m: Match) -> bool:
 
 
 def _with_mask(m: Match) -> Atom:
+    """A lookup with a fill value, as a lookup of clamped indices, and a select between what it
+    finds and the fill by a mask of the indices that are within bounds.
+    """
     given, out = m.indices.aval, m.eqn.outvars[0].aval
     (d,) = m.numbers.start_index_map
 
