@@ -261,6 +261,9 @@ def _is_method(f: Any) -> bool:
 
 
 def _shown(x: Any) -> str:
+    """An argument as a message shows it, in a few words: the type of an array, a constant or a
+    short container as it is written, the name of a class or function, else the class.
+    """
     if isinstance(x, Array):
         aval: Any = getattr(x, "aval", None)
         return aval.str_short(True) if hasattr(aval, "str_short") else type(x).__name__
@@ -319,6 +322,9 @@ def _mode() -> str:
 
 def _filter(error: Exception, trace: TracebackType | None, kept: list[TracebackType],
             hidden: list[TracebackType]) -> None:
+    """Hide the package's frames from a traceback, in the way that `jax_traceback_filtering` says.
+    trace: all entries; kept: those of the user; hidden: those of the package.
+    """
     mode = _mode()
     if mode == "off":
         return

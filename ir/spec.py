@@ -84,6 +84,8 @@ def _as_frozenset(axes: Any, which: str) -> frozenset:
 
 
 def _check_sets(partitions: tuple, unreduced: frozenset, reduced: frozenset) -> None:
+    """Refuse unreduced and reduced axes that overlap with each other or with those of dimensions.
+    """
     for which, axes in (("unreduced", unreduced), ("reduced", reduced)):
         if None in axes:
             raise ValueError(

@@ -350,6 +350,7 @@ def _make(shape, dtype, weak_type, sharding, manual, memory_space) -> ArrayType:
 
 
 def _check_divisible(shape: Shape, entries: Entries, sharding: NamedSharding) -> None:
+    """Refuse a dimension that the axes over which it is split do not divide."""
     mesh = sharding.mesh
     for dim, (n, axes) in enumerate(zip(shape, entries, strict=True)):
         if not axes:

@@ -145,6 +145,9 @@ def _join(nodes: frozenset, x64: bool) -> _Node:
 
 
 def _no_promotion(nodes: frozenset) -> str:
+    """The message that these nodes of the lattice have no common dtype; of narrow floats and
+    integers it says why.
+    """
     order = {node: i for i, node in enumerate((int, float, complex, *ALL_DTYPES))}
     names = tuple(str(node) for node in sorted(nodes, key=order.__getitem__))
     message = f"Input dtypes {names} have no available implicit dtype promotion path. "
@@ -208,6 +211,7 @@ def lattice_result_type(
 
 @cached(4096, "what several dtypes are promoted to")
 def _lattice_result_type(pairs: tuple[tuple[Any, bool], ...], x64: bool) -> tuple[Any, bool]:
+    """The (dtype, weak) that (dtype, weak) pairs promote to: their join in the lattice."""
     if not pairs:
         raise ValueError("at least one array or dtype is required")
     if len(pairs) == 1:

@@ -36,6 +36,9 @@ def join_policy(op: Op, types, shapes, params) -> list[Entries]:
 
 
 def _join_elementwise(op: Op, types, shape: Shape) -> Entries:
+    """The policy "join" of an elementwise op: in each dimension the axes of those operands that
+    have some. A whole dimension of size one takes no part, as it is broadcast.
+    """
     ranked = [t for t in types if t.shape]
     if not ranked:
         return ()

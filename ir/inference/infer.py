@@ -264,6 +264,9 @@ def _around(outer: AbstractMesh, inner: AbstractMesh) -> bool:
 
 
 def _check_no_duplicates(op, types, shape, dims, mesh) -> None:
+    """Refuse a result that the policy would split twice over one axis. dims: the axes of its
+    dimensions.
+    """
     seen: dict[str, int] = {}
     for d, axes in enumerate(dims):
         for a in axes:
@@ -283,6 +286,9 @@ def _check_no_duplicates(op, types, shape, dims, mesh) -> None:
 
 
 def _manual_states(op: Op, types, params, count: int) -> list[ManualState]:
+    """For each result, over which Manual axes it varies or is unreduced: as the op says, or else as
+    all operands do, which must agree.
+    """
     if op.manual is not None:
         return list(op.manual(op, types, params))
     states = [t.manual for t in types]

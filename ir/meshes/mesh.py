@@ -188,6 +188,7 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
 
     @cached(128, "part of a mesh that a process owns")
     def _local_mesh_of(self, identity: ProcessIdentity) -> Mesh:
+        """The mesh of the devices that a process owns, which must be a block of this one."""
         if self.empty:
             return self
         found = set(self._devices_of(identity))

@@ -76,6 +76,9 @@ class _Inliner:
                 self.env[var] = same
 
     def body(self, program: Program, rename: bool) -> None:
+        """Append the equations of a program with calls inlined. rename: whether its variables need
+        new names, as they are bound elsewhere too.
+        """
         env, eqns = self.env, self.eqns
         plain = not rename and self.around is None
         for eqn in program.eqns:
@@ -127,6 +130,9 @@ class _Inliner:
 
     def call(self, eqn: Equation, operands: tuple[Atom, ...], called: Program,
              rename: bool) -> None:
+        """Append the equations of a called program on these operands. Its locations say through
+        which calls they are reached; its results take the caller's names.
+        """
         self.changed = True
         count = len(called.invars)
         operands = operands[len(operands) - count:]
@@ -151,6 +157,9 @@ class _Inliner:
 
     def constrained(self, eqn: Equation, atoms: tuple[Atom, ...], shardings: Any
                     ) -> tuple[Atom, ...]:
+        """The values as in_shardings or out_shardings of a call ask: a `sharding_constraint` of
+        each that names Auto axes alone.
+        """
         if not shardings or all(not isinstance(s, NamedSharding) for s in shardings):
             return atoms
         out = []

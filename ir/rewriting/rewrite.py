@@ -1,15 +1,14 @@
-"""The engine: one walk over a program applies a list of rewrites until none applies.
+"""The rewrite engine: one walk over a program applies declared rewrites until none applies.
 
     HALVES = Rewrites(Rewrite(
         "halved twice", "half = div x 2\\nout = div half 2", "out = div x 4",
         why="one division instead of two", where=lambda m: m.x.aval.dtype.kind == "f"))
     program = HALVES(program)
 
-Rewrites are looked up by the op that they replace, so a program without it costs a single test. The
-equations of a replacement are rewritten in turn. They take the place, the location and, unless they
-state another, the reason of the replaced equation, and the last one binds its variables, so names
-and types are kept; a rewrite that changes a type is wrong. Equations that nothing reads any more
-are dropped.
+Rewrites are looked up by the op that they replace, so a program without it costs a single test.
+Equations of a replacement are rewritten in turn; they take the place, the location and, unless they
+state another, the reason of the replaced equation, and the last one binds its variables. So names
+and types stay: a rewrite that changes a type is wrong. What nothing reads any more is dropped.
 """
 from __future__ import annotations
 
@@ -223,6 +222,8 @@ class Match:
         return True
 
     def _is(self, eqn: Equation, step: Step, makers: dict[str, Step]) -> bool:
+        """Does an equation fit a step, and what makes its operands the steps before? Binds names.
+        """
         operands, given = step.operands, eqn.invars
         if eqn.op not in step.ops:
             return False
@@ -310,6 +311,7 @@ class _Walk:
                      if order.fits(match := Match(self, eqn))), None)
 
     def program(self, drops: set[Op]) -> Program:
+        """The program after one walk. drops: ops that go where nothing reads them any more."""
         by_op, made, now, eqns = self.by_op, self.made, self.now, self.eqns
         given, done, changed = self.source.eqns, 0, False       # the first `done` are in `eqns`
         for k, eqn in enumerate(given):

@@ -33,6 +33,10 @@ def factor_axes(axes: tuple, sizes: Sequence[int], mesh: AbstractMesh
 @cached(4096, "axes of each factor of a rule")
 def _factor_axes(axes: tuple, sizes: tuple[int, ...], mesh: AbstractMesh
                  ) -> tuple[Fragments, ...] | None:
+    """The axes of each factor of a dimension, major first: a factor takes axes, or the major part
+    of one, until it is full. None if an axis neither fits the rest of a factor nor is divided by
+    it.
+    """
     rest = _fragments(axes, mesh)
     out = []
     for place, size in enumerate(sizes):

@@ -57,6 +57,7 @@ def rule_text(text: str) -> tuple[str, dict[str, int]]:
 
 
 def _side(side: str, text: str) -> str:
+    """One side of a rule of Shardy's, `([i, jk],[k])`, as a side of ours, `i (j k), k`."""
     tensors = []
     for inner in _TENSOR.findall(side):
         dims = []

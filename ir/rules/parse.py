@@ -54,6 +54,9 @@ def _window(text: str) -> tuple[Any, ...]:
 
 
 def _parse_side(side: str, text: str) -> tuple:
+    """One side of a rule as tensors of dimensions: a factor, a tuple of factors, or () for size
+    one.
+    """
     maps: list[tuple] = []
     current: list[Split] = []
     group: list[str] | None = None

@@ -163,6 +163,7 @@ class GSPMDSharding(Sharding):
         return tuple([s // f for s, f in zip(global_shape, factors, strict=True)])
 
     def _index_map(self, global_shape: Shape) -> Mapping[Device, Index]:
+        """The part of the array that each device holds, from its place in the grid of tiles."""
         shape = global_shape
         block = self.shard_shape(shape)
         if self.has_unreduced:
@@ -212,6 +213,9 @@ class GSPMDSharding(Sharding):
 
     @functools.cached_property
     def _named(self) -> NamedSharding:
+        """A mesh and a spec that mean the same: factors of the device list, if the tiles are an
+        iota over it that a spec can write; else the grid of tiles itself as the mesh.
+        """
         tiles = self.hlo_sharding
         if _hlo.is_hlo_sharding_replicated(tiles):
             mesh = _grid(self.devices, (len(self.devices),))

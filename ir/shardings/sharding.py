@@ -207,6 +207,7 @@ class NamedSharding(Sharding):
         return shape
 
     def _index_map(self, global_shape: Shape) -> dict[Device, Index]:
+        """The part of the array that each device holds, from its coordinates on the mesh."""
         shard = self.shard_shape(global_shape)
         if self.spec.unreduced:
             raise NotImplementedError(
@@ -333,6 +334,7 @@ class SingleDeviceSharding(Sharding):
 
 
 def _make_single(device: Device, memory_kind: str | None) -> SingleDeviceSharding:
+    """The interned sharding of one device and memory. memory_kind: None for its default memory."""
     if not isinstance(device, Device):
         raise TypeError(f"SingleDeviceSharding needs a device, got {type(device).__name__}")
     if memory_kind is None:

@@ -203,6 +203,9 @@ def check_spec(mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
 def _check_set(
     mesh: Mesh | AbstractMesh, spec: PartitionSpec, axes: frozenset, which: str
 ) -> None:
+    """Refuse unreduced or reduced axes that the mesh lacks, that are not Explicit, or that split a
+    dimension as well. which: the word for them.
+    """
     for name in sorted(axes, key=str):
         try:
             axis_type = mesh.axis_type(name)

@@ -296,6 +296,9 @@ def _positions(code: CodeType, file: str) -> list[tuple]:
 
 @cached(4096, "columns of an instruction")
 def _span_of(code: CodeType, lasti: int, file: str) -> tuple:
+    """(file, line, column, end line, end column, function) of an instruction, columns in
+    characters.
+    """
     positions, index = _positions(code, file), lasti // 2
     line, end_line, column, end_column = (
         positions[index] if index < len(positions) else (None, None, None, None))

@@ -49,6 +49,9 @@ def replace(value: _T, **changes: Any) -> _T:
 
 
 def _initializer(cls: type, names: tuple[str, ...]) -> Callable[..., None]:
+    """The `__init__` of a record with these fields. A call that does not fit is handed to a real
+    dataclass of the same fields, which says what is wrong.
+    """
     count = len(names)
     defaults = {name: cls.__dict__[name] for name in names if name in cls.__dict__}
     check = getattr(cls, "__post_init__", None)

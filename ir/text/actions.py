@@ -49,6 +49,7 @@ class Actions(Frames):
         return parts
 
     def application(self, parts: list) -> Equation:
+        """`results = op[params] operands`, with its remark: appended to the open frame."""
         bound: list = []
         i = 0
         if type(parts[0]) is list:
@@ -74,6 +75,9 @@ class Actions(Frames):
         return eqn
 
     def _remark(self, eqn: Equation, end: Token, name: Token) -> None:
+        """Give an equation the reason and the location that its remark states; without a location
+        there, the line of the text that it is on.
+        """
         comment = remark_of(end)
         if comment:
             remark = self.comments.get(comment)
@@ -111,6 +115,9 @@ class Actions(Frames):
         return parts[0], next(p for p in parts if isinstance(p, Program))
 
     def equation(self, parts: list) -> None:
+        """An equation with the blocks after it: each becomes the program that its label names, as
+        `jaxpr =` or `branches.1 =`, in the params.
+        """
         if len(parts) == 1:
             return
         eqn, blocks = parts[0], parts[1:]
@@ -166,6 +173,9 @@ class Actions(Frames):
             str(name).lstrip("%"), unquote(text), aval, run.constants), parts[0])
 
     def _from_archive(self, token: Token, aval: ArrayType, name: Token, key: Token) -> Any:
+        """A constant from an `.npz` archive beside the file of the program. Its size is checked
+        before it is read, since a header may claim anything.
+        """
         beside = unquote(token)
         known = self.constants.get(str(name).lstrip("%"))
         if known is not None:

@@ -78,6 +78,7 @@ class Frames(Values):
     def begin(self, text: str, filename: str, constants: Mapping[str, Any] | None,
               callables: Mapping[str, Any] | None, folder: Path | None,
               mesh: AbstractMesh) -> None:
+        """Forget the text before, and start with the defaults of a new one."""
         self.source, self.filename, self.folder = text, filename, folder
         self.constants = constants or {}
         self.callables = callables or {}
@@ -209,6 +210,9 @@ class Frames(Values):
         return parts
 
     def signature(self, parts: list) -> None:
+        """The heading of a program: parameters and results with their types and paths, and what was
+        asked for (of a traced program) or their global types (of a local one).
+        """
         frame = self.frames[-1]
         symbol = parts[0][1:]
         frame.name = unquote(symbol) if symbol[0] in "\"'" else symbol
@@ -271,6 +275,7 @@ class Frames(Values):
                               f"{atom.aval.str_short(True)}", token.start_pos, len(token))
 
     def start(self, parts: list) -> Program:
+        """The whole text: the program, with the attributes that its headings and remarks state."""
         program = next(p for p in parts if isinstance(p, Program))
         places: dict[Var, Location] = {}
         folder = "" if self.folder is None else str(self.folder)
@@ -309,6 +314,7 @@ class Frames(Values):
         return var
 
     def literal(self, token: Token) -> tuple[Any, ArrayType]:
+        """A scalar constant, `2.0:f32`, as (value, type)."""
         found = self.memo.get(token)
         if found is None:
             number, _, text = token.partition(":")

@@ -67,6 +67,9 @@ def _flat_width(doc: Any, limit: int) -> int:
 
 
 def _rendered(doc: Any, width: int) -> str:
+    """A document as lines of at most `width` columns: a group is broken at its breaks only if it
+    does not fit on the rest of its line.
+    """
     out: list[str] = []
     column = 0
     todo: list[tuple[int, bool, Any]] = [(0, True, doc)]
@@ -138,6 +141,9 @@ class _Printer:
                               f"in ({results}{comma})"]), " }"])
 
     def equation(self, eqn: Equation) -> Any:
+        """The document of an equation. Variables of a called function take their names from the
+        call, unless the function stands in front.
+        """
         inner = eqn.params.get("jaxpr")
         if eqn.op is jit_p and isinstance(inner, Program) and id(inner) not in self.in_front:
             bound = [self.bound(v) for v in eqn.outvars]
@@ -156,7 +162,9 @@ class _Printer:
         return doc
 
     def _call_like(self, eqn: Equation, inner: Program) -> None:
-        """Parameters and results of a function that is printed once, called as outside of it."""
+        """Name the variables of a function that is printed once as at its call: parameters as
+        operands, results as results.
+        """
         given: set[str] = set()
         for v, a in zip(inner.invars, eqn.invars, strict=True):
             name = None if isinstance(a, Literal) else self.names.get(a)

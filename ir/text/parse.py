@@ -116,6 +116,9 @@ def _mistake_of(error: Exception, text: str) -> Mistake:
 def _parse(text: str, start: str, filename: str, constants: Mapping[str, Any] | None = None,
            callables: Mapping[str, Any] | None = None, folder: Path | None = None,
            mesh: AbstractMesh = empty_abstract_mesh) -> Any:
+    """The value of a text by the rule `start`. Whatever goes wrong becomes a `ProgramSyntaxError`
+    that points into the text.
+    """
     if start == "start":
         text = text.removeprefix("\ufeff").replace("\r\n", "\n")
         if not text.endswith("\n"):

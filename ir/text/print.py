@@ -98,6 +98,9 @@ class _Printer:
         self.located = False
 
     def text(self, program: Program) -> str:
+        """The headings (mesh, level, what passes still need to know), the program, and the files of
+        its locations.
+        """
         with collector_paused():
             notation = Notation(program.mesh)
             self.constraints = program.attributes.get(LayoutConstraints.KEY, self.constraints)

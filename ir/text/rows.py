@@ -30,6 +30,8 @@ def program_rows(program: Program) -> list[tuple[str, Equation | None]]:
 
 def _rows(printer: _Printer, program: Program, notation: Notation, indent: str, prefix: str
           ) -> Iterator[tuple[str, Equation | None]]:
+    """The lines of a program and of those that it holds, each with the equation it shows, or None.
+    """
     names = name_variables(program)
     for line in printer._signature(program, names, notation, indent, prefix):
         yield line, None

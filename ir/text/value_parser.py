@@ -122,6 +122,9 @@ class Values:
         return parts[0]
 
     def type(self, parts: list) -> ArrayType:
+        """A type, `f32[8@X,4]{U:Y}`. Axes in braces belong to its spec if Explicit, else to its
+        Manual state.
+        """
         weak = getattr(parts[0], "type", "") == "WEAK"
         words = parts[1] if weak else parts[0]
         mesh, sets, shape, entries = self.mesh, {}, [], []
@@ -178,6 +181,9 @@ class Values:
         return AbstractDevice(kind, cores, platform)
 
     def new_mesh(self, parts: list) -> AbstractMesh | Mesh:
+        """A mesh, `(X=2, Y=4 auto) of cpu`: with its devices if they are listed, else an abstract
+        one.
+        """
         axes = [p for p in parts if type(p) is list]
         device = next((p for p in parts if isinstance(p, AbstractDevice)), None)
         devices = next((p for p in parts if type(p) is tuple), None)
@@ -249,6 +255,9 @@ class Values:
         return (None, parts[0]) if len(parts) == 1 else (str(parts[0]), parts[1])
 
     def call(self, parts: list) -> Any:
+        """`Name(...)` in a param: a class of params, one of a few constructors, or a scalar of the
+        dtype `Name`.
+        """
         name, arguments = parts[0], parts[1:]
         values = [v for key, v in arguments if key is None]
         named = {key: v for key, v in arguments if key is not None}

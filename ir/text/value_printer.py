@@ -232,6 +232,9 @@ def _manual_text(value: ManualState, _: Notation) -> str:
 
 
 def _other_text(value: Any, notation: Notation) -> str:
+    """The text of a param that is no scalar, dtype, type, mesh or sharding: an enum or class of
+    params, a function by name, or an opaque value.
+    """
     cls = type(value)
     if PARAM_TYPES.get(cls.__name__) is cls:
         if isinstance(value, enum.Enum):

@@ -279,6 +279,9 @@ class _Plan:
 
 @cached(4096, "how to compute a product with one GEMM")
 def _plan(a: tuple, b: tuple, out: tuple) -> _Plan:
+    """How to contract operands with labels a and b to a result with labels out: what is batch, row,
+    column and summed, and the orders of dimensions in which these can be merged.
+    """
     in_a, in_b, in_out = set(a), set(b), set(out)
     batch = [x for x in out if x in in_a and x in in_b]
     rows = [x for x in out if x in in_a and x not in in_b]

@@ -57,6 +57,9 @@ def finite_only(function: Callable[..., Arrays]) -> Callable[..., Arrays]:
 
 
 def cholesky(lead: int, a: np.ndarray) -> np.ndarray:
+    """Cholesky factors of a stack. Should numpy refuse a matrix, the stack is factored one by one,
+    so that the others keep their results.
+    """
     def one(x: np.ndarray) -> list:
         try:
             return [np.linalg.cholesky(x)]
@@ -184,6 +187,9 @@ def schur(lead: int, a: np.ndarray, *, compute_schur_vectors: bool, sort_eig_val
 
 def triangular_solve(lead: int, a: np.ndarray, b: np.ndarray, *, left_side: bool, lower: bool,
                      transpose_a: bool, conjugate_a: bool, unit_diagonal: bool) -> np.ndarray:
+    """Solve triangular systems: stacks of tiny matrices all at once in numpy, others one by one
+    with BLAS's trsm.
+    """
     a, b = _common(lead, a, b)
     trsm, = linalg.get_blas_funcs(("trsm",), (a, b))
     if conjugate_a:
@@ -213,6 +219,10 @@ def triangular_solve(lead: int, a: np.ndarray, b: np.ndarray, *, left_side: bool
 
 def tridiagonal_solve(lead: int, dl: np.ndarray, d: np.ndarray, du: np.ndarray, b: np.ndarray, *,
                       perturb_singular: bool) -> np.ndarray:
+    """Solve tridiagonal systems with LAPACK. dl, d, du: the diagonals, of which dl[0] and du[-1] do
+    not count. perturb_singular: shift pivots that are too small, so that singular systems have
+    finite solutions.
+    """
     dl, d, du, b = _common(lead, dl, d, du, b)
 
     def perturbed(low: np.ndarray, on: np.ndarray, high: np.ndarray, x: np.ndarray

@@ -33,6 +33,9 @@ def gathered(t: ArrayType, *, all_gather_dimension: int, axis_size: int, tiled: 
 
 def scattered(t: ArrayType, *, scatter_dimension: int, axis_size: int, tiled: bool, **_: Any
                ) -> tuple:
+    """Shape and dtype of a block after a reduce-scatter: `scatter_dimension` is divided by the size
+    of the group, or disappears if it has that size and is not tiled.
+    """
     d, shape = scatter_dimension, t.shape
     if not 0 <= d < len(shape):
         raise ValueError(f"axis {d} is out of bounds for array of dimension {len(shape)}")
@@ -52,6 +55,9 @@ def scattered(t: ArrayType, *, scatter_dimension: int, axis_size: int, tiled: bo
 
 def exchanged(t: ArrayType, *, split_axis: int, concat_axis: int, axis_size: int, tiled: bool,
               **_: Any) -> tuple:
+    """Shape and dtype of a block after an all-to-all: `split_axis` is divided by the size of the
+    group and `concat_axis` multiplied; if not tiled, a dimension of that size moves.
+    """
     shape = list(t.shape)
     if tiled:
         if shape[split_axis] % axis_size:

@@ -71,6 +71,9 @@ def slabs(size: int, parts: tuple[int, ...], wanted: tuple) -> list[tuple[int, .
 
 def _evaluate(x: np.ndarray, lead: int, size: int, *, axis_name: tuple[str, ...], axis_size: int,
               dimension: int, parts: tuple[int, ...], wanted: tuple) -> np.ndarray:
+    """The rows that each member wants, copied slab by slab if there are few slabs, else by one
+    gather of rows. Rows that nobody has are zero.
+    """
     g, d = lead - 1, lead + dimension
     x = exchange.full_group(x, lead, size)
     found = slabs(size, parts, wanted)

@@ -109,6 +109,9 @@ def own_slice(x: np.ndarray, lead: int, size: int, *, dimension: int, **_: Any) 
 
 def all_to_all(x: np.ndarray, lead: int, size: int, *, split_axis: int, concat_axis: int,
                tiled: bool, **_: Any) -> np.ndarray:
+    """Split each member's block along one dimension, send a part to every member, and join what is
+    received along another.
+    """
     g = lead - 1
     x = full_group(x, lead, size)
     s = lead + split_axis

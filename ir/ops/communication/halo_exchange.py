@@ -100,6 +100,9 @@ class Rows:
 
     # -- pieces ------------------------------------------------------------------------------------
     def _assembled(self, x: Atom) -> Atom:
+        """The rows of this device, from what it has and what it receives; exactly those wanted, in
+        order.
+        """
         plan, out = self.plan, self.out
         if plan.direct:
             return out.call("exchange_rows", x, axis_name=self.axes, axis_size=out.size(self.axes),
@@ -147,6 +150,9 @@ class Rows:
         return self.out.call("dynamic_slice", x, *starts, slice_sizes=sizes)
 
     def _piece(self, x: Atom, t: int, piece: Piece) -> Atom:
+        """One piece of the buffer that rows are cut from: the rows of block t after the home block,
+        selected from this device's own block where that is the one, else received.
+        """
         own = None if piece.own == "none" else self._own(x, piece)
         if piece.own == "all" and own is not None:
             return own
@@ -175,6 +181,9 @@ class Rows:
         return self.out.part(x, self.dim, start, start + piece.width)
 
     def _received(self, x: Atom, piece: Piece) -> Atom:
+        """The rows of a piece that come from other devices: a permutation in each round, of which
+        this device takes that of its turn, and zeros for rows that nobody sends.
+        """
         out = self.out
         total: Atom | None = None
         for each in piece.rounds:

@@ -105,6 +105,7 @@ def _infer(lhs: ArrayType, rhs: ArrayType, *, window_strides: tuple[int, ...], p
            dimension_numbers: ConvDimensionNumbers, feature_group_count: int,
            batch_group_count: int, precision: Any, preferred_element_type: Any,
            out_sharding: Any) -> tuple:
+    """Batch of lhs, output features of rhs, and a position for each place of the window."""
     n, types = dimension_numbers, [lhs, rhs]
     _check_sizes(lhs, rhs, n, window_strides, feature_group_count, batch_group_count)
     shape = [0] * lhs.ndim
@@ -122,6 +123,7 @@ def _infer(lhs: ArrayType, rhs: ArrayType, *, window_strides: tuple[int, ...], p
 
 
 def _check_preferred(types: Sequence[ArrayType], dtype: np.dtype, preferred: np.dtype) -> None:
+    """Refuse a result of another kind or signedness than the operands, or a narrower one."""
     if not (issubdtype(dtype, np.integer) and issubdtype(preferred, np.floating)):
         if any(issubdtype(dtype, kind) and not issubdtype(preferred, kind)
                for kind in (np.integer, np.floating, np.complexfloating)):
@@ -144,6 +146,9 @@ def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
           window_strides: tuple[int, ...], padding: Padding, lhs_dilation: tuple[int, ...],
           rhs_dilation: tuple[int, ...], dimension_numbers: ConvDimensionNumbers,
           feature_group_count: int, batch_group_count: int, **params: Any) -> FactorRule:
+    """The rule in the module's docstring, for these sizes. A window that is larger than the result,
+    as in the derivative by a kernel, is a sum over a split factor, and the result is the whole.
+    """
     n, rank = dimension_numbers, len(operands[0])
     lhs: list[Any] = [""] * rank
     rhs: list[Any] = [""] * rank
@@ -178,6 +183,9 @@ def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
 
 def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
               params: dict[str, Any]) -> list[Entries | NamedSharding]:
+    """Axes of batch and spatial dimensions of lhs go to the result; a split kernel, or split
+    features, would have to be summed and need `out_sharding`.
+    """
     if params["out_sharding"] is not None:
         return [params["out_sharding"]]
     lhs, rhs = types
@@ -219,6 +227,9 @@ def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, *, window_strides: tu
               dimension_numbers: ConvDimensionNumbers, feature_group_count: int,
               batch_group_count: int, precision: Any, preferred_element_type: Any,
               out_sharding: Any) -> np.ndarray:
+    """Form windows of lhs as a view, and contract them with the kernel: one product over features
+    and window, batched over groups.
+    """
     n, fg, bg = dimension_numbers, feature_group_count, batch_group_count
     dtype = compute_dtype(lhs.dtype, rhs.dtype, preferred_element_type)
     devices = lead_sizes(lead, (lhs, rhs))

@@ -153,6 +153,9 @@ def _transpose(ct: Any, lhs: Any, rhs: Any, *, dimension_numbers: DotNumbers,
 
 def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
            dimension_numbers: DotNumbers, out_sharding: Any, **params: Any) -> tuple:
+    """The new dimension is a batch dimension if both operands have it; otherwise a free dimension
+    of the one that has it.
+    """
     (lc, rc), (lb, rb) = dimension_numbers
     axes = batch_axes(operands, dims)
     lhs, rhs = (x if d is None else move_first(x, d) for x, d in zip(operands, dims, strict=True))

@@ -114,6 +114,9 @@ def dot_dtype(name: str, lhs: ArrayType, rhs: ArrayType, preferred: Any) -> np.d
 
 def dot_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
                  params: dict[str, Any]) -> list[Entries | NamedSharding]:
+    """The policy of products: batch, free lhs and free rhs dimensions keep their axes. Contracting
+    dimensions must be whole, unless `out_sharding` says what becomes of the sum.
+    """
     lhs, rhs = types
     (lc, rc), (lb, rb) = params["dimension_numbers"]
     wanted = params["out_sharding"]
@@ -171,6 +174,9 @@ def _differ(left: Sequence[Any], right: Sequence[Any]) -> bool:
 
 def _check_unreduced(types: Sequence[ArrayType], left: tuple, right: tuple,
                      wanted: NamedSharding) -> None:
+    """Refuse an `out_sharding` with unreduced axes other than those that split the contracting
+    dimensions of both operands.
+    """
     label = f"operands are {short_list(types)}"
     if left != right:
         fail(ShardingTypeError,

@@ -33,6 +33,9 @@ Lengths = tuple[int, ...]
 
 
 def _infer(x: ArrayType, *, fft_type: FftType, fft_lengths: Lengths) -> tuple:
+    """The transform keeps the shape, except that a real one stores only n // 2 + 1 elements of the
+    last dimension.
+    """
     n = len(fft_lengths)
     if n > x.ndim:
         reject(ValueError, [x], f"FFT input shape {x.shape} must have at least as many input "

@@ -77,6 +77,7 @@ def _prefix(lhs_ndim: int, n: RaggedDotDimensionNumbers) -> Dims:
 def _infer(lhs: ArrayType, rhs: ArrayType, sizes: ArrayType, *,
            ragged_dot_dimension_numbers: RaggedDotDimensionNumbers, precision: Any,
            preferred_element_type: Any, group_offset: Any, out_sharding: Any) -> tuple:
+    """Check the dimension numbers of the mode; the result has the labels of `_labels`."""
     n, name, types = ragged_dot_dimension_numbers, "ragged_dot_general", [lhs, rhs, sizes]
 
     def bad(message: str) -> NoReturn:
@@ -158,6 +159,9 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
 
 def _transpose(ct: Any, lhs: Any, rhs: Any, sizes: Any, *,
                ragged_dot_dimension_numbers: RaggedDotDimensionNumbers, **params: Any) -> tuple:
+    """The cotangent of lhs is a product by rows again; that of rhs is a product by columns, which
+    gives a matrix for each group. Other modes have no transpose, as in JAX.
+    """
     n = ragged_dot_dimension_numbers
     (lc, rc), (lb, rb) = n.dot_dimension_numbers
     l_ndim, r_ndim = type_of(lhs).ndim, type_of(rhs).ndim
@@ -200,6 +204,9 @@ def _transpose(ct: Any, lhs: Any, rhs: Any, sizes: Any, *,
 def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
            ragged_dot_dimension_numbers: RaggedDotDimensionNumbers, out_sharding: Any,
            **params: Any) -> tuple:
+    """The new dimension is a batch dimension of all operands; sizes that do not have it stay as
+    they are if they are one list for all.
+    """
     n = ragged_dot_dimension_numbers
     (lc, rc), (lb, rb) = n.dot_dimension_numbers
     axes = batch_axes(operands, dims)
@@ -226,6 +233,9 @@ def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
 def _evaluate(lead: int, lhs: np.ndarray, rhs: np.ndarray, sizes: np.ndarray, *,
               ragged_dot_dimension_numbers: RaggedDotDimensionNumbers, precision: Any,
               preferred_element_type: Any, group_offset: Any, out_sharding: Any) -> np.ndarray:
+    """A product for each group if all devices have the same sizes; otherwise one product with lhs
+    masked for each group.
+    """
     n = ragged_dot_dimension_numbers
     dtype = compute_dtype(lhs.dtype, rhs.dtype, preferred_element_type)
     left, right, out = _labels(lhs.ndim - lead, rhs.ndim - lead, n)

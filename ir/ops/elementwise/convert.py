@@ -184,6 +184,9 @@ convert_element_type_p = defop(
 # -- bitcast_convert_type -------------------------------------------------------------------------
 
 def _bitcast_infer(x: ArrayType, *, new_dtype: Any) -> tuple[Shape, Any, bool]:
+    """Between dtypes of different sizes a last dimension appears, or disappears, that lists the
+    narrower elements of a wider one.
+    """
     old_bits, new_bits = itemsize_bits(x.dtype), itemsize_bits(new_dtype)
     last = x.shape[-1] if x.shape else 1
     if old_bits < new_bits and last * old_bits != new_bits:
@@ -274,6 +277,9 @@ def _precision_infer(x: ArrayType, *, exponent_bits: int, mantissa_bits: int) ->
 
 def _reduce_precision(lead: int, x: np.ndarray, *, exponent_bits: int, mantissa_bits: int
                       ) -> np.ndarray:
+    """Round floats to a format of fewer bits, on their bit patterns: to the nearest, ties to even;
+    what is too small becomes zero, what is too large infinite.
+    """
     info = np.finfo(x.dtype)
     unsigned = np.dtype(f"u{x.dtype.itemsize}")
     bits = x.view(unsigned)

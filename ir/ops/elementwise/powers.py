@@ -156,6 +156,9 @@ def _pow_by_exponent(g: Any, out: Any, x: Any, y: Any) -> Any:
 
 
 def _pow(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """numpy's power with XLA's results where the two differ: square roots of -0 and -inf, and
+    complex powers of zero and infinity.
+    """
     if x.dtype.kind == "c" and y.dtype.kind in "iu":       # a large multiple of an angle
         out = np.power(x.astype(np.complex128), y.astype(np.complex128)).astype(x.dtype)
         return np.where(y == 0, np.ones((), x.dtype), out)

@@ -42,6 +42,9 @@ F32, I32 = np.float32, np.int32
 # -- select_n -------------------------------------------------------------------------------------
 
 def _select_infer(which: ArrayType, *cases: ArrayType) -> tuple[Shape, Any, bool]:
+    """Cases of one shape and dtype; `which` is a scalar or has that shape, and is boolean for two
+    cases.
+    """
     if not cases:
         fail(TypeError, "select must have at least one case", code="no-cases")
     first = cases[0]
@@ -69,6 +72,9 @@ def _select_infer(which: ArrayType, *cases: ArrayType) -> tuple[Shape, Any, bool
 
 def _select_explicit(op: Any, types: Sequence[ArrayType], shapes: Sequence[Shape],
                      params: dict[str, Any]) -> list[NamedSharding | tuple]:
+    """Cases on a mesh must have one sharding, which the result has too; so must `which`, unless
+    scalar.
+    """
     which, *cases = types
     placed = [c for c in cases if c.sharding.mesh is not empty_abstract_mesh]
     if not placed:

@@ -47,6 +47,9 @@ _point_indexing = lazy_import(".point_indexing", __package__)
 def _infer(operand: ArrayType, indices: ArrayType, *, dimension_numbers: GatherDimensionNumbers,
            slice_sizes: Shape, unique_indices: bool, indices_are_sorted: bool,
            mode: GatherScatterMode, fill_value: Any) -> tuple:
+    """Check the dimension numbers; the result has a dimension for each of indices and of the
+    windows.
+    """
     n = dimension_numbers
     types = [operand, indices]
     check = Checks("gather", types)
@@ -77,6 +80,9 @@ def _infer(operand: ArrayType, indices: ArrayType, *, dimension_numbers: GatherD
 
 def _check_slice_sizes(check: Checks, operand: ArrayType, indices: ArrayType,
                        n: GatherDimensionNumbers, slice_sizes: Shape) -> None:
+    """Refuse windows that do not fit the operand, or collapsed and batching dimensions of more than
+    one.
+    """
     if operand.ndim != len(slice_sizes):
         check.fail("Gather op must have one slice size for every input dimension; got: "
                    f"len(slice_sizes)={len(slice_sizes)}, input_shape.rank={operand.ndim}")
@@ -122,6 +128,9 @@ def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
 
 def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
               params: dict[str, Any]) -> list[Entries]:
+    """Dimensions taken whole and batching dimensions keep their axes; what is indexed must be
+    whole, and so must the indices.
+    """
     operand, indices = types
     n, slice_sizes = params["dimension_numbers"], params["slice_sizes"]
     batching = list(zip(n.operand_batching_dims, n.start_indices_batching_dims, strict=True))
@@ -178,6 +187,9 @@ def _transpose(ct: Any, operand: Any, indices: Any, *, dimension_numbers: Gather
 def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
            dimension_numbers: GatherDimensionNumbers, slice_sizes: Shape, unique_indices: bool,
            indices_are_sorted: bool, mode: GatherScatterMode, fill_value: Any) -> tuple:
+    """A dimension of both operands becomes a batching dimension; of the operand alone, part of each
+    window; of the indices alone, one more of theirs.
+    """
     n = dimension_numbers
     x, indices = (x if d is None else move_first(x, d)
                   for x, d in zip(operands, dims, strict=True))
@@ -214,6 +226,10 @@ def fill_constant(dtype: np.dtype, value: Any) -> Any:
 def _evaluate(lead: int, x: np.ndarray, indices: np.ndarray, *,
               dimension_numbers: GatherDimensionNumbers, slice_sizes: Shape, unique_indices: bool,
               indices_are_sorted: bool, mode: GatherScatterMode, fill_value: Any) -> np.ndarray:
+    """Indexed dimensions first, as rows; then one `take` of row numbers: the same for all devices
+    if the indices are, else with the devices' dimensions among the rows. Fills what is out of
+    bounds.
+    """
     n = dimension_numbers
     at = locate(lead, x.shape[lead:], indices, n, slice_sizes)
     queries = indices.ndim - lead - 1

@@ -65,6 +65,9 @@ class Places(NamedTuple):
 
 def _places(shape: Shape, indices: Shape, kind: np.dtype, slice_sizes: Sequence[int],
             n: GatherDimensionNumbers) -> Places | None:
+    """The `Places` of a gather with these shapes, or None if its operand is no list of rows as it
+    lies in memory. base, offsets: row numbers of the batch, and of a window's elements.
+    """
     if not n.start_index_map or kind.kind != "i" or kind.itemsize not in UNSIGNED or (
             0 in shape or 0 in indices):
         return None

@@ -57,6 +57,9 @@ _point_indexing = lazy_import(".point_indexing", __package__)
 # -- batching --------------------------------------------------------------------------------------
 
 def _batch_with(name: str) -> Callable[..., tuple]:
+    """The batching rule of a scatter: a dimension of the indices becomes a batching dimension of
+    all; without it, the dimension is part of each window.
+    """
     def batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
               dimension_numbers: ScatterDimensionNumbers, indices_are_sorted: bool,
               unique_indices: bool, mode: GatherScatterMode) -> tuple:
@@ -191,6 +194,7 @@ def _padded(context: PaddedContext) -> list[Padded] | None:
 # -- per-device code -------------------------------------------------------------------------------
 
 def _localize(name: str) -> Callable[[LocalizeContext], list[Any]]:
+    """The emitter of a scatter on blocks."""
     def localize(context: LocalizeContext) -> list[Any]:
         """Each device writes what it owns; of split queries it adds its own, to zero but for one
         (multiplies, one).
@@ -236,6 +240,9 @@ def _localize(name: str) -> Callable[[LocalizeContext], list[Any]]:
 # -- the ops ---------------------------------------------------------------------------------------
 
 def _samples(unique: bool = False) -> list[Sample]:
+    """Samples of every scatter: rows, out-of-bounds rows, single elements with a batching
+    dimension, clipped windows; and windows that overlap, unless indices are promised to be unique.
+    """
     def sample(x: np.ndarray, indices: Any, updates: np.ndarray, n: ScatterDimensionNumbers,
                mode: GatherScatterMode = GatherScatterMode.FILL_OR_DROP,
                distinct: bool = False) -> Sample:

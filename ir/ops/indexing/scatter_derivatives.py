@@ -110,6 +110,7 @@ def transpose_mul(ct: Any, operand: Any, indices: Any, updates: Any, **params: A
 
 
 def jvp_extremal(op_name: str) -> Callable[..., tuple]:
+    """The derivative of a scatter that takes minima or maxima."""
     def jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple:
         """Where several candidates are extremal, the mean of their tangents."""
         x, indices, updates = operands

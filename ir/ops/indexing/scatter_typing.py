@@ -33,6 +33,9 @@ def query_dims(n: ScatterDimensionNumbers, rank: int) -> list[int]:
 def scatter_infer(operand: ArrayType, indices: ArrayType, updates: ArrayType, *,
                   dimension_numbers: ScatterDimensionNumbers, indices_are_sorted: bool,
                   unique_indices: bool, mode: GatherScatterMode) -> tuple:
+    """Check the dimension numbers, and that windows fit the operand and updates the indices; the
+    result is as the operand.
+    """
     n = dimension_numbers
     types = [operand, indices, updates]
     check = Checks("scatter", types)
@@ -92,6 +95,9 @@ def rule_with(query_kind: str) -> Callable[..., str]:
 
 def scatter_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
                      params: Params) -> list[Entries]:
+    """The result is split as the operand. Windows must be split alike in operand and updates; what
+    is written in part must be whole, and so must the indices.
+    """
     operand, indices, updates = types
     n = params["dimension_numbers"]
     queries = query_dims(n, updates.ndim)

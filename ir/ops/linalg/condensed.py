@@ -50,6 +50,9 @@ def _tridiagonal_results(types: Any, a: Shape, dtype: np.dtype, *, lower: bool) 
 
 
 def _tridiagonal(lead: int, a: np.ndarray, *, lower: bool) -> list[np.ndarray]:
+    """Reduce Hermitian matrices to tridiagonal form: (packed reflectors, diagonal, off-diagonal,
+    scales). A reduction that fails gives NaN.
+    """
     def one(x: np.ndarray) -> tuple:
         real = np.real(x).dtype
         if len(x) < 2:

@@ -230,6 +230,9 @@ def eig_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any) -> 
 
 
 def _eigenvector_tangents(w: Any, v: Any, d_a: Any) -> tuple[Any, Any]:
+    """Tangents of eigenvalues w and right eigenvectors v of a general matrix. Eigenvectors keep
+    norm 1, and their largest element keeps its phase, as LAPACK normalises them.
+    """
     inner = _solve_general(v, matmul(d_a, v))
     gaps = sub(as_rows(w, inner), as_columns(w, inner))
     moved = matmul(v, mul(_unless_zero(gaps), inner))

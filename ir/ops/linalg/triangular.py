@@ -25,6 +25,9 @@ Params = dict[str, Any]
 
 
 def _infer(a: ArrayType, b: ArrayType, *, left_side: bool, **params: Any) -> tuple:
+    """Square a of at least two dimensions, and b with as many rows (or columns); the solution is as
+    b.
+    """
     types = [a, b]
     for i, t in enumerate(types):
         check_accepted("triangular_solve", t, INEXACT, i)
@@ -54,6 +57,9 @@ def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *, left_side:
 
 def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
               params: Params) -> list[Entries]:
+    """Batch dimensions must be split alike, what the solution mixes must be whole; the solution has
+    the axes of the others.
+    """
     a, b = types
     left, flip = params["left_side"], params["transpose_a"]
     label = f"operands are {short_list(types)}"

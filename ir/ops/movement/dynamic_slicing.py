@@ -82,6 +82,9 @@ def _dynamic_slice_transpose(ct: Any, x: Any, *starts: Any, slice_sizes: tuple[i
 
 def _dynamic_slice_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
                          slice_sizes: tuple[int, ...]) -> tuple:
+    """With common starts, a slice with one more dimension; with starts of their own, a gather of a
+    window for each member of the batch.
+    """
     x, *starts = operands
     batched: tuple[int, ...] = ()
     if dims[0] is not None:
@@ -103,6 +106,9 @@ def _dynamic_slice_batch(operands: Sequence[Any], dims: Sequence[int | None], si
 
 def _dynamic_slice_evaluate(lead: int, x: np.ndarray, *starts: np.ndarray,
                             slice_sizes: tuple[int, ...]) -> np.ndarray:
+    """A view if all devices slice alike; else a copy for each device if slices are large, or one
+    indexed read of a strided view.
+    """
     part = common_part(lead, starts, slice_sizes, x.shape)
     if part is not None:
         return x[part]

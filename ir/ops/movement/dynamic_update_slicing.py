@@ -36,6 +36,8 @@ from .dynamic_starts import (
 
 
 def _update_infer(x: ArrayType, update: ArrayType, *starts: ArrayType) -> tuple:
+    """An update of the operand's rank and dtype that fits into it, and a start for each dimension.
+    """
     if x.ndim != update.ndim:
         reject(TypeError, [x, update], "dynamic_update_slice update must have the same rank as "
                f"operand, got update shape {update.shape} for operand shape {x.shape}.")

@@ -34,6 +34,7 @@ _EMPTY: frozenset[str] = frozenset()
 # -- concatenate -----------------------------------------------------------------------------------
 
 def _concatenate_infer(*types: ArrayType, dimension: int) -> tuple:
+    """Operands that differ in one dimension at most, whose sizes add up."""
     if not types:
         reject(TypeError, types, "concatenate expects at least one operand, got 0.")
     listed = ", ".join(str(t.shape) for t in types)

@@ -23,6 +23,7 @@ from ..rules import batch_dim, call, cotangent_sharding, reject, resized_entries
 
 
 def _pad_infer(x: ArrayType, value: ArrayType, *, padding_config: Config) -> tuple:
+    """Each dimension grows by its low, high and interior padding; the first two may be negative."""
     if x.dtype != value.dtype:
         reject(TypeError, [x, value], "pad operand and padding_value must be same dtype: got "
                f"{x.dtype} and {value.dtype}.")
@@ -70,6 +71,7 @@ def _pad_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
 
 
 def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: Config) -> tuple:
+    """The cotangent of x is cut out of ct; that of the value is the sum of all the rest."""
     ct_x = ct_value = None
     aval = type_of(ct)
     if isinstance(x, LinearOperand) or isinstance(value, LinearOperand):
@@ -89,6 +91,9 @@ def _pad_transpose(ct: Any, x: Any, value: Any, *, padding_config: Config) -> tu
 
 def _pad_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *,
                padding_config: Config) -> tuple:
+    """One more dimension without padding. Values of their own for each member are put where x is
+    not, by a select.
+    """
     x, value = operands
     config = ((0, 0, 0), *padding_config)
     if dims[1] is None:

@@ -70,6 +70,9 @@ def _padded(context: PaddedContext) -> list[Padded]:
 
 
 def _localize(context: LocalizeContext) -> list[Any]:
+    """Each device writes those rows of the source that lie in its block of the base, found by their
+    place; of a split source the neighbours' rows are fetched.
+    """
     out = Emitting(context)
     source, base = context.operands
     d, start, limit, low = (context.params[k] for k in ("dimension", "start", "limit", "low"))

@@ -115,6 +115,9 @@ def common_factors(a: Shape, b: Shape
 
 def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
           dimensions: tuple[int, ...] | None, **params: Any) -> FactorRule:
+    """A factor for each common factor of the two shapes, and a private one for what has no
+    counterpart.
+    """
     shape = operands[0]
     if dimensions is not None:
         shape = tuple(shape[d] for d in dimensions)
@@ -208,6 +211,9 @@ def _distribute(x: ArrayType, axes: Axes, sizes: Sequence[int], new_sizes: Shape
 
 
 def _entries(x: ArrayType, new_sizes: Shape, dimensions: tuple[int, ...] | None) -> Entries:
+    """The axes of the result without `out_sharding`, as JAX allows it: dimensions of size one come
+    and go, one dimension is split, or one group of dimensions is merged.
+    """
     if not any(x.entries):
         if is_pending(x) and len(new_sizes) < x.ndim:
             refuse_pending("reshape", [x])
@@ -267,6 +273,8 @@ def _merged_entries(x: ArrayType, groups: list[list[int]], new_sizes: Shape,
 
 def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
               params: dict[str, Any]) -> list[Entries | NamedSharding]:
+    """The axes of the result: as `sharding` says, whose pending axes must be those of the operand.
+    """
     (x,), wanted = types, params["sharding"]
     if wanted is None:
         return [_entries(x, shapes[0], params["dimensions"])]

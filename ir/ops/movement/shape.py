@@ -41,6 +41,7 @@ from ..rules import (
 
 def _broadcast_infer(x: ArrayType, *, shape: Shape, broadcast_dimensions: tuple[int, ...],
                      sharding: Any) -> tuple:
+    """Each dimension of x goes to one of the result, of the same size or from size one."""
     own, ndim = x.shape, len(shape)
     if len(own) == len(broadcast_dimensions) == len({*broadcast_dimensions}):
         for n, d in zip(own, broadcast_dimensions, strict=True):
@@ -98,6 +99,9 @@ def _broadcast_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Sha
 
 def _broadcast_transpose(ct: Any, x: Any, *, shape: Shape, broadcast_dimensions: tuple[int, ...],
                          sharding: Any) -> tuple:
+    """Sum the cotangent over new dimensions and over those that had size one; the sums of the
+    latter get their dimension back.
+    """
     aval = x.aval
     repeated = [i for i, d in enumerate(broadcast_dimensions)
                 if aval.shape[i] == 1 and shape[d] != 1]

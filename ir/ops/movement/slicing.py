@@ -24,6 +24,7 @@ from ..rules import batch_dim, call, reject, resized_entries, rule_text
 
 def _slice_infer(x: ArrayType, *, start_indices: tuple[int, ...], limit_indices: tuple[int, ...],
                  strides: tuple[int, ...] | None) -> tuple:
+    """Bounds within the operand; each dimension has as many rows as strides fit between them."""
     if x.ndim != len(start_indices):
         reject(TypeError, [x], "slice start_indices must have length equal to the number of "
                f"dimensions of the operand, got indices {start_indices} for operand shape "
@@ -54,6 +55,9 @@ def _slice_infer(x: ArrayType, *, start_indices: tuple[int, ...], limit_indices:
 def _slice_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
                 start_indices: tuple[int, ...], limit_indices: tuple[int, ...],
                 strides: tuple[int, ...] | None) -> str:
+    """A dimension in part is a halo factor, or an indexed one if so few rows are taken that most
+    devices have none of them.
+    """
     dims = [f"d{d}" for d in range(len(start_indices))]
     out = list(dims)
     steps = strides or (1,) * len(dims)

@@ -133,6 +133,9 @@ def _evaluate(lead: int, key: np.ndarray, *, shape: Shape, dtype: np.dtype,
 
 
 def _localize(context: LocalizeContext) -> list[Any]:
+    """Each device makes the bits of its block, which start at its place in the whole; the new state
+    is the same on all.
+    """
     params = {**context.params, "out_sharding": None}
     local = context.local_result_shapes[1]
     dims = tuple(d for d, axes in enumerate(context.result_entries[1]) if axes)

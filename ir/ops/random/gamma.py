@@ -80,6 +80,9 @@ def _gamma_evaluate(lead: int, keys: np.ndarray, a: np.ndarray, *, log_space: bo
 
 
 def _gamma_localize(context: LocalizeContext) -> list[Any]:
+    """Each device splits the keys of its own elements and draws from these. Keys of generators that
+    split all at once are split whole, and each device takes its own.
+    """
     keys, a = context.operands
     first = context.operand_types[0].ndim
     dims, starts = block_starts(context, first)

@@ -186,6 +186,7 @@ def _sum_transpose(ct: Any, x: Any, *, axis: int, reverse: bool) -> list[Any]:
 # -- evaluation, on blocks too --------------------------------------------------------------------
 
 def _evaluate(function: np.ufunc) -> Evaluator:
+    """The evaluator of a scan by a ufunc's `accumulate`."""
     def evaluate(lead: int, x: np.ndarray, *, axis: int, reverse: bool) -> np.ndarray:
         place = lead + axis
         if reverse:

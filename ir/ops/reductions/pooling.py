@@ -153,6 +153,8 @@ def _selected_tangent(select: str) -> Callable[..., Any]:
 
 
 def _reduce_with(ufunc: np.ufunc, start: Callable[[np.dtype], Any]) -> Callable[..., np.ndarray]:
+    """The evaluator of a reduction over windows by a ufunc. start: its neutral element, by dtype.
+    """
     def evaluate(lead: int, x: np.ndarray, *, window_dimensions: Ints, window_strides: Ints,
                  padding: Padding, base_dilation: Ints, window_dilation: Ints) -> np.ndarray:
         """Windows are products of intervals, so one dimension is reduced after the other; blocks of

@@ -78,6 +78,9 @@ def _gather_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape]
 def _gather_transpose(ct: Any, tangents: Any, x: Any, *, select_prim: str, window_dimensions: Ints,
                       window_strides: Ints, padding: Padding, base_dilation: Ints,
                       window_dilation: Ints) -> tuple:
+    """Put each cotangent at the position of its window's maximum: `select_and_scatter_add`, with
+    base dilation as interior padding of x.
+    """
     if any(d != 1 for d in window_dilation):
         fail(NotImplementedError, "VJP not implemented for select_and_gather (MaxPool) with window "
              f"dilation, got window_dilation={window_dilation}.", code="not-differentiable")
@@ -231,6 +234,9 @@ def _scatter_transpose(ct: Any, source: Any, x: Any, **params: Any) -> tuple:
 def _scatter_evaluate(lead: int, source: np.ndarray, x: np.ndarray, *, select_prim: str,
                       window_dimensions: Ints, window_strides: Ints,
                       padding: Padding) -> np.ndarray:
+    """Find the position of each window's maximum, then add the sources there: for small windows one
+    offset within the window at a time, otherwise by one `np.add.at`.
+    """
     local = x.shape[lead:]
     ones = (1,) * len(local)
     devices = lead_sizes(lead, (source, x))

@@ -34,6 +34,9 @@ def _position_infer(x: ArrayType, *, axes: Axes, index_dtype: Any) -> tuple[Shap
 
 
 def _position(function: Callable[..., Any], extreme: np.ufunc) -> Callable[..., Any]:
+    """The evaluator of argmax or argmin. Large arrays are searched part by part, in parts that stay
+    in the cache. extreme: the ufunc of `first_position`.
+    """
     def evaluate(lead: int, x: np.ndarray, *, axes: Axes, index_dtype: Any) -> np.ndarray:
         axis = lead + axes[0]
         # numpy copies an operand that is read-only, or whose last dimension is another one.

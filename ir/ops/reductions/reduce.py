@@ -92,6 +92,9 @@ def monoid(program: Program) -> str | None:
 # -- typing ---------------------------------------------------------------------------------------
 
 def _infer(*types: ArrayType, jaxpr: Program, dimensions: Axes) -> list[tuple]:
+    """Operands of one shape, each with a scalar of its dtype; the results lack the reduced
+    dimensions.
+    """
     operands, inits = _halves(types)
     if any(t.shape for t in inits):
         fail(ValueError, f"reduce found non-scalar initial value: {[t.shape for t in inits]}",
@@ -206,6 +209,9 @@ def _apply_dual(op: Op, pairs: Sequence[tuple[Any, Any]], params: dict[str, Any]
 
 def _jvp(operands: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Program, dimensions: Axes
          ) -> tuple[list[Any], list[Any]]:
+    """The same reduction of primals and tangents together, in which the computation is
+    differentiated.
+    """
     count = len(operands) // 2
     moving = [has_tangent(x.dtype) for x in operands[:count]]
 
@@ -236,6 +242,9 @@ def _scalar(atom: Literal) -> Any:
 
 def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *, jaxpr: Program,
            dimensions: Axes) -> tuple[list[Any], list[int]]:
+    """One more dimension of the operands. If initial values have it too, they are no scalars any
+    more, and the reduction is written out.
+    """
     count = len(operands) // 2
     moved = tuple(d + 1 for d in dimensions)
     inits = [x if d is None else move_first(x, d)
@@ -259,6 +268,9 @@ def _batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *, ja
 
 def _evaluate(lead: int, *arrays: np.ndarray, jaxpr: Program, dimensions: Axes
               ) -> list[np.ndarray]:
+    """Combine the two halves of the reduced rows until one is left; odd rows, and the initial
+    values, are combined with it at the end.
+    """
     operands, inits = _halves(arrays)
     places = tuple(lead + d for d in dimensions)
     columns = [_columns(x, places) for x in np.broadcast_arrays(*operands)]

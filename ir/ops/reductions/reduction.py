@@ -115,6 +115,9 @@ def _sum_infer(x: ArrayType, *, axes: Axes, out_sharding: Any = None) -> tuple[S
 
 def _sum_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
                   params: dict[str, Any]) -> list[Any]:
+    """The axes of what remains; `out_sharding` may keep the sum pending over axes that split a
+    summed dimension.
+    """
     (x,), axes, wanted = types, params["axes"], params.get("out_sharding")
     if wanted is None:
         return [remaining_dims(x.entries, axes)]

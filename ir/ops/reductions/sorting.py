@@ -61,6 +61,7 @@ def _sort_rule(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ..
 
 def _sort_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
                    params: dict[str, Any]) -> list[Any]:
+    """All operands in one sharding that leaves the sorted dimension whole; the results keep it."""
     dimension = params["dimension"]
     placed = [t for t in types if t.sharding.mesh is not empty_abstract_mesh]
     for t in placed:
@@ -93,6 +94,9 @@ def _sort_by(key: Any, x: Any, dimension: int) -> Any:
 
 def _sort_jvp(operands: Sequence[Any], tangents: Sequence[Any], *, dimension: int,
               is_stable: bool, num_keys: int) -> tuple[list[Any], list[Any]]:
+    """Tangents are permuted as their operands: sorted along with constant keys, or else by the
+    inverse of the permutation, which is found by sorting positions along.
+    """
     if all(t is None for t in tangents[:num_keys]):
         # The keys are constants: the tangents of the others are sorted by them.
         moving = [i for i, t in enumerate(tangents) if t is not None]
