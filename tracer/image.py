@@ -112,6 +112,7 @@ def _weights(size: int, out_size: int, scale: Any, translation: Any, method: Res
 def _resampled(image: Array, shape: Sequence[int], dims: Sequence[int], scale: Sequence[Any],
                translation: Sequence[Any], method: ResizeMethod, antialias: bool, precision: Any
                ) -> Array:
+    """The image with each of `dims` multiplied by its matrix of weights, in one einsum."""
     if antialias and method is ResizeMethod.CUBIC_PYTORCH:
         method = ResizeMethod.CUBIC
     (image,) = map(as_array, promote_dtypes_inexact(image))

@@ -51,6 +51,9 @@ _ARGUMENTS = "\n".join(("", "", *(INDENT + line for line in (
 
 def _segments(name: str, op: Op, reducer: Callable[..., Array], doc: str, *example: str
               ) -> Callable[..., Array]:
+    """A public function of the family, by its scatter. reducer: reduces the results of buckets.
+    doc, example: of its docstring.
+    """
     def f(data, segment_ids, num_segments=None, indices_are_sorted=False, unique_indices=False,
           bucket_size=None, mode=None, out_sharding=None):
         sharding = canonicalize_sharding(out_sharding, name)

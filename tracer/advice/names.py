@@ -37,6 +37,9 @@ class Names:
         return self._known[dotted]
 
     def _found(self, dotted: str) -> tuple[str, tuple[str, ...]]:
+        """How the code can write `dotted`, and the import lines that it lacks: a name of the scope
+        for the thing itself, then through a module that the scope has, else by a new import.
+        """
         module, _, name = dotted.rpartition(".")
         home = sys.modules[f"{PACKAGE}.{module}" if module else PACKAGE]
         wanted = inner(getattr(home, name))

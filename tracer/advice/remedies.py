@@ -155,6 +155,9 @@ class Remedies(Rewrites):
             yield from self._of_role(remedy)
 
     def _of_role(self, remedy: Remedy) -> Iterator[Changed]:
+        """`_changes` of a remedy for what a loop or branch is given or returns: the argument itself
+        ("init", "items"), or what the function passed as one returns.
+        """
         function = inner(resolved_function(self.place))
         name = getattr(function, "__name__", "")
         role, _, index = remedy.role.partition(" ")
@@ -228,6 +231,10 @@ class Remedies(Rewrites):
 
     def _text(self, node: Any, template: str, spec: PartitionSpec | None, remedy: Remedy
               ) -> str | None:
+        """A part of the code as a template writes it: `@` is the code itself, `$` the sharding of a
+        spec, `{reshard}` the function by the name it has here. None if the spec cannot be written
+        here.
+        """
         code = self.place.text(node)
         simple = isinstance(node, _ATOMS) or "(@" in template
         if spec is not None:

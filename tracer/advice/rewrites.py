@@ -95,6 +95,9 @@ class Rewrites:
                 yield site, text, (called, None)
 
     def _with_static(self, site: ast.expr, name: str) -> str | None:
+        """What makes a function jitted with `static_argnames`, by the way it is jitted now: a bare
+        `jit`, or a call that has no static arguments yet. None for anything else.
+        """
         place = self.place
         if isinstance(site, ast.Name | ast.Attribute) and _is_jit(self.value(site)):
             partial = next((f"{known}.partial" for known, value in self.names.scope.items()

@@ -35,6 +35,7 @@ def _is_real(dtype: Any) -> bool:
 
 
 def check_reverse_input(name: str, holomorphic: bool, allow_int: bool, x: Any) -> None:
+    """Refuse an argument of a dtype that `name` (`grad`, ...) does not differentiate."""
     dtype = typeof(x).dtype
     if not holomorphic and _is_real(dtype):
         return
@@ -52,6 +53,7 @@ def check_reverse_input(name: str, holomorphic: bool, allow_int: bool, x: Any) -
 
 
 def check_reverse_output(name: str, holomorphic: bool, x: Any) -> None:
+    """Refuse a result of a dtype that `name` (`grad`, ...) does not differentiate."""
     dtype = typeof(x).dtype
     if not holomorphic and _is_real(dtype):
         return

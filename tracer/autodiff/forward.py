@@ -233,6 +233,9 @@ class LinearBuilder(Builder):
         self._by_id: dict[int, Var] = {}
 
     def atom(self, x: Any) -> Atom:
+        """The atom of an operand: a number as a literal, an unknown as its variable, any other
+        known value as a residual.
+        """
         if type(x) is Tracer:
             if x.builder is self or type(x.variable) is Literal:
                 return x.variable
@@ -277,6 +280,9 @@ class Forward:
         return isinstance(x, Tracer) and x.builder is self.linear
 
     def process(self, op: Op, operands: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+        """Run an op on known operands in the interpreter around this one, and record any other; an
+        op with a program may be split into a known and a linear one.
+        """
         linear = self.linear
         for x in operands:
             if type(x) is Tracer and x.builder is linear:
@@ -314,6 +320,9 @@ class Forward:
         return self.replay(program, env)
 
     def replay(self, program: Program, env: dict[Var, Any]) -> list[Any]:
+        """The results of a program whose variables have values in `env`, which also gets those of
+        its equations. Equations with all results in it are passed over.
+        """
         with Replay("", self) as at:
             at.name_meshes(program)
             for eqn in live_equations(program.eqns, program.outvars):

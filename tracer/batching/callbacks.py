@@ -74,6 +74,7 @@ def _batch_io(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Type
 def _batch_pure(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *,
                 vmap_method: str | None, result_avals: tuple[ArrayType, ...], **params: Any
                 ) -> Batched:
+    """One call with stacked arrays, or a loop over the indices, as `vmap_method` says."""
     params = {**params, "vmap_method": vmap_method}
     if vmap_method in ("sequential", "sequential_unrolled"):
         unroll = axis.size if vmap_method == "sequential_unrolled" else 1

@@ -147,6 +147,7 @@ def _all_to_all(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Ty
 @named_rule("ppermute")
 def _ppermute(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *,
               perm: tuple[tuple[int, int], ...], **params: Any) -> Batched:
+    """A gather along the mapped dimension: what index i receives is what its source has."""
     if sorted(s for s, _ in perm) != list(range(axis.size)):
         fail(AssertionError, "Permutation doesn't match the axis size!", code="permutation",
              label=f"the vmapped axis {axis.name!r} has size {axis.size}",

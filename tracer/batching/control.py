@@ -77,6 +77,9 @@ def _grown(axis: MappedAxis, body: Program, consts: Mapped, carries: Mapped, ite
 @rule("scan")
 def _batch_scan(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *,
                 jaxpr: Program, num_consts: int, num_carry: int, **params: Any) -> Batched:
+    """The scan of the batched body. The carry's mapped parts are grown until the body gives no more
+    of them than it takes.
+    """
     parts = ScanOperands(num_consts, num_carry)
     consts, init, arrays = parts.split(operands)
     const_dims, carried, array_dims = map(list, parts.split(dims))
@@ -105,6 +108,9 @@ def _batch_scan(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Ty
 def _batch_while(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *,
                  cond_jaxpr: Program, body_jaxpr: Program, cond_nconsts: int, body_nconsts: int
                  ) -> Batched:
+    """The loop of the batched body, with the carry's mapped parts as for scan. If the test is
+    mapped, all carries are, and the loop runs until no index goes on.
+    """
     parts = WhileOperands(cond_nconsts, body_nconsts)
     tests, consts, start = parts.split(operands)
     test_dims, const_dims, start_dims = map(list, parts.split(dims))
@@ -194,6 +200,9 @@ def _select(which: Any, cases: Sequence[Any]) -> Any:
 @rule("cond")
 def _batch_cond(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *,
                 branches: tuple[Program, ...]) -> Batched:
+    """The branches batched, with results that any of them maps mapped in all. With a mapped index
+    all branches run, and results are selected.
+    """
     index, *values = operands
     if dims[0] is not None and len(branches) > 1:
         if _calls_back(*branches):

@@ -178,6 +178,9 @@ def _batched(axis: MappedAxis, op: Op, operands: Sequence[Any], dims: Dims,
 
 def _default(axis: MappedAxis, op: Op, operands: Sequence[Any], dims: Dims,
              params: dict[str, Any], types: Sequence[ArrayType]) -> Batched:
+    """By the factor rule: an elementwise op is bound with the mapped dimension where it is; any
+    other with the dimension first, where its rule takes one more.
+    """
     at = 0
     if op.rule == "... -> ...":
         ranked = [(t.shape, d) for t, d in zip(map(typeof, operands), dims, strict=True) if t.shape]

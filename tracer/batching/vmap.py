@@ -91,6 +91,9 @@ def vmap(fun: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0,
 def _call(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any,
           out_axes: Any, axis_name: Hashable, axis_size: int | None,
           spmd: tuple[str, ...] | None) -> Any:
+    """The results of `vmap(fun)` on these arguments: which dimensions are mapped, the function on
+    tracers of one example, and its results put where `out_axes` says.
+    """
     if isinstance(in_axes, tuple) and len(in_axes) != len(args):
         raise ValueError("vmap in_axes must be an int, None, or a tuple of entries corresponding "
                          "to the positional arguments passed to the function, but got "
@@ -126,6 +129,9 @@ def _prefix(what: str, axes: Any, full: Any, count: int) -> list[Any]:
 
 
 def _results(builder: VmapBuilder, results: Any, out_axes: Any) -> Any:
+    """Results with the mapped dimension where `out_axes` has it; one that is not mapped is repeated
+    there. Refuses a mapped result at None.
+    """
     leaves, treedef = tree.flatten(results)
     # the first is what the user knows of
     inner = isinstance(out_axes, transformations.Besides)

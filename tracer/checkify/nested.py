@@ -163,6 +163,9 @@ def _region(error: Error, enabled: Enabled, operands: Sequence[Any], eqn: Equati
 
 @rule("cond")
 def _branch(error: Error, enabled: Enabled, operands: Sequence[Any], eqn: Equation) -> Result:
+    """A branch with the errors of all branches as results; one that lacks some of them returns none
+    there.
+    """
     parts = [checked(b, enabled) for b in eqn.params["branches"]]
     kinds, like = _union(parts)
 
@@ -193,6 +196,7 @@ def _remembered(program: Program, key: tuple, make: Callable[[], Program]) -> Pr
 
 @rule("scan")
 def _scan(error: Error, enabled: Enabled, operands: Sequence[Any], eqn: Equation) -> Result:
+    """A scan that carries the first error of its iterations so far."""
     params = eqn.params
     body, parts = params["jaxpr"], scan_operands(params)
     inner = checked(body, enabled)

@@ -233,6 +233,9 @@ def _index_array(i: Any, n: int, wrap: bool) -> Any:
 
 def gather_at(x: Array, plain: Sequence[Position], indices_are_sorted: bool, unique_indices: bool,
               mode: Any, fill_value: Any, wrap: bool) -> Array:
+    """x[index] as a gather, with reversed and new dimensions added after it. plain: the items of
+    the index in normal form. wrap: whether negative positions count from the end.
+    """
     g = gathering(plain, x.aval, wrap)
     if g.operand_new:
         x = lax.expand_dims(x, g.operand_new)

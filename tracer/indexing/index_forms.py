@@ -163,6 +163,7 @@ def _array_of(items: Sequence[Any]) -> Any:
 
 
 def _static_slice(s: slice) -> slice:
+    """A slice whose bounds are Python integers; refused if one of them is traced."""
     parts = []
     for p in (s.start, s.stop, s.step):
         if p is None:

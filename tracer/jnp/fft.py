@@ -73,6 +73,9 @@ def _of_length(x: Any, d: int, n: int) -> Any:
 
 @memoized
 def _transform(name: str, kind: str, a: Any, s: Any, axes: Any, norm: Any) -> Array:
+    """Any of numpy's transforms along `axes`: dimensions moved last, cut or padded to `s`,
+    transformed by at most three at a time, scaled as `norm` says, and moved back.
+    """
     check_arraylike(f"jnp.fft.{name}", a)
     x = as_array(a)
     if s is not None:

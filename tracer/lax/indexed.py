@@ -99,6 +99,9 @@ _SCATTERED = "\n".join(("", "", *(sharding_notes.INDENT + line for line in (
 
 
 def _scatter(name: str, op: Op, what: str, *example: str) -> Callable[..., Any]:
+    """A public function of the scatter family. what, example: of its docstring, what happens at the
+    positions and lines that show it.
+    """
     def f(operand, scatter_indices, updates, dimension_numbers, *, indices_are_sorted=False,
           unique_indices=False, mode=None):
         mode = (GatherScatterMode.FILL_OR_DROP if mode is None

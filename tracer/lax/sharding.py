@@ -73,6 +73,9 @@ def prioritized_sharding_constraint(x, shardings, priority):
 
 
 def _constrain(x: Any, sharding: Any, priority: int = 0) -> Any:
+    """One leaf with its sharding, by the kind of sharding: an equation inside a trace, a move
+    outside. Explicit axes need none, as the type states their sharding.
+    """
     if isinstance(sharding, Format):
         return _laid_out(x, sharding, priority)
     if not _is_leaf(sharding):

@@ -111,6 +111,7 @@ def dot_product_attention(query, key, value, bias=None, mask=None, *, scale=None
 
 
 def _check(query: Array, key: Array, value: Array) -> None:
+    """Refuse shapes and dtypes that do not fit together."""
     if query.ndim != 4 or key.ndim != 4 or value.ndim != 4:
         raise ValueError("dot_product_attention: query, key and value have at most 4 dimensions, "
                          f"got shapes {query.shape}, {key.shape} and {value.shape}")

@@ -182,6 +182,9 @@ def _binomial_by_rejection(key: Array, count: Array, p: Array, dtype: np.dtype, 
 
 def sample_binomial(key: Array, count: Any, p: Any, *, shape: Shape | None, dtype: np.dtype
                     ) -> Array:
+    """Binomial counts: where few successes are expected, by the gaps between them, elsewhere by
+    rejection. Of p and 1 - p the smaller is drawn with.
+    """
     if shape is None:
         shape = broadcast_shapes(shape_of(count), shape_of(p))
     else:
@@ -219,6 +222,9 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
 
 def sample_multinomial(key: Array, n: Any, p: Any, *, shape: Shape, dtype: np.dtype | None,
                        unroll: Any) -> Array:
+    """Counts of categories, one after the other: binomial in what is left, with the category's
+    share of the remaining probability.
+    """
     n, p = promote_dtypes_inexact(n, p)
     n, p = jnp.broadcast_to(n, shape[:-1]), jnp.broadcast_to(p, shape)
 

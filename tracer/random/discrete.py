@@ -31,6 +31,9 @@ from .uniform import plain_uniform, randint, raw_bits, uniform
 
 def sample_categorical(key: Array, logits: Array, *, shape: Shape, batch_shape: Shape, axis: int,
                        replace: bool, mode: str | None) -> Array:
+    """Categories by the Gumbel trick: the argmax of perturbed logits; without replacement, as many
+    of the largest as are drawn.
+    """
     dtype = logits.dtype
     if not issubdtype(dtype, np.floating):
         raise ValueError(f"dtype argument to `gumbel` must be a float dtype, got {dtype}")
@@ -176,6 +179,9 @@ def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = Non
 
 def _choice_index(key: Array, size: int, shape: Shape, replace: bool, p: Any, mode: str | None
                   ) -> Array:
+    """Positions of `size` elements, uniform or with probabilities p: by search in cumulated ones,
+    or, without replacement, the largest of perturbed scores.
+    """
     if p is None:
         return randint(key, shape, 0, size)
     check_arraylike("choice", p)

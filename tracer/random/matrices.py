@@ -23,6 +23,7 @@ _METHODS = ("svd", "eigh", "cholesky")
 
 def sample_multivariate_normal(key: Array, mean: Array, cov: Array, *, shape: Shape | None,
                                dtype: np.dtype, method: str) -> Array:
+    """mean + F z, with z standard normal and F F^T = cov by the decomposition `method`."""
     n = mean.shape[-1]
     if shape is None:
         shape = broadcast_shapes(mean.shape[:-1], cov.shape[:-2])

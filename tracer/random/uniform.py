@@ -122,6 +122,7 @@ def _as_integers(x: Any) -> Array:
 
 
 def sample_randint(key: Array, minval: Any, maxval: Any, *, shape: Shape, dtype: np.dtype) -> Array:
+    """Integers in [minval, maxval), from two draws of bits modulo the span."""
     check_shape("randint", shape, shape_of(minval), shape_of(maxval))
     low, high = _as_integers(minval), _as_integers(maxval)
     beyond = lax.gt(high, _clipped(jnp.asarray(dtype.type(iinfo(dtype).max)), high.dtype))

@@ -76,6 +76,7 @@ def scans(scan: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def while_loops(while_loop: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps `while_loop`: the boxes that the body writes are carried along."""
     @functools.wraps(while_loop)
     def wrapped(cond_fun: Any, body_fun: Any, init_val: Any) -> Any:
         if not BOXES.data or not callable(body_fun):

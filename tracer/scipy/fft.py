@@ -68,6 +68,8 @@ def _along(f: Callable[[Any, Any], Any], name: str, x: Any, n: int | None, axis:
 
 def _along_all(f: Callable[[Any, Any], Any], name: str, x: Any, s: Axes, axes: Axes, norm: Any
                ) -> Any:
+    """A transform of one dimension along each of several. s: the length of each, None for its own.
+    """
     (x,) = promote_args_inexact(name, x)
     if s is not None:
         s = [operator.index(n) for n in s] if isinstance(s, Sequence) else [operator.index(s)]

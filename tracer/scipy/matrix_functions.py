@@ -41,6 +41,9 @@ def rsf2csf(T, Z, check_finite=True):
 
 
 def _triangular(t: Any, z: Any) -> Any:
+    """(T, Z) of a real Schur form made triangular: Givens rotations remove the elements below the
+    diagonal, from the last column to the first.
+    """
     n, eps = t.shape[0], jnp.finfo(t.dtype).eps
 
     def turned(k: Any, carry: Any) -> Any:
@@ -171,6 +174,9 @@ def solve_sylvester(A, B, C, *, method="schur", tol=1e-8):
 
 
 def _sylvester(method: str, tol: Any, a: Any, b: Any, c: Any) -> Any:
+    """X with A X + X B = C, by Schur forms (columns of the transformed equation one after the
+    other) or by eigenvectors. NaN where A and -B have a common eigenvalue, up to `tol`.
+    """
     m, n = c.shape
     if method == "schur":
         r, u = schur(a, output="complex")
@@ -225,16 +231,14 @@ def hessenberg(a, *, calc_q=False, overwrite_a=False, check_finite=True):
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
         raise ValueError("Argument to Hessenberg reduction must have shape [..., n, n], got shape "
                          f"{a.shape}")
-    n = a.shape[-1]
-    if a.ndim > 2:
-        flat = [_hessenberg(m, n) for m in a.reshape(-1, n, n)]
-        h, q = (jnp.stack([f[k] for f in flat]).reshape(a.shape) for k in (0, 1))
-    else:
-        h, q = _hessenberg(a, n)
+    h, q = jnp.vectorize(_hessenberg, signature="(n,n)->(n,n),(n,n)")(a)
     return (h, q) if calc_q else h
 
 
-def _hessenberg(a: Any, n: int) -> tuple[Any, Any]:
+def _hessenberg(a: Any) -> tuple[Any, Any]:
+    """(H, Q) with A = Q H Q^H and H zero below its first subdiagonal, by Householder reflections.
+    """
+    n = a.shape[0]
     place = jnp.arange(n)
 
     def column(k: Any, carry: Any) -> Any:

@@ -86,6 +86,7 @@ def minimize(fun: Callable[..., Any], x0: Any, args: tuple[Any, ...] = (), *, me
 
 def _bfgs(fun: Callable[[Any], Any], x0: Any, maxiter: int | None = None, norm: float = np.inf,
           gtol: float = 1e-5, line_search_maxiter: int = 10) -> OptimizeResults:
+    """Minimise with a dense estimate of the inverse Hessian, updated after each line search."""
     limit = x0.size * 200 if maxiter is None else maxiter
     slope = value_and_grad(fun)
     identity = jnp.eye(x0.size, dtype=x0.dtype)
@@ -139,6 +140,9 @@ def _limited_bfgs(fun: Callable[[Any], Any], x0: Any, maxiter: int | None = None
                   norm: float = np.inf, maxcor: int = 10, ftol: float = 2.220446049250313e-09,
                   gtol: float = 1e-5, maxfun: float | None = None, maxgrad: float | None = None,
                   maxls: int = 20) -> OptimizeResults:
+    """Minimise with the last `maxcor` steps in place of the inverse Hessian; the limits and the
+    codes of `status` are scipy's.
+    """
     unlimited = maxiter is None and maxfun is None and maxgrad is None
     steps = x0.size * 200 if unlimited else np.inf if maxiter is None else maxiter
     values, gradients = (np.inf if n is None else n for n in (maxfun, maxgrad))

@@ -106,6 +106,8 @@ def _matrices(name: str, in1: Any, in2: Any, kernel: Any, mode: str, boundary: s
 
 
 def _convolved(name: str, in1: Any, in2: Any, mode: str, method: str, precision: Any) -> Any:
+    """A convolution of any number of dimensions, direct or by FFT; `mode` says which part is kept.
+    """
     if method not in ("auto", "direct", "fft"):
         raise ValueError(f"Got {method=}; expected 'auto', 'fft', or 'direct'.")
     if method == "fft":

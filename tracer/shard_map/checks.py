@@ -49,6 +49,7 @@ def check_pending(what: str, spec: PartitionSpec, mesh: AbstractMesh, axes: froz
 
 
 def check_ranks(function: str, types: Types, specs: Specs, names: Sequence[str]) -> None:
+    """Refuse in_specs that have more entries than their arguments have dimensions."""
     bad = [(i, t, s) for i, (t, s) in enumerate(zip(types, specs, strict=True))
            if len(s.entries) > len(t.shape)]
     if not bad:
@@ -71,6 +72,7 @@ def check_ranks(function: str, types: Types, specs: Specs, names: Sequence[str])
 
 def check_divisible(function: str, types: Types, specs: Specs, names: Sequence[str],
                     mesh: AbstractMesh) -> None:
+    """Refuse arguments whose dimensions the axes of their in_specs do not divide."""
     lines = []
     for i, (t, s) in enumerate(zip(types, specs, strict=True)):
         for d, (n, dim) in enumerate(zip(t.shape, s.entries, strict=False)):
@@ -102,6 +104,7 @@ def check_divisible(function: str, types: Types, specs: Specs, names: Sequence[s
 
 
 def check_out_ranks(function: str, types: Types, specs: Specs, paths: Sequence[str]) -> None:
+    """Refuse out_specs that have more entries than their results have dimensions."""
     lines = []
     for t, s, path in zip(types, specs, paths, strict=True):
         if len(s.entries) > t.ndim:
@@ -124,6 +127,7 @@ def check_out_ranks(function: str, types: Types, specs: Specs, paths: Sequence[s
 
 def check_replication(function: str, types: Types, specs: Specs, paths: Sequence[str],
                       mesh: AbstractMesh, axes: frozenset[str]) -> None:
+    """Refuse out_specs without an axis over which their result varies, or is a partial sum."""
     lines, first = [], None
     for t, s, path in zip(types, specs, paths, strict=True):
         named = frozenset(s.axes()) | s.unreduced | s.reduced

@@ -165,6 +165,9 @@ class _Region:
 
     # -- the mesh ------------------------------------------------------------------------------
     def mesh(self) -> AbstractMesh:
+        """The mesh of the region: that of the context, which one passed to shard_map must match, or
+        the one passed if there is no context.
+        """
         context, given = STATE.abstract_mesh, self.given_mesh
         if given is None:
             if not context.axis_names:

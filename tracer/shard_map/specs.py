@@ -137,6 +137,9 @@ def _inferred(leaves: list[Any], mesh: AbstractMesh, axes: Axes) -> list[Partiti
 
 
 def _check_spec_tree(specs: Any, what: str, mesh: AbstractMesh, axes: Axes) -> None:
+    """Refuse a tree of specs with other leaves, or with axes that are not Manual here. what:
+    "in_specs" or "out_specs".
+    """
     static = what == "in_specs"     # elsewhere None is an empty subtree, as in a result
 
     def is_leaf(x: Any) -> bool:

@@ -142,6 +142,9 @@ class Watch:
         self.stores, self.places = ASSIGNMENTS.get(id(code)) or assignments_of(code), {}
 
     def _bind(self, frame: FrameType, names: tuple[Any, ...], depth: int) -> None:
+        """Name the traced values that a frame's names are bound to now. Containers are searched
+        once.
+        """
         values, depths = frame.f_locals, self.depths
         for name in names:
             x = values.get(name)

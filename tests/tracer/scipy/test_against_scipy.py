@@ -159,6 +159,10 @@ def test_functions_of_matrices():
     same("linalg.hessenberg", a, atol=1e-4)
     h, q = linalg.hessenberg(a, calc_q=True)
     np.testing.assert_allclose(q @ h @ q.T, a, atol=1e-4)
+    stack = floats(2, 3, 4, 4)
+    h, q = linalg.hessenberg(stack, calc_q=True)
+    np.testing.assert_allclose(q @ h @ jnp.swapaxes(q, -1, -2), stack, atol=1e-4)
+    assert linalg.hessenberg(stack[:, :0]).shape == (2, 0, 4, 4)
     same("linalg.eigh_tridiagonal", floats(6), floats(5), eigvals_only=True)
     same("linalg.eigh_tridiagonal", floats(6), floats(5), eigvals_only=True, select="i",
          select_range=(1, 3))

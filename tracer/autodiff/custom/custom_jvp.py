@@ -119,6 +119,9 @@ class custom_jvp:
         return (self._remembering or self._bound)(*args, **kwargs)
 
     def _bound(self, *args: Any, **kwargs: Any) -> Any:
+        """The call as one equation with the program of the function and the rule as params. Outside
+        of any trace, where no argument needs it, the function is just called.
+        """
         name = function_name(self.fun)
         jvp = self.jvp
         if jvp is None:
@@ -199,6 +202,7 @@ class _FlatRule:
             return stood_for(self._run(primals, tangents))
 
     def _run(self, primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+        """Call the user's rule on pytrees, and check that tangents are of the types of results."""
         pair = self.jvp(tree.unflatten(self.in_tree, primals),
                         tree.unflatten(self.in_tree, tangents))
         rule = f"Custom JVP rule {self.__name__} for function {self.name}"
@@ -218,6 +222,7 @@ class _FlatRule:
         return [*outs, *out_tangents]
 
     def _check_results(self, rule: str, out_tree: Any, types: Sequence[ArrayType]) -> None:
+        """Refuse a rule whose results have another structure or other types than the function's."""
         start = (f"{rule} must produce a pair (list or tuple of length two) where the first "
                  "element represents the primal output (equal in value to the output of the "
                  f"custom_jvp-decorated function {self.name}, and in particular ")
@@ -255,6 +260,9 @@ def _check_tangents(types: Sequence[ArrayType], tangents: Sequence[ArrayType]) -
 
 def _jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
          ) -> tuple[list[Any], list[Any]]:
+    """The rule run on primals and tangents; operands without a tangent get a zero, or a
+    `SymbolicZero` if the user asked for these. Untouched if no operand has a tangent.
+    """
     count, rule = params["num_consts"], params["jvp_jaxpr_fun"]
     first = count - len(getattr(rule, "closed", ()))
     if all(t is None for t in (*tangents[:first], *tangents[count:])):

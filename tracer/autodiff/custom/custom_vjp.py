@@ -195,6 +195,9 @@ class _FlatRule:
 
     def _run(self, primals: Sequence[Any], moved: Sequence[bool], symbolic: bool
              ) -> tuple[list[Any], list[Any], Any]:
+        """Call the user's `fwd` on pytrees: (results, residuals, tree of these), with the results
+        checked against the function's.
+        """
         given = ([CustomVJPPrimal(x, m) for x, m in zip(primals, moved, strict=True)]
                  if symbolic else primals)
         pair = self.fwd(*self.merge(tree.unflatten(self.in_tree, given)))
@@ -242,6 +245,9 @@ class _FlatBackward:
             return stood_for(self._run(residuals[:count], res_tree, cts))
 
     def _run(self, residuals: Sequence[Any], res_tree: Any, cts: Sequence[Any]) -> list[Any]:
+        """Call the user's `bwd` on pytrees, and check that there is a cotangent for each argument,
+        of its type.
+        """
         rule = self.rule
         residuals = [bool(x) if type(x) is Scalar and x.aval.dtype == np.bool_ else x
                      for x in residuals]         # Python's choices by them are made while tracing
@@ -297,6 +303,9 @@ def _aligned(ct: Any, like: Any) -> list[Any]:
 
 
 def _checked(ct: Any, t: ArrayType, path: str) -> Any:
+    """A cotangent that `bwd` returned, or None for zero; refused if it is not of its argument's
+    type. path: of the argument, for the message.
+    """
     if ct is None or not has_tangent(t.dtype):
         return None
     if isinstance(ct, SymbolicZero):
@@ -323,6 +332,9 @@ def _checked(ct: Any, t: ArrayType, path: str) -> Any:
 
 def _jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
          ) -> tuple[list[Any], list[Any]]:
+    """`fwd` run at once, and a `custom_lin` equation of the tangents, which transposing replaces by
+    `bwd`. Untouched if no operand has a tangent.
+    """
     count, rule = params["num_consts"], params["fwd_jaxpr_thunk"]
     first = count - len(getattr(rule, "closed", ()))
     if all(t is None for t in (*tangents[:first], *tangents[count:])):

@@ -105,6 +105,7 @@ def _transposed(matvec: Callable[..., Any], example: Any) -> Callable[..., Any]:
 
 def _solve_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]
                ) -> tuple[list[Any], list[Any]]:
+    """The solution's tangent solves the same system with right side db - dA x."""
     count = params["num_consts"]
     consts, moving = operands[:count], tangents[:count]
     results = list(custom_linear_solve_p.bind(*operands, **params))
@@ -124,6 +125,8 @@ def _solve_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[st
 
 def _solve_transpose(cts: Sequence[Any], operands: Sequence[Any], params: dict[str, Any]
                      ) -> list[Any]:
+    """The cotangent of b solves the transposed system; its maps are the same with roles exchanged.
+    """
     count = params["num_consts"]
     if len(params["maps"]) < 3:
         raise TypeError("transpose_solve required for backwards mode automatic differentiation of "

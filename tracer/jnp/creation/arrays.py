@@ -90,6 +90,7 @@ def _check_stays(x: Any, device: Device | Sharding) -> None:
 
 
 def _from(object: Any, dtype: Any, copy: bool) -> Array:
+    """An array of whatever Python object, by its class. copy: whether an array is copied."""
     if isinstance(object, Array):
         out = copy_p.bind(object) if copy else object
         return out if dtype is None else convert(out, dtype)
@@ -110,7 +111,7 @@ def _from(object: Any, dtype: Any, copy: bool) -> Array:
         base: Any = next(k for k in _PYTHON if isinstance(object, k))
         return _from(base(object), dtype, copy)
     if isinstance(object, (bytes, str)):
-        dtype_of(np.asarray(object) if isinstance(object, (str, bytes)) else object, x64_enabled())
+        dtype_of(np.asarray(object), x64_enabled())         # raises
     if hasattr(object, "__array__") or hasattr(object, "__array_interface__"):
         return _from(np.asarray(object), dtype, copy)
     if isinstance(object, (bytearray, memoryview)):

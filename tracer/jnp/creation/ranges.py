@@ -66,6 +66,7 @@ def arange(start, stop=None, step=None, dtype=None, *, device=None, out_sharding
 
 
 def _arange(start: Any, stop: Any, step: Any, dtype: Any, sharding: Any) -> Array:
+    """`arange`, as start + step * iota, computed on the device."""
     if any(isinstance(x, complex) or getattr(getattr(x, "dtype", None), "kind", "") == "c"
            for x in (start, stop, step)):
         raise ValueError("Passing complex start/stop/step to jnp.arange is no longer supported "

@@ -102,6 +102,9 @@ def power(x1, x2, /):
 
 @memoized
 def _power(x1: Any, x2: Any) -> Any:
+    """`power` by the op that suits the dtypes: a static integer exponent, floats to integers,
+    integers by repeated squaring, or floats.
+    """
     check_arraylike("power", x1, x2)
     exponent = x2 if type(x2) is int else _static_integer(x2)
     if exponent is not None:
@@ -228,6 +231,10 @@ _logaddexp2.defjvp(_shares(_logaddexp2, exp2_p))
 
 
 def _add_logs(x1: Any, x2: Any, power_op: Op, scale: float | None) -> Any:
+    """The logarithm of a sum, from the logarithms x1 and x2 of its terms, without overflow: the
+    larger plus log1p of the ratio. scale: of a logarithm to another base, whose power is
+    `power_op`.
+    """
     top = max_p.bind(x1, x2)
 
     def log1p_scaled(v: Any) -> Any:

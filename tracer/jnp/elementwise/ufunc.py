@@ -200,6 +200,9 @@ class ufunc:
         return self._at(a, indices, b)
 
     def _at_one_by_one(self, a: Any, indices: Any, b: Any) -> Any:
+        """`at` for a function without an update of its own: a scan over the indices, so that an
+        element which is named twice changes twice.
+        """
         shape = shape_of(a)
         size = int(np.prod(shape, dtype=np.int64))
         places = lax.reshape(lax.iota(np.int32, size), shape)[indices]

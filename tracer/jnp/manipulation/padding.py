@@ -155,6 +155,7 @@ def _ramp(x: Array, dim: int, n: int, high: int, end: Any) -> Array:
 
 
 def _wrap(x: Array, widths: list[tuple[int, int]]) -> Array:
+    """Pad with the array repeated, dimension by dimension."""
     for d, (before, after) in enumerate(widths):
         n = x.shape[d]
         if not n:
@@ -174,6 +175,9 @@ def _wrap(x: Array, widths: list[tuple[int, int]]) -> Array:
 
 
 def _reflect(x: Array, widths: list[tuple[int, int]], mode: str, kind: str) -> Array:
+    """Pad with the array mirrored at its ends, again and again where padding is longer than it.
+    kind "odd": mirrored at the edge's value as well.
+    """
     if kind not in ("even", "odd"):
         raise ValueError(f"unsupported value for reflect_type, {kind}")
     offset = 1 if mode == "reflect" else 0
@@ -207,6 +211,7 @@ def _reflect(x: Array, widths: list[tuple[int, int]], mode: str, kind: str) -> A
 
 
 def _statistics(x: Array, widths: list[tuple[int, int]], mode: str, stat_length: Any) -> Array:
+    """Pad with the maximum, minimum, mean or median of each end, over `stat_length` elements."""
     reduce = {"maximum": reductions.max, "minimum": reductions.min, "mean": moments.mean,
               "median": _median}[mode]
     lengths = None if stat_length is None else _pairs(stat_length, x.ndim, "stat_length")

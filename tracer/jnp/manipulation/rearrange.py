@@ -128,6 +128,9 @@ def _repeat_all(x: Array, count: int, axis: int) -> Array:
 
 
 def _repeat_each(x: Array, repeats: Any, axis: int, length: int | None) -> Array:
+    """Each element as often as `repeats` says: a gather of rows whose numbers are known while
+    tracing, or, for a given total length, are computed from prefix sums.
+    """
     check_arraylike("repeat", repeats)
     n = x.shape[axis]
     if length is None:

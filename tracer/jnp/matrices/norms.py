@@ -49,6 +49,7 @@ def _squares(x: Array) -> Array:
 
 
 def _vector_norm(x: Array, ord: Any, axis: Any, keepdims: bool) -> Array:
+    """The norm of order `ord` along dimensions, as in `numpy.linalg.norm`."""
     if ord is None or (not isinstance(ord, (str, Array)) and ord == 2):
         return sqrt(reductions.sum(_squares(x), axis=axis, keepdims=keepdims))
     if isinstance(ord, str):
@@ -71,6 +72,7 @@ def _vector_norm(x: Array, ord: Any, axis: Any, keepdims: bool) -> Array:
 
 
 def _matrix_norm(x: Array, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Array:
+    """The norm of order `ord` of matrices in two dimensions, as in `numpy.linalg.norm`."""
     row, column = axes
     if ord is None or ord in ("f", "fro"):
         return sqrt(reductions.sum(_squares(x), axis=axes, keepdims=keepdims))

@@ -42,6 +42,9 @@ from .reduce import no_out, promoted_integer
 
 def _cumulative(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any,
                 fill_nan: int | None = None, promote: bool = False) -> Any:
+    """`cumsum` and its like: checks, dtypes, then `op`. fill_nan: what NaN counts as. promote:
+    whether narrow integers are widened.
+    """
     check_arraylike(name, a)
     no_out(name, out)
     if dtype is not None:
@@ -108,6 +111,7 @@ def nancumprod(a, axis=None, dtype=None, out=None):
 
 def _with_initial(name: str, op: Op, x: Any, axis: Any, dtype: Any, include: bool, start: int
                   ) -> Any:
+    """`cumulative_sum` and `cumulative_prod`; with `include`, the neutral element comes first."""
     check_arraylike(name, x)
     shape = shape_of(x)
     if axis is None:

@@ -102,6 +102,7 @@ _mean = mean
 
 def _var(name: str, a: Any, axis: Any, dtype: Any, out: Any, ddof: Any, keepdims: bool,
          where: Any, mean: Any, correction: Any) -> Array:
+    """The variance about `mean`, over the count less `ddof`; NaN where that is not positive."""
     check_arguments(name, a, out, where)
     if correction is not None:
         if ddof != 0:

@@ -42,6 +42,7 @@ class _Filled(NamedTuple):
 
 def _extreme(how: _Filled, a: Any, axis: Any, out: Any, keepdims: bool, initial: Any, where: Any
              ) -> Any:
+    """The extreme of what is no NaN; NaN if there is nothing else, and no initial value."""
     name, reduce, fill = how
     check_arguments(name, a, out, where)
     if where is not None and initial is None:

@@ -45,6 +45,9 @@ def _merged(a: Any, axis: Any, keepdims: bool) -> tuple[Array, int, tuple[int, .
 
 def _quantile(name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool, weights: Any,
               skip_nan: bool) -> Array:
+    """Quantiles q along `axis`: from a sort and two neighbours, or by cumulated weights. skip_nan:
+    whether NaN is left out, instead of making its row NaN.
+    """
     if method not in _METHODS:
         raise ValueError("method can only be 'linear', 'lower', 'higher', 'midpoint', 'nearest' or "
                          f"'inverted_cdf', got {method!r}")

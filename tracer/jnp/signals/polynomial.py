@@ -57,6 +57,7 @@ def poly(seq_of_zeros):
 
 
 def _sum(a1: Any, a2: Any, sign: int) -> Any:
+    """The sum (or, with sign -1, the difference) of coefficients, aligned at the lowest power."""
     a, b = (as_array(v) for v in promote_dtypes(a1, a2))
     n = max(a.shape[0], b.shape[0])
     longer = a if a.shape[0] == n else b

@@ -39,6 +39,8 @@ from ..reductions.cumulative import cumsum, diff
 
 def _convolve(name: str, x: Any, y: Any, mode: str, op: str, precision: Any, preferred: Any
               ) -> Any:
+    """`convolve` or `correlate` (`op`) of two vectors, as a convolution with the shorter as kernel.
+    """
     check_arraylike(name, x, y)
     x, y = (as_array(v) for v in promote_dtypes_inexact(x, y))
     if x.ndim != 1 or y.ndim != 1:
@@ -60,9 +62,7 @@ def _convolve(name: str, x: Any, y: Any, mode: str, op: str, precision: Any, pre
     if mode == "valid":
         padding = [(0, 0)]
     elif mode == "same":
-        low = n // 2 if op == "correlate" and not backward else (n - 1) // 2
-        if op == "convolve":
-            low = n // 2
+        low = (n - 1) // 2 if backward else n // 2
         padding = [(low, n - low - 1)]
     elif mode == "full":
         padding = [(n - 1, n - 1)]
@@ -166,6 +166,9 @@ def gradient(f, *varargs, axis=None, edge_order=None):
 
 
 def _gradient(a: Any, h: Any, axis: int) -> Any:
+    """Differences along `axis`: central ones inside, one-sided ones at the ends. h: the spacing,
+    one number or the coordinates of the elements.
+    """
     n = a.shape[axis]
 
     def part(start: int, stop: int) -> Any:

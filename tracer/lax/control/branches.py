@@ -146,6 +146,9 @@ def _operands(operands: tuple[Any, ...], operand: Any) -> tuple[Any, ...]:
 def _switch(what: str, chosen: Any, index: Callable[[Any], Any],
             branches: tuple[Callable[..., Any], ...], names: tuple[str, ...],
             operands: tuple[Any, ...]) -> Any:
+    """Trace the branches, check that their results agree in type, and bind a `cond` equation. what:
+    the public function; index: from the chosen value to the number of a branch.
+    """
     leaves, in_tree = tree.flatten(operands)
     trees: list[tree.PyTreeDef] = []
 

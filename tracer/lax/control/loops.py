@@ -91,6 +91,9 @@ def scan(f, init, xs=None, length=None, reverse=False, unroll=1, _split_transpos
 
 
 def _scan_length(xs: Sequence[Any], length: Any) -> int:
+    """The number of iterations, from `xs` and `length`, which must agree; dimension 0 must be
+    whole.
+    """
     types = [typeof(x) for x in xs if getattr(x, "shape", ())]
     if len(types) < len(xs):
         bad = [x for x in xs if not getattr(x, "shape", ())]
@@ -140,6 +143,9 @@ def _unroll(unroll: Any, length: int) -> int:
 def _scan(f: Callable[..., Any], init: list[Any], init_tree: tree.PyTreeDef, xs: list[Any],
           xs_tree: tree.PyTreeDef, length: int, reverse: bool, unroll: int
           ) -> tuple[list[Any], tree.PyTreeDef]:
+    """(Results, their tree) of a scan. The body is traced again if weakly typed carries take
+    another dtype, and what it hands on unchanged is taken out of the loop.
+    """
     in_tree = _pair(init_tree, xs_tree)
     items = [item_type(typeof(x)) for x in xs]
     taken = [typeof(x) for x in init]

@@ -83,6 +83,7 @@ def _ranks(x, method):
 
 
 def _counted(x, method):
+    """Ranks of a vector, from 1; `method` says which rank equal elements share."""
     n = x.shape[0]
     order = jnp.argsort(x)
     inverse = jnp.zeros(n, int).at[order].set(jnp.arange(n))
