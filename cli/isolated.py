@@ -113,6 +113,8 @@ def _send_result(function: Callable[[A], R], argument: A, send: Send) -> None:
 
 def _answer(pipe: Any, other_end: Any, function: Callable[[Any, Send], None],
             prepare: Callable[[], None] | None) -> None:
+    """The life of the process: be prepared, take one argument, send the values of `function`, end.
+    """
     other_end.close()                        # so that the end of who asks is seen here
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1):                    # those of who asks: a file of users reads and prints

@@ -49,6 +49,7 @@ def load_plan(path: Path) -> FrozenPlan:
 
 
 def _one(target: str, options: argparse.Namespace) -> Found:
+    """The one function or program that a target names; a problem if it names several."""
     check_options(target, options)
     if not is_python(target):
         return read_program(target, options)
@@ -81,6 +82,9 @@ def several(target: str, options: argparse.Namespace, complete: bool = False
 
 def _several(target: str, options: argparse.Namespace, complete: bool
              ) -> tuple[list[Found], list[str]]:
+    """(All functions or programs that a target names, the reasons why others are missing).
+    complete: refuse a file that did not run to its end.
+    """
     check_options(target, options)
     if is_python(target) and not parts_of(target)[1]:
         path, _ = parts_of(target)

@@ -98,6 +98,9 @@ class WatchedFile:
                    for node in body)
 
     def _run(self, run: Callable[[], Any], doing: str) -> None:
+        """Run some of the user's code and watch what it calls, with its arguments in `sys.argv` and
+        a limit of seconds. What goes wrong is stored in `failed` or `stopped`. doing: for messages.
+        """
         saved = sys.argv, sys.path[:], (STATE.mesh, STATE.abstract_mesh)
         sys.argv = [str(self.path), *shlex.split(getattr(self.options, "argv", None) or "")]
         sys.path.insert(0, str(_package_root(self.path)))
@@ -136,6 +139,7 @@ class WatchedFile:
         return _watching.jax_functions_imported()
 
     def _watch(self, item: Traced | EagerCall, again: Callable[[], None]) -> None:
+        """Note a call, once for each type of arguments. again: starts the limit of seconds anew."""
         leaves = item._leaves if isinstance(item, Traced) else item.leaves
         name = item.fun_name if isinstance(item, Traced) else item.program.name
         try:

@@ -99,6 +99,9 @@ def _proposed(jitted: Jitted, args: Sequence[Any], kwargs: dict[str, Any], mesh:
               hardware: str | Hardware | None, memory_limit: float | None,
               fixed: Mapping[str, PartitionSpec] | None,
               topology: Sequence[int] | Topology | None) -> Proposal:
+    """Search the specs of a function, and describe the best plan as a `Proposal`: specs in the
+    trees of arguments and results, and the function with them.
+    """
     args, kwargs, static = jitted.arguments.split(args, kwargs)
     asked = given_mesh(mesh, tree.leaves((args, kwargs)))
     types: Callable[[Any], AbstractContextManager[Any]] = nullcontext
@@ -293,6 +296,7 @@ class _Prepared(NamedTuple):
 
 def _search(subject: Subject, objective: Objective, fixed: Mapping[str, PartitionSpec],
             topology: Sequence[int] | Topology | None) -> _Prepared:
+    """A search over a subject's program on its mesh, with what the user fixed as pins."""
     mesh = subject.mesh.abstract_mesh if isinstance(subject.mesh, Mesh) else subject.mesh
     program = inlined(subject.program, padded=False)
     arguments = list(subject.program.arg_names or ()) or [

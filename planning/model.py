@@ -130,6 +130,9 @@ class Model:
                 self.costs[g][n] += size / self.blocks(layout)
 
     def _within(self) -> None:
+        """Add the costs of the equations inside groups, on the blocks of each layout; infinite
+        where an equation cannot run so.
+        """
         for use in self.values.within:
             eqn, info = use.equation, use.info
             assert info is not None
@@ -246,6 +249,7 @@ class Model:
         return Node(tuple(occurrences), found, np.array(costs), tuple(edges))
 
     def _strategies(self, instance: OpInstance, use: Occurrence, info: RuleInfo) -> list[Strategy]:
+        """The strategies of an op instance: each axis of the mesh splits one factor or none."""
         key = instance, use.equation.types
         known = self._known.get(key)
         if known is None:

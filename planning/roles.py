@@ -67,6 +67,10 @@ class Roles:
         return dims
 
     def _batches(self) -> tuple[int | None, int | None]:
+        """(The class of the batch, the class of the sequence), None where there is none: classes of
+        nearly all products, ordered by how few arguments have them and how early they come in
+        shapes.
+        """
         places: dict[int, list[int]] = {}
         for v in self.groups.of:
             for d, c in enumerate(self.classes(v)):

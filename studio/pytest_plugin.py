@@ -94,6 +94,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Print and write the report of communication that the options ask for, beside that of the last
+    run.
+    """
     wanted, file = config.getoption("--comm-report"), config.getoption("--comm-report-file")
     if not (wanted or file) or hasattr(config, "workerinput"):       # its parent reports
         return

@@ -48,6 +48,9 @@ def diff(options: argparse.Namespace) -> int:
 
 
 def _compared(options: argparse.Namespace, folder: Path) -> int:
+    """Compare the pairs that the options name, print the differences, and return the exit status.
+    folder: for files of other revisions.
+    """
     sides = options.target, options.other
     if options.other is None:
         sides = OBJECTIVES[0], options.objective

@@ -137,6 +137,9 @@ def random_value(rng: np.random.Generator, aval: ArrayType) -> np.ndarray:
 def _print(options: argparse.Namespace, found: Found, results: list[np.ndarray],
            profiled: Profile | None, differences: list[float], allowed: list[float],
            terms: int) -> None:
+    """Print results, and what the options ask for besides: whether executors agree, and the
+    profile. terms: operations for each element, which widen the tolerance.
+    """
     local = found.local
     types = local.global_out or local.out_avals
     out = Output(options)

@@ -123,6 +123,9 @@ class Findings:
 
     def _lead(self, where: tuple[int, ...], data: dict[str, Any],
               roots: Iterable[_Root]) -> None:
+        """Note the places that a finding at `where` leads to: annotations, or the parameters of
+        arguments.
+        """
         for _, place, argument in roots:
             target: tuple[str, tuple[int, ...]] | None = None
             if place >= 0:

@@ -150,6 +150,9 @@ class Server(LanguageServer):
         self._tasks[uri] = asyncio.ensure_future(self._look(uri))
 
     async def _look(self, uri: str) -> None:
+        """Examine a file, and publish what is found as it arrives: first the findings, then their
+        reasons and advice, unless the file was saved again meanwhile.
+        """
         await asyncio.sleep(_DEBOUNCE)
         path = to_fs_path(uri)
         if path is None or not Path(path).is_file():

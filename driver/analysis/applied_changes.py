@@ -155,6 +155,9 @@ class Changed(Jitted):
 
     def _trace(self, leaves: Sequence[Any], in_tree: Any, static: tuple[Any, ...]
                ) -> tuple[Program, Any, list[Any]]:
+        """The program that the other function traces to, with the changes in it. Changed arguments
+        over Explicit axes are traced at the new type, as the type states their sharding.
+        """
         mesh: AbstractMesh = self._mesh.abstract_mesh
         leaves = list(leaves)
         for i, spec in self._arg_specs.items():

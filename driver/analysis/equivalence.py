@@ -153,6 +153,9 @@ class _Check:
 
     def equation(self, program: Program, eqn: Equation, made: dict[Var, Equation],
                  env: dict[Var, np.ndarray]) -> Divergence | None:
+        """Whether blocks and whole values disagree on an equation, and where: in a program that it
+        holds if that disagrees, else here, with the factors each of which alone is enough.
+        """
         if not any(a.aval.sharding.spec.axes() or a.aval.sharding.spec.unreduced
                    for a in (*eqn.invars, *eqn.outvars)) and not eqn.op.subprograms:
             return None                              # every device does it whole
@@ -277,6 +280,9 @@ class _Unsharded(Retyped):
         return params if key is None or key not in params else {**params, key: None}
 
     def program(self, program: Program) -> Program:
+        """The program without reshards, and with the user's own partitioning replaced by its
+        function for one block, which is the whole.
+        """
         names: dict[Atom, Atom] = {}
         eqns: list[Equation] = []
         consts = list(program.consts)

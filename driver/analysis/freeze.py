@@ -85,6 +85,9 @@ class Thawed(Jitted):
 
     def _trace(self, leaves: Sequence[Any], in_tree: Any, static: tuple[Any, ...]
                ) -> tuple[Program, Any, list[Any]]:
+        """The program that the function traces to, with the plan's decisions as constraints. What
+        does not fit it is kept in `_unfit`.
+        """
         program, out_tree, captured = self._base._trace(leaves, in_tree, static)
         found = self._traces.get(id(program))
         if found is None:

@@ -116,6 +116,9 @@ def _own_part(root: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 def _leaf(path: str, x: Any, shardings: dict[str, int], tensors: dict[str, np.ndarray]
           ) -> LeafRecord:
+    """The record of one leaf in the index. shardings: their texts, by number, and `tensors` the
+    blocks to write; both are added to.
+    """
     if isinstance(x, ArrayImpl):
         sharding, aval = x.sharding, x.aval
         x.storage  # noqa: B018 - raises if deleted

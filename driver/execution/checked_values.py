@@ -65,6 +65,9 @@ def report(program: Program, arguments: Sequence[Any], kind: str, kinds: Sequenc
 
 
 def _replay(program: Program, arguments: Sequence[Any], kinds: Sequence[str]) -> list[Any]:
+    """Run a program equation by equation, and raise at the first that makes a bad value of good
+    ones.
+    """
     env: dict[Var, Any] = dict(zip(program.invars, arguments, strict=True))
     env.update(program.consts)
     for eqn in program.eqns:

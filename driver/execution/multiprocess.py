@@ -88,6 +88,9 @@ def run_together(executable: BoundProgram, coordinator: Coordinator, leaves: Seq
 
 
 def _agreement(executable: BoundProgram, mesh: Mesh) -> Agreement:
+    """What all processes must agree on before they run an executable together, as texts to compare,
+    and the program that they run.
+    """
     partitioned = executable.partitioned
     traced, local = partitioned.traced, partitioned.local
     specs = [t.sharding.spec for t in local.global_in] or [PartitionSpec()] * len(traced.invars)

@@ -81,6 +81,9 @@ def _stays(x: ArrayImpl, target: Any) -> bool:
 
 
 def _traced(x: Any, target: Any) -> Any:
+    """`device_put` inside a trace: a reshard over Explicit axes, a constraint over Auto ones, and a
+    move of a value that is known while tracing.
+    """
     if getattr(STATE.interpreter, "concrete", False):
         if not isinstance(x, Tracer):
             return transfer.device_put(x, target)

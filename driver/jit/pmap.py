@@ -121,6 +121,7 @@ class _Mapped:
 
     def _prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]
                   ) -> tuple[_Compiled, list[Any]]:
+        """(What was compiled for calls such as this one, its flat arguments)."""
         static = self._static_values(args)
         dynamic = tuple([a for i, a in enumerate(args) if i not in self._static])
         leaves, in_tree = tree.flatten((dynamic, kwargs))
@@ -144,6 +145,7 @@ class _Mapped:
         return compiled, leaves
 
     def _static_values(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The static arguments, which must be passed by position and be hashable."""
         static = self._static
         if static and max(static) >= len(args):
             raise ValueError(
@@ -163,6 +165,8 @@ class _Mapped:
 
     def _flat_in_axes(self, args: tuple[Any, ...], kwargs: dict[str, Any], count: int
                       ) -> tuple[int | None, ...]:
+        """For each leaf the dimension that is mapped; arguments passed by keyword map dimension 0.
+        """
         prefix = self._in_axes
         if isinstance(prefix, list):
             prefix = tuple(prefix)

@@ -73,6 +73,9 @@ class RankCoordinator(Coordinator):
 
     def _run(self, call: Call, program: GlobalProgram, arguments: Sequence[GlobalValue]
              ) -> Sequence[Storage]:
+        """Run a program on this rank's devices: arguments as blocks, messages between ranks, and
+        results as stored values.
+        """
         local, devices = program.local, program.devices
         key = "ranks", program.mesh, devices
         run = local.memo.get(key)

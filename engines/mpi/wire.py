@@ -100,6 +100,9 @@ class RankWire:
         self.comm: Any = None
 
     def begin(self, sent: Sent, wanted: Wanted, dtype: np.dtype) -> Arriving:
+        """Send and receive without waiting: one message to and from each other rank. Returns a
+        function that gives what arrived, or None if it need not wait and something is missing.
+        """
         run, link = self.run, self.run.link
         run.agreed()
         if self.comm is None:

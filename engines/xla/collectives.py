@@ -117,6 +117,9 @@ def _slice(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
 
 
 def _retile(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
+    """A retile as text: a local slice or `all_to_all` where tilings are nested, a permutation of
+    whole tiles, or else rounds of `ppermute` of their parts.
+    """
     size = dict(zip(p["axes"], p["axis_sizes"], strict=True))
     source, target = (tuple([tuple([a for a in axes if size[a] > 1]) for axes in tiling])
                       for tiling in (p["source"], p["target"]))
@@ -168,6 +171,9 @@ def _round(r: Round, group: _Group) -> str:
 
 
 def _rows(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
+    """An `exchange_rows` as text: rounds of `ppermute`, and how the rows that arrive are put in
+    order, run by run or by a table of places.
+    """
     aval = e.invars[0].aval
     plan = row_rounds(p["axis_size"], p["parts"], p["wanted"],
                       aval.local_nbytes // max(1, aval.local_shape()[p["dimension"]]))

@@ -31,6 +31,7 @@ def _check_groups(e: Equation, predicate: Atom, programs: Sequence[Program]) -> 
 
 
 def scan(s: Writing, e: Equation, x: Texts) -> str:
+    """`lax.scan` of a function that is written before it; constants are closed over."""
     p = e.params
     body: Program = p["jaxpr"]
     parts = scan_operands(p)
@@ -55,6 +56,7 @@ def scan(s: Writing, e: Equation, x: Texts) -> str:
 
 
 def while_loop(s: Writing, e: Equation, x: Texts) -> str:
+    """`lax.while_loop` of two functions that are written before it; constants are closed over."""
     p = e.params
     of_test, of_body, init = while_operands(p).split(x)
     test, body = p["cond_jaxpr"], p["body_jaxpr"]

@@ -206,6 +206,9 @@ class Source:
         return [self.read(a) for a in program.outvars]
 
     def _equation(self, e: Equation) -> None:
+        """Write one equation: a call inline, control flow as functions, any other op as one
+        statement.
+        """
         name = e.op.name
         x = [self.read(a) for a in e.invars]
         if name in CALLS:

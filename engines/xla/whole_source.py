@@ -61,6 +61,7 @@ class WholeSource(Source):
                 tuple([a for a in _names(e) if a not in self._manual]) for e in spec]
 
     def _region(self, e: Equation) -> None:
+        """`jax.shard_map` of a function that is written before it."""
         p = e.params
         body: Program = p["jaxpr"]
         name = self.fresh("region")

@@ -234,6 +234,9 @@ def _limit(module: Module, condition: str) -> int:
 
 def _priced(e: Exchange, times: int, known: bool, branch: bool, device: Hardware
             ) -> HloCollective:
+    """An exchange with its bytes and seconds. XLA gives the size of the result, from which those of
+    operand and received bytes follow by kind. known: whether `times` is.
+    """
     n, result = max(e.size, 1), e.result
     operand = {"all-gather": result // n, "reduce-scatter": result * n}.get(e.kind, result)
     received = {"all-reduce": 2 * result * (n - 1) // n, "reduce-scatter": result * (n - 1),

@@ -160,6 +160,9 @@ class _Form(NamedTuple):
 
 def _of_function(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any], signature: Arguments
                  ) -> _Jaxpr:
+    """The jaxpr of a function on these arguments, with the paths of its arguments. Leaves that are
+    no arrays, and static arguments, are closed over.
+    """
     given, named, static = signature.split(args, kwargs)
     paths, tree = jax.tree_util.tree_flatten_with_path((given, named))
     arrays = [_is_argument(fun, x) for _, x in paths]
@@ -189,6 +192,9 @@ def _of_function(fun: Any, args: tuple[Any, ...], kwargs: dict[str, Any], signat
 
 
 def _of_traced(traced: Any) -> _Jaxpr:
+    """The jaxpr of what `jax.jit(f).trace(...)` or `jax.make_jaxpr` gave, with the shardings that
+    were asked for.
+    """
     is_closed = isinstance(traced, core.ClosedJaxpr)
     closed = traced if is_closed else traced.jaxpr
     avals = closed.in_avals

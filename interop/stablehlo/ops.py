@@ -242,6 +242,7 @@ def _dot_general(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
 
 @rule("stablehlo.convolution")
 def _convolution(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
+    """`conv_general_dilated`, with the kernel reversed where the window is."""
     d = hlo.ConvDimensionNumbers(op.attributes["dimension_numbers"])
     spatial = len(d.input_spatial_dimensions)
     numbers = ConvDimensionNumbers(

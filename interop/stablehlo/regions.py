@@ -197,6 +197,9 @@ def _padding(op: Any, ndim: int) -> list[tuple[int, int]]:
 
 @rule("stablehlo.select_and_scatter")
 def _select_and_scatter(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
+    """The gradient of pooling by an extreme, which is all that JAX writes as this operation; others
+    are refused.
+    """
     select, scatter = op.regions
     (found,) = _results(select)
     direction = "" if _is_argument(found) or found.owner.name != "stablehlo.compare" else word_of(

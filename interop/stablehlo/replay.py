@@ -75,6 +75,9 @@ class Replay:
         return found
 
     def _rule(self, op: Any) -> Rule:
+        """What replays an operation: a rule that the user registered, or ours; a custom call goes
+        by its target.
+        """
         name = op.name
         if name == "stablehlo.custom_call":
             name = python_of(op.attributes["call_target_name"])

@@ -87,6 +87,9 @@ def _has_axis(mesh: AbstractMesh, name: str) -> bool:
 
 
 def _pinned(program: Program, pins: Pins, mesh: Mesh | AbstractMesh, path: tuple = ()) -> Program:
+    """The program with a `sharding_constraint` for each pin that names a place in it. path: to this
+    program inside the outermost one.
+    """
     out: list[Equation] = []
     same: dict[Atom, Var] = {}
     pinned: dict[Atom, PartitionSpec] = {}

@@ -93,6 +93,7 @@ class FreedomMap:
 
     @functools.cached_property
     def freedoms(self) -> tuple[Freedom, ...]:
+        """The freedoms that have values of the program, those with most of them first."""
         origins = self.names.origins
         if origins is None:
             return ()
@@ -118,6 +119,9 @@ class FreedomMap:
 
     def _worth(self, places: Sequence[tuple[int, int]], members: Sequence[Member]
                ) -> tuple[Worth, ...]:
+        """What splitting a freedom over each mesh axis that it does not have would give, fastest
+        first.
+        """
         mesh, found = self.partitioned.mesh, []
         have = {a for m in members for a in m.axes}
         for axis, n in zip(mesh.axis_names, mesh.axis_sizes, strict=True):

@@ -173,6 +173,10 @@ class Reasons(BodyPaths):
         return self.of_tensor.get(self.tensor(atom))
 
     def move_of(self, record: CollectiveRecord) -> Equation | None:
+        """The reshard of the resharded program that a collective stands for: of those on lines with
+        equal moves, the one that changes these axes and has this reason. None if it stands for
+        none.
+        """
         if record.why and record.why[0].sentence in (say.EXCHANGES, say.LEAVES_RESULTS):
             return None
         axes = whole_axes(record.mesh_axes)

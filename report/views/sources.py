@@ -45,6 +45,9 @@ class Sources:
         self.results = [self.number[v] for v in program.outvars if v in self.number]
 
     def _program(self, program: Program, inside: int) -> None:
+        """Number the equations and values of a program and of those inside it. inside: the equation
+        that holds it.
+        """
         for v, _ in program.consts:
             self._value(v, v.name or "", inside=inside)
         for eqn in program.eqns:

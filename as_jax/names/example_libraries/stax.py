@@ -40,6 +40,9 @@ def Dense(out_dim, W_init=None, b_init=None) -> Layer:
 
 def _conv(apply: Callable[..., Any], dimension_numbers, out_chan, filter_shape, strides, padding,
           W_init, b_init) -> Layer:
+    """A layer of a convolution `apply`, with its kernel in the dimension order of
+    `dimension_numbers`.
+    """
     lhs, rhs, out = dimension_numbers
     strides = strides or (1,) * len(filter_shape)
     W_init = W_init or glorot_normal(rhs.index("I"), rhs.index("O"))
