@@ -153,7 +153,7 @@ class Alternative(NamedTuple):
         if self.saved < 0:
             return (f"better for what follows than {does}, which costs {self.price:,} {unit} here, "
                     f"not {self.price - self.saved:,} {unit}")
-        return f"no dearer than {does}: {self.price:,} {unit} either way"
+        return f"no more expensive than {does}: {self.price:,} {unit} either way"
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
@@ -278,7 +278,7 @@ _BLANKS = {"op": r"[^`]*", "d": r"\d+", "i": r"\d+", "n": r"\d+", "size": r"\d+"
 _PLACE = lazy_pattern(r"(.*) \(([^()]*:\d+:\d+)\)")
 _ENDING = lazy_pattern(r"(.*), (asked for here|as asked for|asked for at \S+:\d+:\d+|as in XLA)")
 _ALTERNATIVE = lazy_pattern(
-    r"(.*?), (?:no dearer than (.+?): ([\d,]+) (B|ns) either way|"
+    r"(.*?), (?:no more expensive than (.+?): ([\d,]+) (B|ns) either way|"
     r"cheaper than (.+?) by ([\d,]+) of ([\d,]+) (B|ns)|better for what follows than (.+?), "
     r"which costs (-?[\d,]+) (B|ns) here, not (-?[\d,]+) (?:B|ns))")
 _NEXT = lazy_pattern(r", (?=dimension \d|a dimension is )")

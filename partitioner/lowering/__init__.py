@@ -13,7 +13,8 @@ devices along x, found by data flow:
       %b: f32[2,32]{V:x} = reduce_scatter[axis_name=('x',), axis_size=4, scatter_dimension=0,
           tiled=True] %a  # reduce-scatter over x, 768 B received per device
           # because `dot_general` leaves partial sums: dimension 1 of operand 0 is over x; `max`
-          #   takes the finished sum over x, no dearer than no exchange at all: 768 B either way
+          #   takes the finished sum over x, no more expensive than no exchange at all: 768 B
+          #   either way
       %c: f32[2,32]{V:x} = max %b 0.0:f32[]
       return %c
     }

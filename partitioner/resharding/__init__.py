@@ -9,7 +9,8 @@ equation runs, partial sums have a type that says so (`U:x`), and each `reshard`
           dot_general[dimension_numbers=(((1,), (0,)), ((), ())), preferred_element_type=f32] a w
       %b: f32[8@x,32] = reshard[dst_sharding=sharding P('x', None)] %a
           # because `dot_general` leaves partial sums: dimension 1 of operand 0 is over x; `max`
-          #   takes the finished sum over x, no dearer than no exchange at all: 768 B either way
+          #   takes the finished sum over x, no more expensive than no exchange at all: 768 B
+          #   either way
       %c: f32[8@x,32] = max %b 0.0:f32
       return %c
     }

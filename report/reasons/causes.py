@@ -123,9 +123,9 @@ class Cause:
         if other.saved > 0:
             return f"chosen: cheaper than {other.text} ({price}) by {saved}"
         if other.saved < 0:
-            return (f"chosen: {saved} dearer here than {other.text} ({price}), and cheaper in what "
-                    "follows")
-        return f"chosen: no dearer than {other.text} ({price})"
+            return (f"chosen: {saved} more expensive here than {other.text} ({price}), and cheaper "
+                    "in what follows")
+        return f"chosen: no more expensive than {other.text} ({price})"
 
     @property
     def told(self) -> tuple[Path | Hold | None, ...]:

@@ -452,8 +452,9 @@ def test_who_asked_is_told_with_the_line(f, args, options, text):
 def test_several_reasons_have_the_kind_of_the_one_that_would_keep_the_exchange():
     (needs,), (takes,), (asks,), (remark,) = map(read_reason, (
         "`cumsum` needs dimension 0 of operand 0 whole",
-        "`add` takes dimension 0 of operand 1 over X, no dearer than exchanging blocks: 8 B either "
-        "way", "`with_sharding_constraint` asks for P()", "the same in every iteration of `scan`"))
+        "`add` takes dimension 0 of operand 1 over X, no more expensive than exchanging blocks: "
+        "8 B either way", "`with_sharding_constraint` asks for P()",
+        "the same in every iteration of `scan`"))
     for reason, kind in [((takes,), "chosen"), ((takes, asks), "asked"),
                          ((asks, takes, needs), "needed"), ((), "asked"),
                          ((takes, remark), "chosen")]:
