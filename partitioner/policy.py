@@ -1,8 +1,8 @@
-"""Policies: what XLA's plans do otherwise than ours, one field a choice, which stages ask.
+"""Policies: the choices inside of passes in which XLA's plans differ from ours, one field each.
 
-Passes that only one kind of plan goes through say so themselves (`Pass.plans` in passes.py), and
-each kind has its own search for strategies (choice/lookahead.py, choice/xla/). A policy has the
-choices inside of passes that both go through.
+A pass that only one kind of plan goes through says so itself (`Pass.plans` in passes.py), and each
+kind has a search for strategies of its own (choice/lookahead.py, choice/xla/). The stages that both
+go through ask the policy.
 """
 from __future__ import annotations
 

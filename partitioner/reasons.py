@@ -1,4 +1,6 @@
-"""Reasons of exchanges as a whole: merged ones, what kind they give, what they say of padding."""
+"""Questions about reasons: the reason of several equations that became one, the kind of exchange
+that a reason gives, the padding that it mentions.
+"""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence

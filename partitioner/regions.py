@@ -1,4 +1,5 @@
-"""Questions about the regions of equations (ir/ops/control/region.py), and their programs replaced.
+"""The region of an equation (ir/ops/control/region.py): whether it has one, and its programs
+replaced.
 
 `shard_map`, whose body sees blocks, has no region: passes of its own handle it.
 """

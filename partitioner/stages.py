@@ -1,4 +1,4 @@
-"""Stages: the passes of one after the other, verified and dumped when the last of them has run."""
+"""Stages: consecutive passes, after the last of which the program is verified and dumped."""
 from __future__ import annotations
 
 import functools

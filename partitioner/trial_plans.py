@@ -1,8 +1,9 @@
-"""Trial plans: those made besides the usual one, each complete, and which of them is taken.
+"""Trial plans: complete plans made besides the usual one, and which of them is taken.
 
-The plan with the shorter step wins. What repeats computation may hold a tenth more than what does
-not; otherwise memory may be larger by as large a factor as the step is shorter, plus a tenth, or by
-any where the other's step is longer than that of XLA's plan.
+The plan with the shorter step wins, within a limit of memory: one that repeats computation may hold
+a tenth more than one that does not; any other may hold more by the factor by which its step is
+shorter, and a tenth; and any amount more if the step of the other is longer than that of XLA's
+plan.
 """
 from __future__ import annotations
 

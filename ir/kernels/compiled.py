@@ -1,13 +1,14 @@
-"""Loops that LLVM compiles, if `llvmlite` is installed: what random numbers are made of.
+"""Loops compiled by LLVM, where `llvmlite` is installed: for random numbers and elementwise chains.
 
 Each ufunc of numpy is a pass over the cache. A hash of Threefry is 112 of them, a normal number 200
 more; in one loop, whose numbers stay in registers, they take a tenth of the time. A `Loop` is made
-of a function of its elements, which is called once with `Value`s; these write the instructions:
+from a function of its elements, which is called once with `Value`s and writes the instructions:
 
     Loop(lambda x, y: (x * y + 1,), "float float", "float")    ->    %v4 = fmul <32 x float> ...
 
-They are numpy's operations in their order, so that the numbers are the same to the last bit. To
-load and compile takes as long as some million hashes do in numpy; what comes after these pays.
+They are numpy's operations in numpy's order, so the numbers are the same to the last bit. Loading
+LLVM and compiling takes as long as some million hashes in numpy, so a loop is compiled only after
+numpy has computed `ENOUGH` elements.
 """
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ first spread by the base dilation b and padded by (lo, hi); the results lie stri
 
     result[o] = sum_k spread[o s + k d - lo]
 
-Every b-th position of `spread` holds an element, so that results fall into phases, in each of which
-windows see elements at the same places of theirs. Those of a phase are windows over the operand
-itself, by a part of the window: no zero is multiplied or added.
+Only every b-th position of `spread` holds an element of the operand. The results whose windows have
+elements at the same places form a *phase*: they are windows over the operand itself, of those
+places alone, so that no zero is multiplied or added.
 """
 from __future__ import annotations
 

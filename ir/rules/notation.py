@@ -1,10 +1,10 @@
-"""Rules as others write them: Shardy's notation of factor rules, as ours.
+"""Factor rules in Shardy's notation, translated to ours.
 
     ([i, k],[k, j])->([i, j]) {i=8, k=16, j=32} reduction={k}      Shardy
     i k, k j -> i j | k:sum                                        here
 
-Between brackets a comma parts dimensions, and the factors of one stand side by side: `[ij, k]` has
-a dimension of two. A factor is a letter, or one with a number (`z_1`).
+Between brackets a comma separates dimensions, and the factors of one are written side by side:
+`[ij, k]` has a dimension of two factors. A factor is a letter, or one with a number (`z_1`).
 """
 from __future__ import annotations
 

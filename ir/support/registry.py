@@ -1,4 +1,4 @@
-"""Tables of functions by name, which enter themselves: `@rule("add", "sub")`."""
+"""Registries: tables in which functions enter themselves by name, `@rule("add", "sub")`."""
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,8 +1,9 @@
 """Work of one device: floating-point operations, bytes through memory, seconds by the roofline.
 
 An equation takes the longer of its operations (operations.py) at the peak of the device (products
-alone: elementwise work is bound by memory) and its bytes through memory; values that a compiler
-would not write do not count (kernels.py). The first of a kernel takes what starting it takes, too.
+alone: elementwise work is bound by memory) and its bytes through memory, without those that a
+compiler would not write (kernels.py). The first equation of a kernel also counts the launch of the
+kernel.
 """
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""Combines small, independent exchanges of one kind.
+"""Combines small, independent exchanges of one kind into one variadic exchange.
 
-The number of bytes stays the same; the saving is the start-up time of an exchange. The operands of
-all are those of one variadic exchange, which lists the lines and reasons of all. What waits for the
-first then waits for the last. So large ones are not combined, but for sums where a step is shorter
-so, and many that are large together only up to that size where it is. Large gathers never are: all
-that they gather would be held at once. (This is a pass rather than a rewrite because independence
-is a property of the whole program.)
+The number of bytes stays the same; the saving is the start-up time of an exchange. The combined
+exchange lists the lines and reasons of all its members. What waits for the first of them now waits
+for the last, so only small exchanges are combined; sums also where they are large, if the modelled
+step is shorter. Large gathers never are, since all that they gather would be held at once. (This is
+a pass rather than a rewrite because independence is a property of the whole program.)
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The fixed point of propagation: worklists of nodes, until no layout grows.
 
-There are five levels of falling certainty, each a walk over the program; conflicts are resolved
-where it meets them. Equations are integers in a worklist and layouts integers in a table; a step is
-computed once for each rule and layouts, so repeated layers cost a dictionary lookup, in this
-program and in any other on a mesh of this shape.
+There are five levels, from the most certain propagation to the least, each a walk over the program
+that resolves conflicts as it reaches them. Equations are integers in a worklist and layouts
+integers in a table; a step is computed once for each rule and layouts, so repeated layers cost a
+dictionary lookup, in this program and in any other on a mesh of this shape.
 """
 from __future__ import annotations
 

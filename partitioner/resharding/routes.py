@@ -6,8 +6,8 @@ to receive more in fewer exchanges, or to exchange along the fast axes while blo
     P(None, ('y', 'x')) to P('x')   all-to-all over x, then all-gather over y    14.7 us
       by way of P(None, None)       all-gather over y and x, own rows cut out     8.7 us
 
-for 128 KB on eight H100s as 2 x 4. Tried are the layouts whose dimensions are each as in one of the
-two, or have the axes with which both begin.
+for 128 KB on eight H100s as 2 x 4. The layouts that are tried have each dimension as one of the two
+ends has it, or split over the leading axes that both have there.
 """
 from __future__ import annotations
 

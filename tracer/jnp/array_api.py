@@ -1,4 +1,5 @@
-"""What the array API standard asks of a module of array functions: its version and abilities."""
+"""The array API standard's questions about a module of array functions: version and capabilities.
+"""
 from __future__ import annotations
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Functions of lax that change the shape: broadcast, reshape, transpose, join and cut.
 
 Sharding follows the operand; where it cannot, or another one is wanted, the functions that have
-`out_sharding=` take it (design: out_sharding.py).
+`out_sharding=` take it (tracer/shardings/out_sharding.py).
 """
 from __future__ import annotations
 

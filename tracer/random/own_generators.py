@@ -1,7 +1,7 @@
-"""Generators of a user's own: `jax.extend.random` (0.10.2).
+"""Generators that users define: `jax.extend.random` (0.10.2).
 
 A generator is four functions on the words of keys: seed, split, fold_in, random_bits. Its keys are
-arrays of a dtype of their own; `random` uses them as all others, and where it needs numbers the
+arrays of a dtype of their own, which `random` uses like any others. Where numbers are drawn the
 user's functions are traced, so programs hold what these compute.
 """
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Rules of `custom_vjp` that read and write references passed to their function.
 
-The rule runs in the backward pass. For traced code (a jitted function, the body of a loop, a
-`checkpoint`) that is a program of its own, made once, which would capture the references of that
-time. So where such a function is called within these while a derivative is being taken, the code is
-differentiated once more in Python, as under `disable_jit`, where the rule finds the references
-themselves.
+The rule runs in the backward pass. The backward pass of traced code (a jitted function, the body of
+a loop, a `checkpoint`) is a program, made once, which would capture the references as they were
+then. So while a derivative is taken of code that calls such a function, the code is differentiated
+once more in Python, as under `disable_jit`, where the rule finds the references themselves.
 """
 from __future__ import annotations
 

@@ -2,9 +2,10 @@
 
 `memoized` is for functions of jnp, nn and lax that look at nothing but their arguments, the context
 mesh and the settings that tracing depends on. What they record while a function is traced is kept;
-for arguments of the same types, and the same numbers, axes and flags, it is recorded again.
-Programs in it know where they were traced; then it is kept for that place alone. Elsewhere, and
-where an argument cannot be identified by its type, functions run as they are.
+for arguments of the same types, and the same numbers, axes and flags, it is recorded again. Nested
+programs have the location where they were traced, so a function that records some is remembered for
+each calling line apart. Outside of traces, and where an argument cannot be identified by its type,
+functions run as they are.
 """
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Casts that an op wants of its operands before it is recorded: varying axes, reduced axes.
+"""Casts that an op needs of its operands before it is recorded: to varying, from reduced.
 
-`builder` is the interpreter that records it (staging.py), and the casts.
+`builder` is the interpreter that records the op (staging.py), and the casts.
 """
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Elementwise functions as few numpy calls on whole arrays, where numpy has none or a slow one.
+"""Elementwise functions that numpy lacks or computes slowly, in few numpy calls on whole arrays.
 
-Narrow floats (`bfloat16`, `float16`), functions in float32 as fast as can be (`float32_forms`) or
-to the last bit as XLA (`float32_functions`), and selections without a branch per element.
+Narrow floats (`bfloat16`, `float16`), functions in float32 that are fast (`float32_forms`) or equal
+to XLA's to the last bit (`float32_functions`), and selections without a branch per element.
 """

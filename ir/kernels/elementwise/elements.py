@@ -1,4 +1,4 @@
-"""Calls of numpy as instructions of a compiled loop, for one element: the same to the last bit.
+"""numpy's functions as instructions of a compiled loop, equal to numpy's to the last bit.
 
 Functions that numpy approximates (exp, tanh, sin) are not among them: numpy's own, which are
 vectorised, take as long as four additions, and give different numbers on different processors.

@@ -1,8 +1,9 @@
-"""Convolutions of images between whose elements zeros lie, phase by phase.
+"""Convolutions of dilated images, which have zeros between their elements, one phase at a time.
 
-The gradient of a convolution with strides is one, and so is a transposed convolution. Results whose
-windows see elements at the same places are a convolution of the image as it is by that part of the
-kernel (ir/kernels/windows.py), which multiplies no zeros: a quarter of the work for strides (2, 2).
+The gradient of a convolution with strides is one, and so is a transposed convolution. The results
+whose windows see elements at the same places of the window form a phase; they are a convolution of
+the image without its zeros by that part of the kernel (ir/kernels/windows.py). No zeros are
+multiplied: a quarter of the work for strides (2, 2).
 """
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`jit` and `composite`: a call of another program, as one equation.
 
 A jitted function used inside a traced one is recorded as a call; the partitioner inlines it. A
-composite is a call under a name that a compiler may know something better for.
+composite is a call under a name for which a compiler may have an implementation of its own.
 """
 from __future__ import annotations
 

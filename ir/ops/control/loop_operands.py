@@ -1,10 +1,10 @@
-"""Which operands and results of a loop are what: for all that take a `scan` or `while` apart, or
-write one.
+"""Which operands and results of a loop are constants, carries and items: for whatever reads or
+writes a `scan` or `while`.
 
     consts, carries, items = scan_operands(eqn.params).split(eqn.invars)
     last, stacks = scan_operands(eqn.params).results(eqn.outvars)
 
-What is split is a value for each operand, or for each parameter of the body, in their order.
+`split` takes a value for each operand, or for each parameter of the body, in their order.
 """
 from __future__ import annotations
 

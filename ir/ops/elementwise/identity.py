@@ -1,4 +1,4 @@
-"""Ops that change no value: copies, barriers, and the cut of a derivative."""
+"""Ops that change no value: copies, barriers, transfers, and `stop_gradient`."""
 from __future__ import annotations
 
 from collections.abc import Sequence

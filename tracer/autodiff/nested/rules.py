@@ -1,8 +1,8 @@
-"""What ops that hold programs do under differentiation: a registry, by op name.
+"""The derivative rules of ops that hold programs: a registry, by op name.
 
 Ops of ir/ops declare `jvp` and `transpose` themselves. Those that call, repeat or choose programs
-need the transformations of this package, so their rules are entered here, by the module that has
-them (calls.py for `jit`, regions.py for `shard_map`, control flow beside its own functions).
+need the transformations of this package, so their rules are registered here by the module that has
+them (calls.py for `jit`, loops.py for `scan`, regions.py for `shard_map`).
 """
 from __future__ import annotations
 

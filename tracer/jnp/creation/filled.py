@@ -1,4 +1,4 @@
-"""Making arrays: zeros, ones, full, arange, linspace, eye and what is like another array.
+"""Arrays filled with one value, and matrices of ones and zeros: zeros, full, zeros_like, eye, tril.
 
 `out_sharding=` names the sharding over Explicit axes; without it a new array is whole.
 """

@@ -1,7 +1,7 @@
 """`ufunc`: a jnp function with numpy's methods (`jnp.add.reduce`, `.accumulate`, `.outer`, `.at`).
 
-Calling it costs what calling the function costs. The methods are written with reductions and
-updates that exist anyway, where there are any, else element by element along the dimension.
+Calling it costs what calling the function costs. The methods use reductions, prefixes and scatters
+where there is one for the function; otherwise they combine element by element along the dimension.
 """
 from __future__ import annotations
 
