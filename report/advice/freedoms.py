@@ -183,17 +183,18 @@ class Freedoms:
         """Do these new layouts put axes along freedoms in which they split others, too, and are
         there then fewer freedoms in which an axis splits few?
         """
-        had: dict[int, Counter[str]] = {}
-        has: dict[int, Counter[str]] = {}
+        none = Counter[str]()
+        had: dict[int, Counter[str]] = {-1: none}
+        has: dict[int, Counter[str]] = {-1: none}            # -1: what is in no freedom
         put: set[tuple[int, str]] = set()
         for i, own in new.items():
             for d, axes in enumerate(own):
                 f, before = self.place_of.get((i, d), -1), self.given[i].entries[d]
+                put.update([(f, a) for a in axes if a not in before])
                 if f >= 0 and axes != before:
                     had[f] = self.counts[f]
                     has.setdefault(f, self.counts[f].copy()).update(axes)
                     has[f].subtract(before)
-                    put.update([(f, a) for a in axes if a not in before])
         return all(has[f][a] > 1 for f, a in put) and (
             len(self._unlike_in(has)) < len(self._unlike_in(had)))
 
