@@ -182,7 +182,8 @@ class BoundProgram:
         abstract = placement.abstract_mesh
         if abstract.size != len(devices):
             fail(ValueError, f"The size of abstract mesh {abstract.size} in {abstract} must match "
-                 f"the length of device assignment: {len(devices)}", code="device-assignment")
+                 f"the length of device assignment: {len(devices)}", code="device-assignment",
+                 help=f"pass {abstract.size} devices as device_assignment")
         mesh = Mesh(np.array(devices, object).reshape(abstract.axis_sizes), abstract.axis_names,
                     axis_types=abstract.axis_types)
 

@@ -368,9 +368,14 @@ def _check_left(name: str, types: Types, specs: Specs, paths: Sequence[str], mes
                 axes: Axes) -> None:
     """Raise unless results of these types, cast, are what the specs say."""
     check_replication(name, types, specs, paths, mesh, axes)
-    for t, s in zip(types, specs, strict=True):
+    for t, s, path in zip(types, specs, paths, strict=True):
         for word in ("unreduced", "reduced"):
-            if getattr(t.manual, word) & axes != getattr(s, word):
+            have = getattr(t.manual, word) & axes
+            if have != getattr(s, word):
+                names = ", ".join(map(repr, sorted(have)))
                 fail(ValueError, f"out_specs passed to shard_map should be equal to the {word} "
                      f"present on the out_aval. Got out_specs={s} and "
-                     f"out_aval={t.str_short(True)}", code="pending-output")
+                     f"out_aval={t.str_short(True)}", code="pending-output",
+                     label=f"of out_specs{path}",
+                     help=f"write {word}={{{names}}} in that spec" if have else
+                     f"leave `{word}` out of that spec: the output has no such axes")

@@ -43,7 +43,8 @@ def scattered(t: ArrayType, *, scatter_dimension: int, axis_size: int, tiled: bo
         if shape[d] % axis_size:
             fail(ValueError, f"tiled reduce_scatter operand scatter dimension size {shape[d]} must "
                  f"be divisible by shard_count {axis_size}", code="indivisible",
-                 label=f"the operand is {t.str_short(True)}")
+                 label=f"the operand is {t.str_short(True)}",
+                 help=f"pad the dimension to a multiple of {axis_size}")
         return (*shape[:d], shape[d] // axis_size, *shape[d + 1:]), t.dtype
     if shape[d] != axis_size:
         fail(ValueError, f"reduce_scatter operand scatter dimension size {shape[d]} must match "
@@ -63,7 +64,8 @@ def exchanged(t: ArrayType, *, split_axis: int, concat_axis: int, axis_size: int
         if shape[split_axis] % axis_size:
             fail(ValueError, f"The size of all_to_all split_axis ({shape[split_axis]}) has to be "
                  f"divisible by the size of the named axis ({axis_size})", code="indivisible",
-                 label=f"the operand is {t.str_short(True)}")
+                 label=f"the operand is {t.str_short(True)}",
+                 help=f"pad the dimension to a multiple of {axis_size}")
         shape[split_axis] //= axis_size
         shape[concat_axis] *= axis_size
         return tuple(shape), t.dtype

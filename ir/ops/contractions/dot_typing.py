@@ -183,14 +183,17 @@ def _check_unreduced(types: Sequence[ArrayType], left: tuple, right: tuple,
              "lhs and rhs contracting dims should be sharded identically when out_sharding "
              "provided to dot_general mentions unreduced_axes. Got "
              f"lhs_contracting_spec={left}, rhs_contracting_spec={right}",
-             code="unreduced-result", label=label)
+             code="unreduced-result", label=label,
+             help="`reshard` one operand so that both are split alike along what is contracted")
     summed = frozenset(a for p in left if p is not None
                        for a in (p if isinstance(p, tuple) else (p,)))
     if wanted.spec.unreduced != summed:
         fail(ShardingTypeError,
              "out_sharding's unreduced axes should be equal to the contracting specs. Got "
              f"unreduced axes={wanted.spec.unreduced} and contracting spec={left}",
-             code="unreduced-result", label=label)
+             code="unreduced-result", label=label,
+             help=f"write unreduced={{{', '.join(map(repr, sorted(summed)))}}} in out_sharding"
+             if summed else "leave `unreduced` out of out_sharding: each device has the whole sum")
 
 
 def dot_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],

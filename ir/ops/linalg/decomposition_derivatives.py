@@ -137,7 +137,7 @@ def eigh_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any) ->
     """dV = V (F o V^H dA V) with F_ij = 1 / (w_j - w_i); dw = diag(V^H dA V)."""
     if params["subset_by_index"] is not None:
         fail(NotImplementedError, "Derivatives not defined for partial eigen decomposition.",
-             code="not-differentiable")
+             code="not-differentiable", help="leave `subset_by_index` out, and slice the results")
     vectors, values = call("eigh", operands[0], **params)
     inner = matmul(adjoint(vectors), matmul(tangents[0], vectors))
     gaps = sub(as_rows(values, inner), as_columns(values, inner))
@@ -153,7 +153,8 @@ def svd_jvp(operands: Sequence[Any], tangents: Sequence[Any], **params: Any) -> 
     m, n = type_of(a).shape[-2:]
     if params["subset_by_index"] is not None:
         fail(NotImplementedError, "Derivatives not defined for partial singular value "
-             "decomposition.", code="not-differentiable")
+             "decomposition.", code="not-differentiable",
+             help="leave `subset_by_index` out, and slice the results")
     if params["compute_uv"] and params["full_matrices"] and m != n:
         fail(NotImplementedError, "Singular value decomposition JVP not implemented for full "
              "matrices", code="not-differentiable", help="make it without `full_matrices`")

@@ -66,13 +66,15 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
     if a.entries[:-2] != b.entries[:-2]:
         batches = [t.spec.partitions[:-2] for t in types]
         fail(ShardingTypeError, "All inputs to triangular_solve must have the same batch sharding, "
-             f"but got {batches[0]} and {batches[1]}.", code="sharding-conflict", label=label)
+             f"but got {batches[0]} and {batches[1]}.", code="sharding-conflict", label=label,
+             help="bring both to one spec with `reshard`")
     matrix_axes, rhs_axes = a.entries[-2:], b.entries[-2:]
     for name, t, axes in (("a", a, matrix_axes[left ^ flip]), ("b", b, rhs_axes[not left])):
         if axes:
             fail(ShardingTypeError, f"triangular solve input `{name}` must be unsharded on the "
                  f"contracting axis, but got {t.spec} with left_side={left} and "
-                 f"transpose_a={flip}.", code="sharded-matrix", label=label)
+                 f"transpose_a={flip}.", code="sharded-matrix", label=label,
+                 help=f"gather `{name}` along that dimension first, with `reshard`")
     last = (matrix_axes[flip], rhs_axes[1]) if left else (rhs_axes[0], matrix_axes[not flip])
     return [(*a.entries[:-2], *last)]
 

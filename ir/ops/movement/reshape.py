@@ -284,11 +284,14 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
             fail(ValueError,
                  f"out_sharding passed to reshape must be {word} over the same mesh axes as "
                  f"operand. Got out_sharding: {wanted.spec} and operand type: {x.str_short(True)}",
-                 code="out-sharding")
+                 code="out-sharding",
+                 help=f"write {word}={{{', '.join(map(repr, sorted(have)))}}} in out_sharding")
         if requested and not have:
             fail(ValueError,
                  f"out_sharding passed to `reshape` cannot contain {word} axes. Got {wanted}",
-                 code="out-sharding")
+                 code="out-sharding", label=f"the operand is {x.str_short(True)}",
+                 help=f"leave `{word}` out: a reshape starts no sum over devices" if
+                 word == "unreduced" else f"leave `{word}` out: the operand has no such axes")
     return [wanted]
 
 

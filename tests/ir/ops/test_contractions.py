@@ -106,6 +106,17 @@ def test_a_pending_result_is_over_the_contracted_axes() -> None:
         "axes=frozenset({'y'}) and contracting spec=(('x', 'y'),)")
 
 
+@pytest.mark.parametrize("lhs, rhs, text", [
+    ("f32[4,4@y]", "f32[4,4]", "help: `reshard` one operand"),
+    ("f32[4,4@(x,y)]", "f32[4@(x,y),4]", "help: write unreduced={'x', 'y'} in out_sharding"),
+    ("f32[4,4]", "f32[4,4]", "help: leave `unreduced` out"),
+])
+def test_a_refused_pending_result_says_what_helps(lhs: str, rhs: str, text: str) -> None:
+    with pytest.raises(ShardingTypeError) as raised:
+        product(lhs, rhs, to=sharding(unreduced={"y"}))
+    assert text in str(raised.value)
+
+
 # -- dot_general: shapes and dtypes ----------------------------------------------------------------
 
 @pytest.mark.parametrize("lhs, rhs, numbers, text", [

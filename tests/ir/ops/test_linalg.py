@@ -171,7 +171,7 @@ def test_batch_dimensions_may_be_split() -> None:
 def test_matrix_dimensions_may_not(name: str, operands: str, params: Any, text: str) -> None:
     with pytest.raises(ShardingTypeError) as raised:
         typed(name, operands, **params)
-    assert str(raised.value).startswith(text)
+    assert str(raised.value).startswith(text) and "= help: " in str(raised.value)
 
 
 @pytest.mark.parametrize("operand, kind, lengths, text", [

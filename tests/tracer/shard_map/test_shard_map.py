@@ -324,3 +324,16 @@ def test_slopes_of_nested_regions_that_read_the_place_along_outer_axes_are_refus
                      in_specs=P(), out_specs=P(), axis_names={"x"})
     with st.set_mesh(mesh), pytest.raises(ValueError, match="Expected cotangent type .*V:.*x"):
         st.jit(st.grad(lambda v: f(v).sum()))(np.arange(12, dtype=np.float32))
+
+
+def test_an_output_that_is_not_pending_as_its_spec_says_is_named_with_what_helps():
+    mesh = st.make_mesh((4,), ("x",), axis_types=(AxisType.Explicit,))
+
+    def total(v):
+        return v, v.sum()
+
+    f = st.shard_map(total, mesh=mesh, in_specs=P(), out_specs=(P(), P(reduced={"x"})))
+    with pytest.raises(ValueError, match="equal to the reduced present on the out_aval") as raised:
+        f(jnp.arange(8.0))
+    assert "of out_specs[1]" in str(raised.value)
+    assert "help: leave `reduced` out of that spec" in str(raised.value)

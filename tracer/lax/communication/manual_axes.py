@@ -233,7 +233,10 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
               ("reduced", "varying"): ops.reduced_vary_cast_p}.get((have, to))
         if op is None:
             fail(ValueError, f"Unsupported pcast from={have}, to={to!r}", code="cast",
-                 label=f"the value is {typeof(leaf)}")
+                 label=f"the value is {typeof(leaf)}",
+                 notes=("casts go from invarying to varying or reduced, from reduced to varying, "
+                        "and from varying to unreduced",),
+                 help="to sum over devices what is varying or unreduced, use `psum`")
         return op.bind(leaf, axes=axes)
 
     return tree.map(one, x)

@@ -246,7 +246,8 @@ def psum_scatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0,
             if not tiled and t.shape[dim] != n:
                 fail(ValueError, f"reduce_scatter operand scatter dimension size {t.shape[dim]} "
                      f"must match shard count {n}", code="indivisible",
-                     label=f"the operand is {t.str_short(True)}")
+                     label=f"the operand is {t.str_short(True)}",
+                     help="give `tiled` to keep the dimension and divide its size")
             for a in axes:
                 leaf = psum_scatter(leaf, a, scatter_dimension=dim, tiled=True)
             return leaf if tiled else squeeze_p.bind(leaf, dimensions=(dim,))
@@ -285,7 +286,7 @@ def all_to_all(x: Any, axis_name: Any, split_axis: int, concat_axis: int, *,
             named = axis_name if isinstance(axis_name, str) else axes
             fail(ValueError, f"The size of all_to_all split_axis ({t.shape[split]}) has to be "
                  f"divisible by the size of the named axis {named} ({size})", code="indivisible",
-                 label=f"the operand is {t}")
+                 label=f"the operand is {t}", help=f"pad the dimension to a multiple of {size}")
         if not vmapped_axes(axes):
             leaf = strong(leaf)
         elif len(axes) > 1:
