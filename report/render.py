@@ -142,7 +142,7 @@ def _by_cause(e: Analysis, advised: int) -> Iterator[str]:
         if lines:
             yield "\n".join(lines)
     if short or told.less:
-        yield "\n(`--all`, or `text(each=True)`, tells in full what is shortened here)"
+        yield "\n(`--all`, or `text(each=True)`, shows in full what is shortened here)"
 
 
 class _Told:

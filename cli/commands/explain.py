@@ -57,7 +57,7 @@ def add_options(sub: argparse.ArgumentParser) -> None:
 def add_telling(sub: argparse.ArgumentParser) -> None:
     """Add the options for how much of an explanation is printed, and in what form."""
     sub.add_argument("--suggest", type=count, default=3, metavar="N",
-                     help="search suggestions for the N dearest collectives (default 3)")
+                     help="search suggestions for the N most expensive collectives (default 3)")
     sub.add_argument("--trials", type=positive, metavar="N",
                      help="try N candidates for the suggestions for one collective, however long "
                           "that takes")
@@ -172,7 +172,7 @@ def _overview(target: str, made: list[tuple[Found, Explanation]]) -> str:
             group = grouped(e.collectives)[0]
             c = group[0]
             where = f" at {c.source}: {c.source.source_line().strip()}" if c.source.line else ""
-            lines.append(f"    dearest: {c.kind} over {', '.join(map(str, c.mesh_axes))}"
+            lines.append(f"    costliest: {c.kind} over {', '.join(map(str, c.mesh_axes))}"
                          f"{places_of(group)}{where}")
     return "\n".join(lines)
 

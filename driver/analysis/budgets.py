@@ -137,12 +137,12 @@ def _check_axes(axis: str | Sequence[str] | None, known: Sequence[str]) -> None:
 def _refuse(found: Explanation, chosen: Sequence[ExplainedCollective], text: str) -> None:
     __tracebackhide__ = True
     groups = sorted(grouped(chosen), key=lambda g: -sum(c.total_bytes for c in g))
-    dearest = [g[0] for g in groups]
+    costliest = [g[0] for g in groups]
     listed = [f"{c.kind} over {', '.join(map(str, c.mesh_axes))}: {c.received_bytes:,} B"
               f"{f' x {c.count}' if c.count != 1 else ''}{places(g)}, {c.source}\n"
-              f"{excerpt(c.source)}".rstrip() for g, c in zip(groups[:8], dearest, strict=False)]
-    notes = (dearest[0].verdict, *dearest[0].cause.lines()) if dearest else ()
+              f"{excerpt(c.source)}".rstrip() for g, c in zip(groups[:8], costliest, strict=False)]
+    notes = (costliest[0].verdict, *costliest[0].cause.lines()) if costliest else ()
     raise error(AssertionError, f"{found.name}: {text}", code="communication-budget",
-                location=dearest[0].source if dearest else found.memory.location,
-                label="most of it is from here" if len(dearest) > 1 else "it is from here",
+                location=costliest[0].source if costliest else found.memory.location,
+                label="most of it is from here" if len(costliest) > 1 else "it is from here",
                 because=notes, notes=tuple(listed), help=_HELP.format("what avoids it"))

@@ -229,15 +229,15 @@ def _promising(gaps: Mapping[tuple[int, LayoutIds, LayoutIds], int], values: Seq
     expected_costs = _expected_costs(values, rows)
     kinds = [v.kind for v in values]
     # what rows cost at least and at most, if what is ahead turns out otherwise than expected
-    hoped: list[int] = []
+    lower: list[int] = []
     least, doubt = 0, budget.doubt
     if doubt:
-        dearest: list[int] = []
+        upper: list[int] = []
         for cost, ahead in zip(costs, expected_costs, strict=True):
             mean, wrong = 4 * (cost + ahead), doubt * (ahead if ahead > 0 else -ahead)
-            hoped.append(mean - wrong)
-            dearest.append(mean + wrong)
-        least = min(dearest)
+            lower.append(mean - wrong)
+            upper.append(mean + wrong)
+        least = min(upper)
     selected: list[int] = []
     dropped: set[int] = set()       # no cheaper than resharding from a row that is kept
     numbers = range(len(rows))
@@ -246,7 +246,7 @@ def _promising(gaps: Mapping[tuple[int, LayoutIds, LayoutIds], int], values: Seq
                                                                   strict=True)]
         order = sorted(numbers, key=ranks.__getitem__)
         for i in order[:budget.compared]:
-            if i in dropped or i in selected or (hoped and hoped[i] > least):
+            if i in dropped or i in selected or (lower and lower[i] > least):
                 continue
             row, cost = rows[i], costs[i]
             for j in selected:

@@ -59,7 +59,7 @@ def compute_cost(price: PriceOf, prices: Prices, split: Split, finish: Sequence[
     """
     info, shapes, itemsizes, axes_of, parts, blocks = split
     received = cost = 0
-    told: dict[int, int] = {}
+    summaries: dict[int, int] = {}
     if info.has_halos and info.operands:           # other operands with the factor are bases
         for f, devices in parts.items():
             rows, block, exchanges = _halo(info, shapes, f, devices, 0)
@@ -81,8 +81,8 @@ def compute_cost(price: PriceOf, prices: Prices, split: Split, finish: Sequence[
                     cost += price("collective-permute", axes_of[f]).of(
                         edge_elements(local, rows, devices) * itemsize)
                     continue
-                told[f] = told.get(f, 0) + _summary(info, f, local, devices) * itemsize
-        for f, summary in told.items():         # one exchange for all results
+                summaries[f] = summaries.get(f, 0) + _summary(info, f, local, devices) * itemsize
+        for f, summary in summaries.items():         # one exchange for all results
             received += (parts[f] - 1) * summary
             cost += price("all-gather", axes_of[f]).of(summary)
     sizes = [n * itemsize for n, itemsize in zip(blocks, itemsizes, strict=True)]

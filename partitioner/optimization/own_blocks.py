@@ -26,7 +26,7 @@ FOLD_GATHERS = Rewrites(Rewrite(
     """, _block, why="a device has the block that it would take of what all have gathered"))
 
 
-def _turned_block(m: Match) -> Atom:
+def _block_of_transposed(m: Match) -> Atom:
     x = m.emit(all_slice_p, m.x, like=m.eqn, axes=m.axes, axis_size=m.eqn.params["axis_size"],
                dimension=m.permutation[m.dimension])
     return m.emit(transpose_p, x, permutation=m.permutation)
@@ -45,9 +45,9 @@ CUT_FIRST = Rewrites(
         out = reduce_sum wide {axes=summed}
         """, lambda m: m.x, where=_is_sum_of_one, why="there is nothing to add"),
     Rewrite("own-block-of-transposed", """
-        turned = transpose x {permutation}
-        out = all_slice turned {axes, dimension}
-        """, _turned_block, single_use=("turned",),
+        transposed = transpose x {permutation}
+        out = all_slice transposed {axes, dimension}
+        """, _block_of_transposed, single_use=("transposed",),
             why="a block is transposed instead of the whole"))
 
 
@@ -64,10 +64,10 @@ def _scattered(m: Match) -> Atom:
     return m.emit(total.op, out, like=total, axes=rest) if rest else out
 
 
-def _turned_sum(m: Match) -> Atom:
+def _scatter_of_transposed(m: Match) -> Atom:
     out = m.emit(m.eqn.op, m.x, like=m.eqn, **{
         **m.eqn.params, "scatter_dimension": m.permutation[m.dimension]})
-    return m.emit(transpose_p, out, like=m.maker(m.turned), permutation=m.permutation)
+    return m.emit(transpose_p, out, like=m.maker(m.transposed), permutation=m.permutation)
 
 
 FORM_SCATTERS = Rewrites(
@@ -77,7 +77,7 @@ FORM_SCATTERS = Rewrites(
         """, _scattered, single_use=("total",), where=lambda m: {*m.axes} <= {*m.summed},
             why="a reduce-scatter moves half of what an all-reduce does"),
     Rewrite("own-sum-of-transposed", """
-        turned = transpose x {permutation}
-        out = reduce_scatter turned {scatter_dimension=dimension, tiled=True}
-        """, _turned_sum, single_use=("turned",),
+        transposed = transpose x {permutation}
+        out = reduce_scatter transposed {scatter_dimension=dimension, tiled=True}
+        """, _scatter_of_transposed, single_use=("transposed",),
             why="a block is transposed instead of the whole"))

@@ -75,18 +75,18 @@ def _is_apart(slot: Slot, dim: int, apart: list[_Apart]) -> bool:
 
 
 class _Apart:
-    """Which dimensions of its values a program keeps apart: elements of different indices never
-    meet.
+    """Which dimensions of its values a program keeps apart: no equation combines elements of
+    different indices.
     """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self._classes = DisjointSets[_Dim]()
-        met: list[_Dim] = []
+        mixed: list[_Dim] = []
         for eqn in program.eqns:
             atoms = (*eqn.invars, *eqn.outvars)
             if eqn.op.subprograms or eqn.op.effect:
-                met += [(a, d) for a in atoms for d in range(a.aval.ndim)]
+                mixed += [(a, d) for a in atoms for d in range(a.aval.ndim)]
                 continue
             info = rule_info(eqn.instance.rule(*eqn.types))
             same: dict[int, list[_Dim]] = {}
@@ -96,10 +96,10 @@ class _Apart:
             for f, dims in same.items():
                 self._classes.join(*dims)
                 if info.factors[f].kind != PASS or not info.simple:
-                    met += dims
-        self._met = set(map(self._classes.of, met))
+                    mixed += dims
+        self._mixed = set(map(self._classes.of, mixed))
 
     def holds(self, start: _Dim, end: _Dim) -> bool:
         """Is a dimension kept apart, and is it the same one at the end?"""
         found = self._classes.of(start)
-        return found not in self._met and self._classes.of(end) == found
+        return found not in self._mixed and self._classes.of(end) == found

@@ -91,17 +91,17 @@ class ProgramGraph(Graph):
                     self.define(var, manual)
             # what a body only reads is laid out before the body, unless its rows are to win
             before: list[Slot] = []
-            behind: list[Slot] = []
+            after: list[Slot] = []
             for slot in region.slots:
-                (behind if slot.result >= 0 or self.carried_rows else before).append(slot)
+                (after if slot.result >= 0 or self.carried_rows else before).append(slot)
             if self.policy.loops_as_results:
                 # a body writes what is stacked before it hands on the rest
-                behind.sort(key=lambda slot: not slot.stacked)
+                after.sort(key=lambda slot: not slot.stacked)
             for slot in before:
                 self.add_slot(eqn, region, slot)
             for _, _, program in region.programs:
                 self.add_program(program, manual)
-            for slot in behind:
+            for slot in after:
                 self.add_slot(eqn, region, slot)
         else:
             tensors = tuple(map(self.of, (*eqn.invars, *eqn.outvars)))

@@ -121,15 +121,15 @@ def _carried(eqn: Equation, prices: Prices) -> list[Equation]:
         cost = _scaled(body_traffic(found, prices, constant), trips)
         cost += trips * (_price_of_writing(found, prices) - _price_of_writing(body, prices)
                          + _combining_savings(body, prices) - _combining_savings(found, prices))
-        behind = _CombinedSums(prices)
+        finishing = _CombinedSums(prices)
         for s, form in trial.items():
             outer = eqn.outvars[s.result].aval
             waiting = _outside(s, form, outer)
-            behind.add(waiting, outer)
+            finishing.add(waiting, outer)
             cost += prices.between(waiting, outer)
             if s.operand >= 0:
                 cost += prices.between(outer, waiting)
-        return _Trial(cost - behind.saved, trial, plan, found)
+        return _Trial(cost - finishing.saved, trial, plan, found)
 
     before = _scaled(body_traffic(body, prices, constant), trips)
     best = tried(wanted)                                # one may wait for another

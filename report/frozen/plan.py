@@ -135,12 +135,12 @@ class PlanDifference:
         lines = [f"{self.after.name}: {total - lost} of {total} decisions are kept"]
         if self.before.mesh != self.after.mesh:
             lines.append(f"  mesh {_sizes(self.after.mesh)}, frozen on {_sizes(self.before.mesh)}")
-        lines += _told("does not fit", [f"{described(d)} as {d.spec}: {why}"
-                                       for d, why in self.unfit])
-        lines += _told("gone", [f"{described(d)}, {d.spec}" for d in self.gone])
-        lines += _told("otherwise", [f"{described(d)} is {now.spec}, frozen as {d.spec}"
-                                     for d, now in self.changed])
-        lines += _told("new", [f"{described(d)}, decided as {d.spec}" for d in self.new])
+        lines += _first_few("does not fit", [f"{described(d)} as {d.spec}: {why}"
+                                             for d, why in self.unfit])
+        lines += _first_few("gone", [f"{described(d)}, {d.spec}" for d in self.gone])
+        lines += _first_few("otherwise", [f"{described(d)} is {now.spec}, frozen as {d.spec}"
+                                          for d, now in self.changed])
+        lines += _first_few("new", [f"{described(d)}, decided as {d.spec}" for d in self.new])
         before, after = self.before.exchanged, self.after.exchanged
         if self.fits and self.before.received_bytes == self.after.received_bytes:
             before = after      # a kept exchange may count for the line that reads its result
@@ -187,7 +187,7 @@ def _around(key: Key) -> str:
     return key.path.rpartition("/")[2].partition(".")[0]
 
 
-def _told(word: str, texts: Sequence[str]) -> list[str]:
+def _first_few(word: str, texts: Sequence[str]) -> list[str]:
     more = [f"  {word}: {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
     return [f"  {word}: {text}" for text in texts[:_SHOWN]] + more
 

@@ -58,7 +58,7 @@ def test_all_tells_each_collective_in_full(target, capsys) -> None:
     full = printed(capsys, target, "--suggest", "0", "--all")
     assert "because of `ws[*]['down']` as P(None, 'model')" in " ".join(short.split())
     assert "because of" not in full and full.count("-->") > short.count("-->")
-    assert "tells in full" in short and "tells in full" not in full
+    assert "shows in full" in short and "shows in full" not in full
 
 
 def test_more_seconds_try_more(target, capsys) -> None:

@@ -347,9 +347,9 @@ def _segments(x: Any, y: Any, how: _Segmentation, axis: int, boundary: str | Non
     return freqs, jnp.asarray(times, out.real.dtype), out
 
 
-def _padded(x: Any, before: int, behind: int, **how: Any) -> Any:
+def _padded(x: Any, before: int, after: int, **how: Any) -> Any:
     """The signals with more samples at their ends: zeros, or as a mode of `jnp.pad` says."""
-    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(before, behind)], **how)
+    return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(before, after)], **how)
 
 
 def _as_long(signals: Sequence[Any]) -> list[Any]:

@@ -200,15 +200,15 @@ def _blocks(shape: Shape, most: int) -> Iterator[tuple[slice, ...]]:
     while d and inner * shape[d - 1] <= most:
         d -= 1
         inner *= shape[d]
-    behind = [slice(0, n) for n in shape[d:]]
+    rest = [slice(0, n) for n in shape[d:]]
     if not d:
-        yield tuple(behind)
+        yield tuple(rest)
         return
     n = shape[d - 1]
     step = math.ceil(n / math.ceil(n / (most // inner)))       # blocks as long as each other
     for outer in np.ndindex(shape[:d - 1]):
         for start in range(0, n, step):
-            yield (*[slice(i, i + 1) for i in outer], slice(start, min(start + step, n)), *behind)
+            yield (*[slice(i, i + 1) for i in outer], slice(start, min(start + step, n)), *rest)
 
 
 def _part(x: np.ndarray, block: Sequence[slice]) -> np.ndarray:

@@ -229,18 +229,19 @@ def _multiply(function: Callable[..., np.ndarray], left: Shape, whole: Shape
     return product
 
 
-def _with_vector(left: tuple[Shape, bool], right: tuple[Shape, bool], behind: bool, shape: Shape,
+def _with_vector(left: tuple[Shape, bool], right: tuple[Shape, bool], second: bool, shape: Shape,
                  dtype: np.dtype, apart: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-    """The product of which one operand has but what is summed: numpy's, in less time, of a vector.
+    """A product with a vector, an operand of summed dimensions alone: numpy's routine for that is
+    the fastest.
 
-    left, right: see `_row_major`. behind: whether the second operand is the vector.
+    left, right: see `_row_major`. second: whether the vector is the second operand.
     """
-    (matrix, flip), (vector, _) = (left, right) if behind else (right, left)
+    (matrix, flip), (vector, _) = (left, right) if second else (right, left)
     length = _product(vector)
     count = _product(matrix) // length
     if not shape:
         matrix = (length,)                          # two vectors
-    a_shape, b_shape = (matrix, (length,)) if behind else ((length,), matrix)
+    a_shape, b_shape = (matrix, (length,)) if second else ((length,), matrix)
     pooled, other = count * dtype.itemsize >= SMALLEST, shape not in ((), (count,))
     multiply = for_work(np.dot, count * length, VECTOR)
 

@@ -86,17 +86,17 @@ class _Columns:
 
     def dealt(self, x: Atom) -> Atom:
         """Element i goes to device i mod p."""
-        return self.exchanged(self.turned(x, self.rows // self.devices, self.devices))
+        return self.exchanged(self.transposed(x, self.rows // self.devices, self.devices))
 
     def collected(self, x: Atom) -> Atom:
         """The inverse of `dealt`."""
-        return self.turned(self.exchanged(x), self.devices, self.rows // self.devices)
+        return self.transposed(self.exchanged(x), self.devices, self.rows // self.devices)
 
     def exchanged(self, x: Atom) -> Atom:
         return self.out.call("all_to_all", x, axis_name=self.axes, axis_size=self.devices,
                              split_axis=self.dim, concat_axis=self.dim, tiled=True)
 
-    def turned(self, x: Atom, n: int, m: int) -> Atom:
+    def transposed(self, x: Atom, n: int, m: int) -> Atom:
         """The dimension as n times m, transposed."""
         shape, d = x.aval.shape, self.dim
         order = [*range(d), d + 1, d, *range(d + 2, len(shape) + 1)]

@@ -123,7 +123,7 @@ def _halos(devices: int, block: int, step: int, offset: int, rows: int) -> tuple
     if max(-first.min(), last.max() - block) > 2 * rows:
         return ()
     low, high = int(first.min()), int(last.max())
-    before, behind = -int(first[1:].min(initial=0)), int(last[:-1].max(initial=block)) - block
+    before, after = -int(first[1:].min(initial=0)), int(last[:-1].max(initial=block)) - block
     found = []
     for k in range(-(-before // block), 0, -1):
         if -k * block < high:
@@ -131,8 +131,8 @@ def _halos(devices: int, block: int, step: int, offset: int, rows: int) -> tuple
                               block - max(-(k - 1) * block - high, 0)))
     if low < block and high > 0:
         found.append(Halo(0, max(low, 0), min(high, block)))
-    for k in range(1 + min(max(low - block, 0), max(behind, 0)) // block, -(-behind // block) + 1):
-        found.append(Halo(k, max(low - k * block, 0), min(behind - block * (k - 1), block)))
+    for k in range(1 + min(max(low - block, 0), max(after, 0)) // block, -(-after // block) + 1):
+        found.append(Halo(k, max(low - k * block, 0), min(after - block * (k - 1), block)))
     return tuple(found)
 
 

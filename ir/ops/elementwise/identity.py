@@ -87,8 +87,8 @@ def _separate_factors(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Sh
     return FactorRule(tuple(maps), tuple(maps), tuple(factors))
 
 
-def _behind_barrier(values: Sequence[Any]) -> list[Any]:
-    """Tangents or cotangents, those that are not None behind a barrier of their own."""
+def _through_barrier(values: Sequence[Any]) -> list[Any]:
+    """Tangents or cotangents through a barrier of their own; None stays None."""
     results = iter(barrier_p.bind(*[v for v in values if v is not None]))
     return [None if v is None else next(results) for v in values]
 
@@ -100,8 +100,8 @@ barrier_p = optimization_barrier_p = defop(
     infer=lambda *types: list(types), multiple_results=True, rule=_separate_factors,
     pending="carry", manual=lambda op, types, params: [t.manual for t in types],
     linear="all",
-    jvp=lambda operands, tangents: (barrier_p.bind(*operands), _behind_barrier(tangents)),
-    transpose=lambda cts, *operands: _behind_barrier(cts),
+    jvp=lambda operands, tangents: (barrier_p.bind(*operands), _through_barrier(tangents)),
+    transpose=lambda cts, *operands: _through_barrier(cts),
     batch=lambda operands, dims, size: (barrier_p.bind(*operands), list(dims)),
     evaluate=lambda lead, *arrays: list(arrays), arithmetic=False, facts=(IDENTITY,),
     samples=lambda: [Sample((values((4, 6), np.float32, -3, 3), values((2,), np.int32, -9, 9)),

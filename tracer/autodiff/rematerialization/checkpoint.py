@@ -270,9 +270,9 @@ def _recomputation(program: Program, unknown: tuple[bool, ...], policy: Policy) 
     return Split(first, second, split.out_unknown, places)
 
 
-def _behind_barrier(program: Program, count: int, params: dict[str, Any]) -> Program:
-    """The program with its first `count` operands behind an optimization barrier, for params that
-    ask for one.
+def _through_barrier(program: Program, count: int, params: dict[str, Any]) -> Program:
+    """The program with its first `count` operands passed through an optimization barrier, for
+    params that ask for one.
 
     What is computed from them again is then no common subexpression of the first computation.
     """
@@ -280,9 +280,9 @@ def _behind_barrier(program: Program, count: int, params: dict[str, Any]) -> Pro
         return program
     found = program.memo.get("barrier")
     if found is None:
-        behind = program.invars[:count]
-        given = [Var(v.aval) for v in behind]
-        barrier = Equation(OPS["optimization_barrier"], given, behind, {}, capture())
+        results = program.invars[:count]
+        given = [Var(v.aval) for v in results]
+        barrier = Equation(OPS["optimization_barrier"], given, results, {}, capture())
         found = program.memo["barrier"] = program.replace(
             invars=[*given, *program.invars[count:]],
             eqns=[barrier, *live_equations(program.eqns, program.outvars)])
@@ -290,4 +290,4 @@ def _behind_barrier(program: Program, count: int, params: dict[str, Any]) -> Pro
 
 
 register("checkpoint", jvp=functools.partial(call_jvp, checkpoint_p), split=_split,
-         transpose=functools.partial(call_transpose, checkpoint_p, changed=_behind_barrier))
+         transpose=functools.partial(call_transpose, checkpoint_p, changed=_through_barrier))

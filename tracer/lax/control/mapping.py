@@ -84,10 +84,10 @@ def _reshaped(x: Any, shape: tuple[int, ...]) -> Any:
     t = typeof(x)
     if not any(t.entries):
         return reshape(x, shape)
-    return reshape(x, shape, out_sharding=_behind(t, len(shape)))
+    return reshape(x, shape, out_sharding=_with_rank(t, len(shape)))
 
 
-def _behind(t: ArrayType, rank: int) -> NamedSharding:
+def _with_rank(t: ArrayType, rank: int) -> NamedSharding:
     """The spec of `t` moved to fit a rank with more or fewer whole leading dimensions."""
     entries = t.entries
     more = rank - len(entries)
