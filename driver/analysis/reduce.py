@@ -86,6 +86,9 @@ def reduce_program(program: Program, specs: Sequence[PartitionSpec | None],
 
 
 class _Search:
+    """The cases tried so far. shows: does a case still show the fault? most: how many may be tried.
+    on_step: called before each.
+    """
     def __init__(self, shows: Callable[[Case], bool], most: int, on_step: Callable[[], None]
                  ) -> None:
         self.shows, self.most, self.on_step = shows, most, on_step
@@ -356,6 +359,7 @@ def _resized(case: Case, n: int, m: int) -> Case:
 
 
 class _Resized(Retyped):
+    """Programs with the number n, as a size or in params, replaced by m."""
     def __init__(self, n: int, m: int) -> None:
         super().__init__()
         self.n, self.m = n, m

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import NamedTuple
 else:
     class _Making(type):
+        """Turns a class with annotated fields into a `collections.namedtuple` with its methods."""
         def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> type:
             if not bases:
                 return super().__new__(cls, name, bases, body)

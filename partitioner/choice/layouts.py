@@ -177,6 +177,7 @@ class _Answers(dict[Key, Found]):
 
 
 class _Numbers(_Answers[Layout, int]):
+    """The number of each layout, in the order in which they are first seen."""
     __slots__ = ()
 
     def __missing__(self, layout: Layout) -> int:
@@ -198,6 +199,7 @@ class _Numbers(_Answers[Layout, int]):
 
 
 class _TypeLayouts(_Answers[ArrayType, int]):
+    """The number of the layout of each type."""
     __slots__ = ()
 
     def __missing__(self, aval: ArrayType) -> int:
@@ -206,6 +208,7 @@ class _TypeLayouts(_Answers[ArrayType, int]):
 
 
 class _Kinds(_Answers[ArrayType, int]):
+    """The number of the kind (shape and item size) of each type."""
     __slots__ = ()
 
     def __missing__(self, aval: ArrayType) -> int:
@@ -223,6 +226,7 @@ class _Kinds(_Answers[ArrayType, int]):
 
 
 class _Costs(_Answers[tuple[int, int, int], int]):
+    """The price of a reshard, by kind of value and the numbers of its two layouts."""
     __slots__ = ()
 
     def __missing__(self, key: tuple[int, int, int]) -> int:

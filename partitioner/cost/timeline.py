@@ -32,6 +32,9 @@ def timeline(program: Program, topology: Topology) -> tuple[Event, ...]:
 
 
 class _Written(Run):
+    """A run that records its events. offset: when the innermost body began. muted: inside how many
+    branches it is, whose events are left out.
+    """
     def __init__(self, topology: Topology) -> None:
         super().__init__(topology)
         self.events: list[Event] = []

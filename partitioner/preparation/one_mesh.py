@@ -33,6 +33,8 @@ def _is_foreign(other: AbstractMesh, mesh: AbstractMesh) -> bool:
 
 
 class _OnOneMesh(Retyped):
+    """Programs with types and constraints of other Auto meshes of the same size on the mesh `on`.
+    """
     def __init__(self, mesh: AbstractMesh) -> None:
         super().__init__()
         self.on = mesh

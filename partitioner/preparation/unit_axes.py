@@ -36,6 +36,7 @@ def drop_unit_axes(program: Program) -> Program:
 
 
 class _WithoutUnitAxes(Retyped):
+    """Programs whose types and shardings in params name no axes of one device."""
     def type(self, aval: ArrayType) -> ArrayType:
         sharding = self.sharding(aval.sharding)
         return aval if sharding is aval.sharding else aval.update(sharding=sharding)

@@ -83,6 +83,11 @@ def propagate(program: Program, mesh: AbstractMesh,
 
 
 class _Resolver:
+    """Writes the RESOLVED program of a solution.
+
+    env: each atom of the traced program, as it is now. tensors: of the new variables. pinned: new
+    variables that keep the layout of their type. types: memo of `type_at`.
+    """
     def __init__(self, solution: Solution) -> None:
         self.solution = solution
         self.graph = solution.graph

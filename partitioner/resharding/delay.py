@@ -211,6 +211,7 @@ def _no_operand_twice(eqn: Equation, sinking: Sunk) -> bool:
 
 
 class _Writer:
+    """Writes the program as a plan decides: equations on the forms in which operands are held."""
     def __init__(self, plan: Delay) -> None:
         self.plan = plan
         self.eqns: list[Equation] = []
