@@ -100,6 +100,9 @@ def guessed_arguments(fun: Any, name: str, names: dict[str, Any], functions: dic
 
 
 def _annotated(fun: Any, names: dict[str, Any], options: argparse.Namespace) -> Given | None:
+    """Arguments of the types that annotations state, such as `x: "f32[8,16]"`; None if one does
+    not.
+    """
     named = {}
     mesh = mesh_for(options, names)
     for p in needed(fun):

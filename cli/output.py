@@ -115,6 +115,7 @@ class Output:
 
 
 def _plain(value: Any) -> Any:
+    """A value as JSON has it: numbers that are not finite become null, arrays lists."""
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

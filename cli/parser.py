@@ -150,6 +150,7 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose errors suggest the word that was probably meant."""
 
     def error(self, message: str) -> NoReturn:
+        """End with the message, and with the nearest word to one that is not known."""
         hint = ""
         wrong = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
         if wrong:

@@ -116,6 +116,7 @@ class FoundFunction(Found):
         return found
 
     def with_plan(self, plan: FrozenPlan) -> FoundFunction:
+        """The function traced again, with the decisions of a frozen plan."""
         found, old = copy.copy(self), self.traced
         thawed = Thawed(old._jitted, plan)      # type: ignore[arg-type]
         with self.context():

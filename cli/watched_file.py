@@ -67,6 +67,8 @@ class WatchedFile:
         self._load()
 
     def _load(self) -> None:
+        """Import the file as a module of its own. What goes wrong matters only if nothing was seen.
+        """
         name = _module_name(self.path)
         linecache.checkcache(str(self.path))      # a file of this name may have been another one
         spec = importlib.util.spec_from_file_location(name, self.path)

@@ -50,6 +50,7 @@ class Bars:
         return bar
 
     def _show(self) -> None:
+        """Begin to draw, if there is work under way still."""
         with self._lock:
             if not self._under_way or self._display is not None:
                 return
@@ -78,6 +79,7 @@ class Bars:
                 self._display.update(bar.task, completed=bar.done)
 
     def end(self, bar: Bar) -> None:
+        """Remove a bar, and the display with the last one."""
         with self._lock:
             if bar in self._under_way:
                 self._under_way.remove(bar)

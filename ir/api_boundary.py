@@ -131,6 +131,7 @@ def bound_methods(cls: _Class) -> _Class:
 
 
 def _bind(cls: _Class, special: frozenset[str]) -> _Class:
+    """Make the public methods of a class, and the special ones that are named, API functions."""
     for name, method in list(vars(cls).items()):
         if name.startswith("_") and name not in special:
             continue
@@ -217,6 +218,9 @@ def _complete(error: Exception, caller: FrameType, f: Any, args: tuple[Any, ...]
 
 def _completed(diagnostic: Diagnostic, message: str, f: Any, args: tuple[Any, ...],
                kwargs: dict[str, Any]) -> Diagnostic:
+    """A diagnostic with a reason and help, where it lacks them: by its message, or else by the
+    call.
+    """
     explained = diagnostic.because or diagnostic.notes or diagnostic.label
     if explained and diagnostic.help:
         return diagnostic
@@ -282,6 +286,7 @@ def _shown(x: Any) -> str:
 
 
 def _general_help(f: Any) -> str:
+    """What to look at where nothing better is known: the parameters of the function."""
     try:
         names = [name for name in inspect.signature(f).parameters if name != "self"]
     except (TypeError, ValueError):

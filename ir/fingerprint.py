@@ -101,6 +101,8 @@ def _params(eqn: Equation) -> tuple:
 
 
 def _param(value: Any) -> Any:
+    """A param in a form that can be hashed, and is equal only for params that print and run alike.
+    """
     if isinstance(value, Program):
         return _program(value)
     if isinstance(value, tuple) and type(value) is tuple:
@@ -176,6 +178,7 @@ def params_equal(a: dict[str, Any], b: dict[str, Any]) -> bool:
 
 
 def _param_equal(x: Any, y: Any) -> bool:
+    """Are two params equal, programs in them up to names?"""
     if isinstance(x, Program):
         return isinstance(y, Program) and programs_equal(x, y)
     if isinstance(x, tuple) and isinstance(y, tuple):

@@ -57,6 +57,9 @@ def check_heading(program: Program) -> None:
 
 def _check_blocks(program: Program, word: str, wholes: tuple[ArrayType, ...],
                   blocks: tuple[ArrayType, ...]) -> None:
+    """The types of parameters (or results) of a LOCAL program are those of blocks of the whole
+    values that it declares.
+    """
     if program.level is not Level.LOCAL or len(wholes) != len(blocks):
         raise Violation(f"{len(wholes)} global types for {len(blocks)} {word}s at level "
                         f"{program.level.value}", "global-types")

@@ -41,6 +41,9 @@ class Dump:
 
     @classmethod
     def of(cls, directory: str, program: Program, request: PartitionRequest) -> Dump:
+        """The dump of a program; one that writes nothing if there is no directory, or if the same
+        program was written there before.
+        """
         if not directory:
             return cls(None)
         folder = pathlib.Path(directory)

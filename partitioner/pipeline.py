@@ -224,6 +224,7 @@ def _with_whole_axes(aval: ArrayType) -> PartitionSpec:
 
 def _specs(given: Sequence[PartitionSpec | None] | None, count: int, what: str, mesh: AbstractMesh
            ) -> tuple[PartitionSpec | None, ...]:
+    """The given specs, checked, without axes of one device; None for each if none are given."""
     if given is None:
         return (None,) * count
     if len(given) != count:

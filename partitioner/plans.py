@@ -99,6 +99,9 @@ class _Plans:
         return found
 
     def _drafted(self, objective: Objective) -> dict[str, Program]:
+        """The stages of a draft by another objective; those of the usual plan if it makes the same
+        choices, or splits an open result otherwise.
+        """
         stages: dict[str, Program] = {}
         for stage, made in self.stages(objective, draft=True):
             if stage == "resharded" and not self.is_least_wanted and programs_equal(

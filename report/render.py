@@ -94,6 +94,10 @@ def blocks(e: Analysis, advised: int = 3, width: int = WIDTH, each: bool = False
 
 
 def _blocks(e: Analysis, advised: int, each: bool) -> Iterator[str]:
+    """The parts of the text: heading, collectives, warnings, and what is furthest from the lower
+    bound. advised: for how many collectives suggestions are shown. each: one entry for each
+    collective instead of one for each cause.
+    """
     yield "\n".join(header(e))
     if each:
         chosen = advised_of(e, advised)

@@ -80,6 +80,7 @@ def fmt(options: argparse.Namespace) -> int:
 
 
 def _files(names: list[str]) -> Iterator[Path | None]:
+    """The files that are named, those in folders included; None for standard input."""
     for name in names:
         path = Path(name)
         if name == "-":

@@ -70,6 +70,7 @@ def partition(options: argparse.Namespace) -> None:
 
 
 def _dump(found: Found, stages: dict[str, Program], options: argparse.Namespace) -> None:
+    """Write each stage to a file of the folder, and print the names."""
     options.dump.mkdir(parents=True, exist_ok=True)
     name = "".join(c if c.isalnum() or c == "_" else "" for c in found.name) or "program"
     written = []

@@ -89,6 +89,7 @@ def reduce(options: argparse.Namespace) -> int:
 
 
 def _given(found: Found) -> tuple[Program, list]:
+    """The program to be reduced, and the specs of its arguments."""
     if isinstance(found, FoundProgram):
         program = found.program
         specs = asked_arguments(program, found.specs) if program.level is Level.TRACED else []
@@ -181,6 +182,7 @@ def _error_of(case: Case) -> str:
 
 
 def _differs(case: Case, tolerance: float) -> bool:
+    """Do the two executors disagree on a case by more than the tolerance?"""
     try:
         local = _local(case)
         values = _values(local)
@@ -202,6 +204,7 @@ def _warned(case: Case, kind: str) -> bool:
 
 
 def _command(case: Case, command: str) -> bool:
+    """Does the user's command succeed on a case, as a file in place of `{}`?"""
     try:
         verify(case.program)
         text = print_program(case.program)

@@ -56,6 +56,7 @@ def lenses(ls: Server, params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
 
 
 async def hover(ls: Server, params: lsp.HoverParams) -> lsp.Hover | None:
+    """The types at a position, with what is moved on its line and what would avoid that."""
     uri = params.text_document.uri
     await ls.reasons(uri)
     around = _around(ls.at(uri, "hovers"), params.position)
@@ -79,6 +80,7 @@ async def definition(ls: Server, params: lsp.DefinitionParams) -> list[lsp.Locat
 
 
 def actions(ls: Server, params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+    """Fixes of the problems in a range, and the advice for its lines as refactorings."""
     uri, lines = params.text_document.uri, (params.range.start.line, params.range.end.line)
     found = []
     for now, item in ls.at(uri, "problems"):

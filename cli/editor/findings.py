@@ -66,6 +66,7 @@ class Findings:
         self._moved: dict[int, dict[str, None]] = {}
 
     def data(self) -> dict[str, Any]:
+        """All findings as plain data, with ranges of the protocol."""
         span = self.text.range
         return {
             "hints": [{"at": span(*at)[2:], "label": ": " + _type_union(types)}
@@ -222,6 +223,9 @@ class AxisPaths:
         return said
 
     def _path(self, first: list[Any]) -> str:
+        """The path of an axis in words: each op that it came through, and the annotation that it
+        began at.
+        """
         texts: list[str] = []
         step: list[Any] | None = first
         while step is not None and step[2] >= 0 and len(texts) < _STEPS:

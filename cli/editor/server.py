@@ -99,6 +99,7 @@ class Worker:
                                      "fixes": [], "message": f"shardtrace: no answer: {problem}"}]}
 
     async def _started(self) -> asyncio.subprocess.Process:
+        """The process, started if there is none; it has loaded everything when this returns."""
         process = self._process
         if process is None or process.returncode is not None:
             process = self._process = await asyncio.create_subprocess_exec(

@@ -246,6 +246,7 @@ class _ExplainedFile(PythonFile):
             self._on_explained(self.explained(function))
 
     def explained(self, function: Found) -> Explanation:
+        """The explanation of a function, made once, with the stages of its first plan handed on."""
         if function not in self._explanations:
             stages: set[str] = set()
 

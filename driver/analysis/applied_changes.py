@@ -236,6 +236,9 @@ class ProgramSubject:
         self.donated: tuple[bool, ...] = program.attributes.get(DONATED, ())
 
     def changed(self, changes: Sequence[Change], longest: float) -> Partitioned:
+        """The plan of the program with changes made. longest: seconds up to which a draft of it is
+        of interest.
+        """
         specs = list(self.specs)
         for i, spec in arg_specs(changes).items():
             specs[i] = spec
@@ -260,6 +263,9 @@ class ProgramSubject:
 
 def _part(whole: TracedSubject | ProgramSubject, short: Shortened, compared: bool
           ) -> ProgramSubject:
+    """A shortened program as a subject of its own, with the donations and requests of what is left.
+    compared: whether plans of it are compared with others.
+    """
     traced, known = whole.partitioned.traced, whole.partitioned.traced.attributes.get(Requests.KEY)
     program = drop_unread(short.program).replace(attributes={**traced.attributes})
     if whole.donated:

@@ -135,6 +135,9 @@ def _check_axes(axis: str | Sequence[str] | None, known: Sequence[str]) -> None:
 
 
 def _refuse(found: Explanation, chosen: Sequence[ExplainedCollective], text: str) -> None:
+    """Fail with the collectives that exceed a budget, the costliest first, with their lines and the
+    reason for the first.
+    """
     __tracebackhide__ = True
     groups = sorted(grouped(chosen), key=lambda g: -sum(c.total_bytes for c in g))
     costliest = [g[0] for g in groups]

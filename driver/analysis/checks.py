@@ -89,6 +89,7 @@ def fuzz_equivalent(fun: Callable[..., Any], *args: Any, mesh: Mesh, count: int 
 
 
 def _drawn(shape: tuple[int, ...], mesh: Mesh, rng: np.random.Generator) -> PartitionSpec:
+    """A random spec that divides a shape: each mesh axis on one dimension, or on none."""
     entries: list[tuple[str, ...]] = [()] * len(shape)
     left = list(shape)
     for axis, size in mesh.shape.items():

@@ -126,6 +126,7 @@ class _Search:
 # -- what is taken away ----------------------------------------------------------------------------
 
 def _results(search: _Search, case: Case) -> Case:
+    """Drop results of the program."""
     def drop(case: Case, gone: set[int]) -> Case | None:
         p = case.program
         if len(gone) >= len(p.outvars):
@@ -194,6 +195,8 @@ def _bypasses(search: _Search, case: Case) -> Case:
 
 
 def _bypassed(p: Program, i: int) -> Iterator[Program]:
+    """The program without equation i: its result replaced by each operand of the same type in turn.
+    """
     eqn = p.eqns[i]
     if len(eqn.outvars) != 1:
         return

@@ -131,6 +131,9 @@ class Executable(BoundProgram):
 
     def _refuse_donated_twice(self, leaves: Sequence[Any], gone: Sequence[int],
                               names: Sequence[str]) -> None:
+        """Refuse an array that is donated and passed once more, where the other use is read as
+        well. gone: the places of donated leaves.
+        """
         for i in gone:
             for j, x in enumerate(leaves):
                 if x is not leaves[i] or j == i or not self.used[j]:

@@ -24,6 +24,7 @@ def abstract(x: Any) -> ArrayType:
 
 
 def argument_type(x: Any, function: Any, name: str) -> ArrayType:
+    """The type of an argument; what is no array is refused, by the name of the argument."""
     try:
         return typeof(x)
     except TypeError:

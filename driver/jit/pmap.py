@@ -185,6 +185,9 @@ class _Mapped:
         return (*axes, *(0,) * (count - len(axes)))
 
     def _mesh_devices(self, size: int, inside: bool) -> tuple[Device, ...]:
+        """The devices of a call that maps a dimension of this size; those of all processes, outside
+        of other traces.
+        """
         processes = process_count()
         if processes == 1 and self._axis_size not in (None, size):
             raise ValueError(f"Specified axis_size {self._axis_size} doesn't match received "

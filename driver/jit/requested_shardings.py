@@ -77,6 +77,7 @@ def check_asked(shardings: Any, where: str) -> None:
 
 
 def _check_unique(spec: PartitionSpec, where: str) -> None:
+    """Refuse a spec that splits two dimensions over one axis."""
     seen: list[Any] = []
     for entry in spec.entries:
         for axis in entry:
@@ -165,6 +166,9 @@ def constrained(values: Sequence[Any], requested: Sequence[Any], where: str, api
 # -- what does not fit -----------------------------------------------------------------------------
 
 def check_fits(sharding: Sharding, aval: ArrayType, what: str) -> None:
+    """Refuse a sharding that has too many entries for a shape, or does not divide it. what: the
+    value, in words.
+    """
     try:
         sharding.check_compatible_aval(aval.shape)
     except ValueError as e:

@@ -342,6 +342,7 @@ class Compiled(_Placed):
         return leaves
 
     def _mismatch(self, args: Any, kwargs: Any) -> str:
+        """How the structure of the arguments differs from the one that was compiled."""
         expected = tree.unflatten(self.in_tree, [None] * self.in_tree.num_leaves)
         found: list[str] = []
         for name, before, now in (("args", expected[0], args), ("kwargs", expected[1], kwargs)):

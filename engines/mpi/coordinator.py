@@ -56,6 +56,7 @@ class RankCoordinator(Coordinator):
         return data if set(self.all_gather(call, digest)) == {digest} else None
 
     def whole(self, call: Call, values: Sequence[GlobalValue]) -> list[Stored]:
+        """Values of which each rank has the blocks of its devices, put together on every rank."""
         own_blocks = [[own_block(v, d) for d in v.slot.sharding.device_assignment
                       if d.process_index == self.link.rank] for v in values]
         given = dict(zip(call.processes, self.all_gather(call, own_blocks), strict=True))

@@ -57,6 +57,7 @@ def data_of(a: np.ndarray) -> np.ndarray:
 
 
 def _plain(x: Any, arrays: list[np.ndarray]) -> Any:
+    """A value as JSON has it; arrays go into `arrays`, in the order in which they are found."""
     if x is None or type(x) in (bool, int, float, str):
         return x
     if type(x) in (tuple, list):

@@ -76,6 +76,7 @@ def while_loop(s: Writing, e: Equation, x: Texts) -> str:
 
 
 def cond(s: Writing, e: Equation, x: Texts) -> str:
+    """`lax.switch` of functions that are written before it; operands are closed over."""
     branches: tuple[Program, ...] = e.params["branches"]
     _check_groups(e, e.invars[0], branches)
     names = []
@@ -89,6 +90,7 @@ def cond(s: Writing, e: Equation, x: Texts) -> str:
 
 
 def reduce(s: Writing, e: Equation, x: Texts) -> str:
+    """`lax.reduce` with the program as a function that is written before it."""
     p, half = e.params, len(x) // 2
     body: Program = p["jaxpr"]
     name = s.fresh("combine")

@@ -127,6 +127,9 @@ def _one_exchange(messages: Sequence[Message], count: int, rank: int) -> OneExch
 
 
 def _round(pairs: tuple, held: list[Message], count: int, rank: int) -> Round:
+    """The tables of a round: what each member sends, where it puts what it receives, and whether it
+    receives anything.
+    """
     there, here = np.zeros((2, count, rank), np.int64)
     receives = np.zeros(count, bool)
     for m in held:

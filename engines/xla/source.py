@@ -168,6 +168,9 @@ class Source:
 
     # -- statements ----------------------------------------------------------------------------
     def line(self, text: str, e: Equation | None = None) -> None:
+        """Append a line of text; of an equation with its reason, if it is a collective, and its
+        place.
+        """
         indent = "    " * self._depth
         remark = ""
         if e is not None:
@@ -280,6 +283,7 @@ class Source:
         return "\n\n\n".join(parts) + "\n"
 
     def _imports(self, text: str) -> str:
+        """The imports that a text needs, by the names that it uses."""
         def uses(name: str) -> bool:
             return re.search(rf"(?<!\.)\b{name}\b", text) is not None
 
@@ -295,6 +299,7 @@ class Source:
         return "\n".join([*plain, *(w for w in wanted if not w.startswith("import"))])
 
     def _placed(self, name: str, devices: Sequence[int]) -> list[str]:
+        """The lines that put the function `name` on devices: mesh, specs, `shard_map` and `jit`."""
         program = self.program
         donated = [i for i, gives in enumerate(program.attributes.get(DONATED) or ()) if gives]
         donate = f", donate_argnums={tuple_of(map(str, donated))}" if donated else ""

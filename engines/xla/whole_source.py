@@ -36,6 +36,7 @@ class WholeSource(Source):
         self._manual: frozenset[str] = frozenset()
 
     def _equation(self, e: Equation) -> None:
+        """Write one equation; results with axes in an Explicit type are constrained to these."""
         if e.op.name == "shard_map":
             self._region(e)
         elif e.op.name in _CONSTRAINTS:

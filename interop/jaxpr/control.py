@@ -79,6 +79,7 @@ def _remat(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
 
 @rule("scan")
 def _scan(replay: Replay, eqn: Any, operands: list[Any]) -> Any:
+    """`scan`, with constants closed over by the body."""
     params = eqn.params
     parts = scan_operands(params)
     consts, init, xs = parts.split(operands)

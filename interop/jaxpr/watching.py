@@ -43,6 +43,7 @@ class ImportedWhenCalled(Jitted):
         return getattr(self.__dict__["_real"], name)
 
     def imported(self, *args: Any, **kwargs: Any) -> Imported:
+        """The function imported for these arguments, with the shardings that they state."""
         leaves = jax.tree_util.tree_leaves((args, kwargs))
         given = [x.sharding for x in leaves if isinstance(x, ShapeDtypeStruct)
                  and x.sharding is not None]

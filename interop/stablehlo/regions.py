@@ -177,16 +177,17 @@ def _reduce(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
 
 @rule("stablehlo.reduce_window")
 def _reduce_window(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
+    """`lax.reduce_window`, by the computation in the region."""
     half = len(x) // 2
     window = python_of(op.attributes["window_dimensions"])
     ones = (1,) * len(window)
-    strides, holes, spread = (
+    strides, base, dilation = (
         python_of(op.attributes[name]) if name in op.attributes else ones for name in (
             "window_strides", "base_dilations", "window_dilations"))
     combine = _combined(replay, op.regions[0], half)
     given = (x[0], x[1]) if half == 1 else (list(x[:half]), list(x[half:]))
     pads: Any = _padding(op, len(window))
-    return reduce_window(*given, combine, window, strides, pads, holes, spread)
+    return reduce_window(*given, combine, window, strides, pads, base, dilation)
 
 
 def _padding(op: Any, ndim: int) -> list[tuple[int, int]]:

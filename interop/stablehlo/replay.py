@@ -50,6 +50,7 @@ class Replay:
         return lambda *operands: self.region(region, operands)
 
     def block(self, block: Any, operands: Sequence[Any]) -> list[Any]:
+        """What a block returns for these operands, its operations replayed in order."""
         env = self._env
         env.update(zip(block.arguments, operands, strict=True))
         for op in block.operations:
@@ -116,6 +117,9 @@ def location_of(location: Any, folder: str) -> Location | None:
 
 @cached(16384, "places in the source of StableHLO")
 def _location(text: str, folder: str) -> Location | None:
+    """The location in a text of StableHLO: the innermost frame that is not of a library, else the
+    innermost.
+    """
     first = None
     for function, file, line, column, end_line, end_column in _FRAME.findall(text):
         found = ParsedLocation.at(file, int(line), int(column), int(end_line or line),

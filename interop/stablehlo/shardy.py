@@ -240,6 +240,9 @@ _SUMS: dict[Callable[..., Any] | None, Callable[..., Any]] = {
 
 @rule("stablehlo.all_reduce")
 def _all_reduce(replay: Replay, op: Any, x: Sequence[Any]) -> Any:
+    """A collective of `lax` where the computation is known; any other is run on gathered values,
+    one device after the other.
+    """
     combine = binary_function(op.regions[0])
     axes, parts = groups = _groups(replay, op)
     if combine in _SUMS:

@@ -114,6 +114,7 @@ def _edges(x64: bool) -> dict[_Node, tuple[_Node, ...]]:
 
 
 def _at_or_above(x64: bool) -> dict[_Node, frozenset]:
+    """For each node of the lattice all that it may be promoted to, itself included."""
     edges = _edges(x64)
     above: dict[_Node, frozenset] = {}
 

@@ -192,6 +192,7 @@ def _scalar_type(x: Any) -> type:
 
 @cached(1024, "which dtypes are of which kind")
 def _issubdtype(a: Any, b: Any) -> bool:
+    """Is dtype a of kind b? Dtypes that numpy does not know have their ancestors in a table."""
     if isinstance(b, ExtendedDType):
         return a is b
     kind_a, kind_b = _scalar_type(a), _scalar_type(b)

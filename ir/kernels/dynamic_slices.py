@@ -163,6 +163,7 @@ def part_updated(lead: int, shapes: Sequence[Shape], dtypes: Sequence[np.dtype],
 
 
 def _rows_updated(rows: _Rows) -> Callable[..., np.ndarray]:
+    """The update of rows at varying starts; its attribute `over` is the one that overwrites x."""
     def over(x: np.ndarray, update: np.ndarray, *starts: np.ndarray) -> np.ndarray:
         flat = x.reshape(rows.shape)
         flat[rows.at(starts)] = update

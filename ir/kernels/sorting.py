@@ -153,6 +153,7 @@ def largest_values(x: np.ndarray, k: int, axis: int) -> np.ndarray:
 
 
 def _order(x: np.ndarray, k: int, axis: int) -> np.ndarray:
+    """The positions of the k largest along an axis, in order; of equal elements the first."""
     n = x.shape[axis]
     if k == 1 and x.dtype.kind == "f":
         order = np.argmax(x, axis, keepdims=True)

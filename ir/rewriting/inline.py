@@ -116,6 +116,7 @@ class _Inliner:
             self.eqns.append(new)
 
     def nested(self, value: Any) -> Any:
+        """A param with the programs in it inlined, with variables of their own."""
         if isinstance(value, tuple):
             return tuple([self.nested(item) for item in value])
         if not isinstance(value, Program):

@@ -161,6 +161,7 @@ class Pattern:
 
     def _set(self, dims: tuple[Map, ...], operands: int, names: tuple[str, ...],
              kinds: Mapping[str, Kind]) -> None:
+        """Set what follows from dimensions, names and kinds."""
         self.dims, self.names = dims, names
         self.operands, self.results = dims[:operands], dims[operands:]
         self.ranks = tuple(map(len, dims))

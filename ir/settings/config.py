@@ -178,6 +178,9 @@ class Config:
         self._renew_key()
 
     def _renew_key(self) -> None:
+        """Compute again what depends on several settings: the keys of traces and calls, and whether
+        the usual fast paths apply.
+        """
         values = self._values
         object.__setattr__(self, "_key", tuple(values[n] for n in self._TRACED))
         object.__setattr__(self, "_call_key", (self._key, *[values[n] for n in self._CALLED]))

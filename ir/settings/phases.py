@@ -183,6 +183,8 @@ class PhaseProfile:
 
     def _leave(self, path: Path, seconds: float, equations: int, rules: int,
                left: int | None = None) -> None:
+        """Add a run of a phase that ends to its row, and to the time inside of the phase around it.
+        """
         row, depth = self._rows[path], len(path)
         if left is not None:
             row.left = (row.left or 0) + left

@@ -150,6 +150,7 @@ def _show_axes(axes: Sequence[AxisName]) -> str:
 
 
 def _check_axis(name: AxisName, mesh: Mesh | AbstractMesh, spec: PartitionSpec) -> None:
+    """Refuse an axis, or a part of one, that the mesh does not have."""
     if name in mesh.shape:
         return
     base, _, size = parse_axis(name)

@@ -274,6 +274,9 @@ class ParsedLocation(Location):
 
 
 def _is_near(file: str, folder: str) -> bool:
+    """May the source of a file be shown? It was run in this process, or it lies in the working
+    directory or beside the program, and is no huge or special file.
+    """
     if len(linecache.cache.get(file, ())) > 1:       # of this process's own code
         return True
     try:

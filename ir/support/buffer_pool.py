@@ -94,6 +94,7 @@ class BufferPool:
         return np.ndarray(shape, dtype, memory.view(self._lease))
 
     def _lend(self, size: int) -> np.ndarray:
+        """Memory of at least this size: free memory if some fits, else new."""
         with self._lock:
             self._collect()
             memory = self._take(size)
@@ -130,6 +131,7 @@ class BufferPool:
         return self._free.pop(i)
 
     def _collect(self) -> None:
+        """Take back what was returned, as far as the limit allows."""
         returned = self._returned
         while returned:
             memory = returned.popleft()

@@ -99,6 +99,8 @@ class Actions(Frames):
                 len(text.partition("#")[0].rstrip()) - column, self.frames[-1].name)
 
     def _params(self, token: Token | None, op: Op) -> dict[str, Any]:
+        """The params of an op: those written, with the ones that are hidden at their usual values.
+        """
         hidden = hidden_params(op)
         if token is None:
             return dict(hidden)

@@ -187,6 +187,7 @@ class Frames(Values):
         self.frames.append(Frame(mesh, level))
 
     def parameter(self, parts: list) -> tuple:
+        """A parameter as (name, path in its container, texts of its types); donation is noted."""
         name, types, path = parts[0], [], None
         for token in parts[1:]:
             if token.type == "STRING":
@@ -248,6 +249,7 @@ class Frames(Values):
         return var
 
     def function(self, parts: list) -> Program:
+        """Close the innermost frame: its program."""
         frame = self.frames.pop()
         self._enter(self.frames[-1].mesh if self.frames else frame.mesh)
         names = frame.result_paths
@@ -263,6 +265,7 @@ class Frames(Values):
         return program
 
     def returns(self, parts: list) -> None:
+        """The results, which must be of the types that the heading declares."""
         frame = self.frames[-1]
         frame.results = [self.atom(token) for token in parts[:-1]]
         where = parts[-1].start_pos

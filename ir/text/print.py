@@ -250,6 +250,7 @@ class _Printer:
 
     # -- params --------------------------------------------------------------------------------
     def _params(self, op: Op, params: dict[str, Any], notation: Notation) -> str:
+        """The param list of an equation, written once for equal ones."""
         if not params:
             return "" if not hidden_params(op) else self._params_text(op, params, notation)
         try:
@@ -262,6 +263,7 @@ class _Printer:
         return text
 
     def _params_text(self, op: Op, params: dict[str, Any], notation: Notation) -> str:
+        """The param list, without hidden params at their usual values and without programs."""
         hidden = hidden_params(op)
         parts = []
         for name in sorted(params.keys() | hidden.keys()):
@@ -278,6 +280,7 @@ class _Printer:
 
     def _blocks(self, eqn: Equation, notation: Notation, indent: str, program: Program
                 ) -> list[str]:
+        """The programs in params, as blocks after their equation."""
         lines: list[str] = []
         for label, inner in programs_in(eqn.params):
             scope = ""

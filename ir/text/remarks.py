@@ -120,6 +120,7 @@ def because_text(eqn: Equation) -> str:
 
 
 def _place_text(place: Location, function: str, files: Files) -> str:
+    """A location in a remark: file, line and columns, with transformation, function and scope."""
     line, column, end_line, end_column = (
         place.line, place.column, place.end_line, place.end_column)
     text = f"{file_word(files.label(place.file))}:{line}:{column + 1}"

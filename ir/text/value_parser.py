@@ -298,6 +298,7 @@ class Values:
         return NamedSharding(mesh, parts[0], memory_kind=memory)
 
     def reference(self, parts: list) -> Any:
+        """`@python("module:name")`, `@op("name")` or `@value("repr")`."""
         kind, text = parts[0], unquote(parts[1])
         if kind == "python":
             return self.callables.get(text) or NamedCallable(text)

@@ -164,6 +164,7 @@ class Notation:
 
 
 def _type_text(aval: ArrayType) -> str:
+    """A type, `f32[8@X,4]{U:Y}`."""
     dtype, mesh = aval.dtype, aval.mesh
     dims = ",".join([f"{n}@{axes_text(axes)}" if axes else str(n)
                      for n, axes in zip(aval.shape, aval.entries, strict=True)])

@@ -108,6 +108,7 @@ def _children(prefix: Any, tree: Any, name: str, path: str) -> str | list[tuple[
 
 def _mismatches(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool], name: str, path: str
                 ) -> Iterator[str]:
+    """Where and how a prefix does not fit a tree: a sentence for each place."""
     steps = _children(prefix, tree, name, path)
     if isinstance(steps, str):
         yield steps

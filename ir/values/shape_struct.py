@@ -225,6 +225,7 @@ def _checked(sharding: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _type_of(x: Any) -> ArrayType:
+    """The type of an array, or of anything that has a shape and a dtype."""
     if isinstance(x, ArrayType):
         return x
     if isinstance(x, (str, bytes)):

@@ -347,6 +347,7 @@ def groups_of(rule: FactorRule) -> list[tuple[tuple[int, ...], tuple[int, ...]]]
 
 
 def _groups(rule: FactorRule) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """`groups_of`, not remembered: operands and results that share a factor are in one group."""
     count = len(rule.operands)
     maps = rule.operands + rule.results
     whole = [(tuple(range(count)), tuple(range(len(rule.results))))]

@@ -116,6 +116,9 @@ def is_nonzero_constant(atom: Atom) -> bool:
 def _first_that_works(eqn: Equation, types: tuple[ArrayType, ...],
                       earlier: tuple[ArrayType | None, ...], constant: tuple[bool, ...]
                       ) -> Sunk | None:
+    """`sunk` for all early operands together, or else for the first of them that can be taken
+    alone.
+    """
     have = [i for i, t in enumerate(earlier) if t is not None]
     sets = [have, *([i] for i in have)] if len(have) > 1 else [have]
     for used in sets:

@@ -108,6 +108,7 @@ class _Model:
         return self.all_gather(whole) + self.n * self.m * whole / self.device.hbm
 
     def all_to_all(self, whole: float) -> float:
+        """Seconds of an all-to-all. whole: bytes of the block of a device."""
         n, m = self.n, self.m
         seconds = 0.0
         if n > 1 and self.is_switch:
@@ -121,6 +122,9 @@ class _Model:
         return self.start + self.start_outside + seconds
 
     def permute(self, block: float, pairs: Sequence[tuple[int, int]] | None, size: int) -> float:
+        """Seconds of a permutation of blocks, by the load of the busiest link on the way. pairs:
+        (source, target) members, None for any; size: of the group.
+        """
         device = self.device
         if self.m > 1 and (pairs is None or any(a // self.n != b // self.n for a, b in pairs)):
             return self.start_outside + block / device.network

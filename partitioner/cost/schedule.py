@@ -130,6 +130,7 @@ class _Costs(NamedTuple):
 
 @in_memo
 def _costs(program: Program, topology: Topology) -> _Costs:
+    """The seconds of each equation, and the links of each collective."""
     device = topology.hardware
     grouped = kernels(program, device.keeps_rows)
     found = _Costs([], {})

@@ -46,6 +46,8 @@ class _Written(Run):
             self.events.append(Event(stream, eqn, self.offset + start, end - start))
 
     def nested(self, eqn: Equation, at: float, state: State) -> float:
+        """As for `Run`; the loop or branch is an event, and so are those of its first iterations.
+        """
         start = max([at, state.compute, *state.links.values()])
         branches = BRANCHES in eqn.op.facts
         self.offset += start

@@ -121,6 +121,7 @@ class Topology:
         return found
 
     def _spans_of(self, mesh_axes: tuple[str, ...]):
+        """What the segments of mesh axes cover in each physical dimension: one span for each."""
         by_dim: dict[int, list[Segment]] = {}
         for a in mesh_axes:
             for segment in self._parts(a):

@@ -96,6 +96,7 @@ def _localize_special(out: Lowering, eqn: Equation) -> bool:
 
 
 def _localize_reshard(out: Lowering, eqn: Equation) -> None:
+    """Lower a reshard to the moves of its plan, under the name of its result."""
     (operand,), (result,) = eqn.invars, eqn.outvars
     source, target = operand.aval, result.aval
     steps = plan(target.mesh, source.shape, source.entries, target.entries,

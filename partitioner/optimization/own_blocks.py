@@ -52,6 +52,7 @@ CUT_FIRST = Rewrites(
 
 
 def _scattered(m: Match) -> Atom:
+    """A reduce-scatter over the axes of the block, then the sum over the remaining axes."""
     total, x = m.maker(m.total), m.x
     assert total is not None
     missing = tuple([a for a in m.axes if a not in x.aval.varying])

@@ -39,6 +39,9 @@ def _are_of_one_block(m: Match) -> Any:
 
 
 def _sliced_first(m: Match) -> Atom:
+    """The rows, cut out of the block of the device that has them, sent to each other device in
+    part.
+    """
     start, limit, d, split = list(m.start), list(m.limit), m.concat_axis, m.split_axis
     exchange, block = m.maker(m.exchanged), m.x.aval.shape
     assert exchange is not None

@@ -15,6 +15,7 @@ def drop_checks(program: Program) -> Program:
 
 
 def _is_dropped(eqn: Equation) -> bool:
+    """Is this a check for debugging? One that has to raise is refused."""
     if eqn.op.effect != "check":
         return False
     if not eqn.params["debug"]:

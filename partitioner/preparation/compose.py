@@ -31,6 +31,9 @@ def _pending(aval: ArrayType) -> bool:
 
 
 def _of_padding(m: Match) -> Atom | None:
+    """A slice of a pad, as one pad. None if nothing of x is left, or elements would be cut apart
+    from the padding between them.
+    """
     config = []
     for n, (low, high, between), start, limit in zip(
             m.whole.aval.shape, m.config, m.starts, m.limits, strict=True):

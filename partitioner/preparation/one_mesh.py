@@ -49,6 +49,7 @@ class _OnOneMesh(Retyped):
         return super().params(eqn)
 
     def sharding(self, sharding: NamedSharding) -> NamedSharding:
+        """The sharding with the axes of the mesh `on`; what these cannot express is left open."""
         own = sharding.mesh
         if own.shape == self.on.shape or not own.are_all_axes_auto or own.size != self.on.size:
             return sharding

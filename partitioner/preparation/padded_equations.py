@@ -129,6 +129,9 @@ class _Context:
     # -- padding ---------------------------------------------------------------------------------
 
     def moved(self, x: Padded, d: int, start: int, size: int, fill: Any = 0) -> Atom:
+        """Rows start to start + size of dimension d of x, which may lie before or after it: those
+        are `fill`.
+        """
         if (start, size) == (0, x.size(d)):
             return x.atom
         reason = self._padding(x, d, size)

@@ -42,6 +42,9 @@ class _WithoutUnitAxes(Retyped):
         return aval if sharding is aval.sharding else aval.update(sharding=sharding)
 
     def params(self, eqn: Equation) -> dict[str, Any]:
+        """The params without these axes. Where types follow from operands alone, a sharding is
+        added that keeps the result's type.
+        """
         mesh = eqn.params.get("mesh")
         params = {name: self.sharding(x) if isinstance(x, NamedSharding) else
                   tuple([without_unit_axes(s, mesh) if isinstance(s, PartitionSpec) else s

@@ -126,6 +126,7 @@ class _Tables:
         return found
 
     def number(self, layout: Layout) -> int:
+        """The number of a layout, which is entered into the table if it is new."""
         n = self.numbers.get(layout)
         if n is None:
             with self.lock:

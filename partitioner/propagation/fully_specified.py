@@ -225,6 +225,7 @@ class _Writer:
 
     def result(self, old: Program, i: int, atom: Atom, spec: PartitionSpec | None,
                mesh: AbstractMesh, eqns: list[Equation]) -> Atom:
+        """Result i of the old program, with a reshard if it was asked for in another sharding."""
         if isinstance(atom, Literal):
             return bare_literal(atom)
         new, wanted = self.now.get(atom, atom), _type_on(atom.aval, mesh)

@@ -246,6 +246,8 @@ class ProgramGraph(Graph):
                 self.cross(t, self.of(inner), prefix, eqn)
 
     def prepend(self, t: int, prefix: Entries, root: Root) -> None:
+        """Put axes in front of those that a layout has in each dimension; root: why they are there.
+        """
         old = self.layouts[t]
         entries = tuple(p + tuple(a for a in axes if a not in p)
                         for p, axes in zip(prefix, old.entries, strict=True))

@@ -159,6 +159,9 @@ def _divides(mesh: AbstractMesh, shape: tuple[int, ...], spec: PartitionSpec) ->
 
 def _check_divides(mesh: AbstractMesh, shape: tuple[int, ...], what: str, names: Sequence[str],
                    i: int, spec: PartitionSpec) -> None:
+    """Refuse a spec of argument or result i that does not divide its shape. what: "argument" or
+    "result".
+    """
     for d, (n, axes) in enumerate(zip(shape, spec.padded(len(shape)).entries if shape else (),
                                       strict=True)):
         parts = math.prod(map(mesh.axis_size, axes))

@@ -104,6 +104,7 @@ class _Resolver:
         return self.type_at(self.graph.of(atom), atom.aval, mesh)
 
     def type_at(self, t: int, aval: ArrayType, mesh: AbstractMesh) -> ArrayType:
+        """The resolved type of a value that is tensor t; of one that is none (-1), unsplit."""
         types = self.types
         if t >= 0:
             entries, pending = self.graph.layouts[t].entries, self.graph.pending[t]

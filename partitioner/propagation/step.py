@@ -174,6 +174,7 @@ class _Step:
         return any(self.axes[t][f] != self.axes[positions[0][0]][f] for t, _, _ in positions)
 
     def run(self) -> tuple[Extension, ...]:
+        """Extend the factors as far as possible, and return what tensors gain by it."""
         if not self.active:
             return ()
         before = [a.copy() for a in self.axes]

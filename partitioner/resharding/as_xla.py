@@ -77,6 +77,9 @@ def _in_steps(program: Program) -> Program:
 
 
 def _steps_of(eqn: Equation, maker: Equation | None) -> Iterator[Equation]:
+    """A reshard as those that XLA makes, one after the other; a constant is rather made again.
+    maker: the equation of the operand.
+    """
     (now,), (result,) = eqn.invars, eqn.outvars
     target = result.aval
     if maker is not None and maker.op is broadcast_in_dim_p and not maker.invars[0].aval.shape:

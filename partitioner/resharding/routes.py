@@ -73,6 +73,7 @@ def _middle(prices: Prices, source: ArrayType, target: ArrayType) -> ArrayType |
 
 
 def _layouts_between(source: Entries, target: Entries) -> Iterator[Entries]:
+    """The layouts that a reshard may go through; none if it changes too many dimensions."""
     differ = [d for d, (a, b) in enumerate(zip(source, target, strict=True)) if a != b]
     if len(differ) > _MOST_DIMENSIONS:
         return

@@ -78,6 +78,7 @@ class FrozenPlan:
 
     @classmethod
     def from_json(cls, text: str) -> FrozenPlan:
+        """The plan that a file states; ValueError says what is wrong with it."""
         data = json.loads(text)
         if not isinstance(data, dict) or data.get("plan") != SCHEMA:
             raise ValueError(f"it does not begin with \"plan\": {SCHEMA}")

@@ -70,6 +70,7 @@ def view_data(e: Analysis, advised: int = 3) -> dict[str, Any]:
 
 
 def _at_lines(e: Analysis, tables: Tables) -> dict[str, Any]:
+    """What is shown at the lines of a program: its values, equations and collectives, by number."""
     sources = Sources(e.partitioned.resolved, tables, e.reasons)
     moved = [{**c, **why} for c, why in zip(
         collective_data([(c.record, c.time) for c in e.parts], tables),

@@ -73,6 +73,7 @@ class Sources:
 
     def _value(self, v: Var, name: str, made: Equation | None = None, equation: int = -1,
                inside: int = -1) -> int:
+        """The number of a value, which is entered into the tables if it is new."""
         number = self.number.get(v)
         if number is None:
             number = self.number[v] = len(self.values)

@@ -18,6 +18,9 @@ _ENDS: dict[Any, tuple[Any, Any]] = {
 
 
 def _by_clip(ufunc: np.ufunc) -> Any:
+    """The function that stands for `maximum` or `minimum`: `clip` where that is faster, else the
+    ufunc.
+    """
     def function(x: Any, y: Any, out: np.ndarray | None = None) -> Any:
         if out is not None and out.size < FEWEST:       # at once: loops call it often
             return ufunc(x, y, out=out)

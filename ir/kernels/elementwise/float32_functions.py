@@ -143,6 +143,7 @@ def _log1p(x: np.ndarray) -> np.ndarray:
 
 
 def _log1p_near(x: np.ndarray) -> np.ndarray:
+    """log1p near zero, by a rational function."""
     wide = _widened(x)
     ratio = _horner(wide, _LOG1P_TOP)
     ratio /= _horner(wide, _LOG1P_BOTTOM)
@@ -185,6 +186,7 @@ def _horner_of(x: Value, coefficients: Sequence[Any]) -> Value:
 
 
 def _log_of(x: Value) -> Value:
+    """The instructions of `log` for one element, in the order of the function on arrays."""
     low, tiny = int(_SQRT_HALF.view(np.int32)), np.finfo(_F32).tiny
     bits = x.choose("oge", tiny, x, tiny).to("i32", "bitcast") - low
     e = (bits >> 23).to("float", "sitofp")

@@ -134,6 +134,7 @@ def _library(module: str) -> Threads | None:
 
 
 def _of_file(file: str | None) -> Threads | None:
+    """How a library of BLAS gets and sets its number of threads; None if it is not OpenBLAS."""
     try:
         symbols = ctypes.CDLL(file)
     except OSError:

@@ -342,6 +342,9 @@ class _MatrixView(NamedTuple):
 
 def _matrix_view(x: np.ndarray, first: tuple, second: tuple, free: int, summed: int, right: bool,
                  batch: int) -> _MatrixView:
+    """How to see an operand as a stack of matrices: an order in which its groups of dimensions
+    merge without a copy, or else the first order, copied.
+    """
     orders = ((second, summed), (first, free))
     if not right:
         orders = orders[::-1]

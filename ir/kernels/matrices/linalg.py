@@ -134,6 +134,9 @@ def _lu_of_each(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @finite_only
 def qr(lead: int, a: np.ndarray, *, pivoting: bool, full_matrices: bool, use_magma: Any,
        only_triangles: bool = False) -> list[Any]:
+    """QR decompositions: by numpy, or, with pivoting, one by one by LAPACK. only_triangles: Q is
+    not needed.
+    """
     if only_triangles and not pivoting and not full_matrices:
         return [None, np.linalg.qr(a, "r")]
     if not pivoting:
@@ -167,6 +170,7 @@ def householder_product(a: np.ndarray, taus: np.ndarray) -> np.ndarray:
 @finite_only
 def eig(lead: int, a: np.ndarray, *, compute_left_eigenvectors: bool,
         compute_right_eigenvectors: bool, **params: Any) -> Arrays:
+    """Eigenvalues, and the eigenvectors that are asked for, of general matrices, one by one."""
     left, right = compute_left_eigenvectors, compute_right_eigenvectors
 
     def one(x: np.ndarray) -> list[np.ndarray]:

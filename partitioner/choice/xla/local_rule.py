@@ -37,6 +37,7 @@ class LocalRule(LookaheadSearch):
         pass
 
     def _search(self) -> None:
+        """Take for each equation the strategy that the rule gives, whatever its neighbours take."""
         memo = self.layouts.memo
         for k, (decision, _, _) in enumerate(self.parts):
             if decision.info is None:

@@ -30,6 +30,9 @@ class LookupGroups(DeviceGroups):
         self.writes, self.steps = info.operands > 2, Steps(mesh)
 
     def split(self, tensors: list[Tensor], sizes: Sizes) -> Tensor:
+        """The axes of each factor for the devices of a group: along batch factors, or else along
+        those of the other kinds that cost least.
+        """
         found = self.by_batch(tensors)
         if found is None:
             others = [self.by_free(tensors, 0), self.by_indexed(tensors), self.by_free(tensors, 1)]
@@ -127,6 +130,9 @@ class LookupGroups(DeviceGroups):
         return found, group
 
     def by_indexed(self, tensors: list[Tensor]) -> Group | None:
+        """Groups along the factors that are looked up, over which indices and result are copied; of
+        these, the one that is not split follows the other.
+        """
         array, indices, out = tensors
         group = {f: array[f] for f in self.indexed if array[f]}
         if not group:
