@@ -96,6 +96,7 @@ def total_received(program: Program) -> int:
 
 
 def _uses(program: Program, count: int, conditional: bool) -> Iterator[Use]:
+    """`each_collective` of a program that runs `count` times, under a condition or not."""
     for eqn in program.eqns:
         found = _kind(eqn)
         if found is not None:

@@ -71,6 +71,8 @@ def combined_group(combine: np.ufunc) -> Callable[..., np.ndarray]:
 
 def gather(x: np.ndarray, lead: int, size: int, *, all_gather_dimension: int, tiled: bool,
            **_: Any) -> np.ndarray:
+    """The blocks of the group one after the other along a dimension; a new dimension if not tiled.
+    """
     g = lead - 1
     x = full_group(x, lead, size)
     d = lead + all_gather_dimension
@@ -131,6 +133,9 @@ def all_to_all(x: np.ndarray, lead: int, size: int, *, split_axis: int, concat_a
 
 def permute(x: np.ndarray, lead: int, size: int, *, perm: tuple[tuple[int, int], ...],
             **_: Any) -> np.ndarray:
+    """For each (source, target) pair the target gets the source's block; who is no target gets
+    zeros.
+    """
     g = lead - 1
     x = full_group(x, lead, size)
     sources = np.full(size, -1)

@@ -65,6 +65,9 @@ def _infer(x: ArrayType, *, fft_type: FftType, fft_lengths: Lengths) -> tuple:
 
 def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *, fft_type: FftType,
           fft_lengths: Lengths) -> str:
+    """Transformed dimensions must be whole; a real transform changes the size of the last one,
+    which is a factor of its own in the result.
+    """
     rank = len(operands[0])
     dims = [f"d{d}" for d in range(rank)]
     first = rank - len(fft_lengths)
@@ -83,6 +86,9 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
 
 
 def _transpose(ct: Any, x: Any, *, fft_type: FftType, fft_lengths: Lengths) -> tuple:
+    """A transform is symmetric; of a real one the half that is not stored counts twice, or not at
+    all.
+    """
     if fft_type == FftType.RFFT:
         t = type_of(ct)
         full = fft_lengths[-1] - t.shape[-1]

@@ -135,6 +135,7 @@ def _labels(lhs_ndim: int, rhs_ndim: int, n: RaggedDotDimensionNumbers
 
 def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
           ragged_dot_dimension_numbers: RaggedDotDimensionNumbers, **params: Any) -> str:
+    """That of a product, with the ragged dimension and the groups whole."""
     n, lhs_ndim = ragged_dot_dimension_numbers, len(operands[0])
     left, right, out = _labels(lhs_ndim, len(operands[1]), n)
     mode = ragged_mode(lhs_ndim, n)

@@ -228,6 +228,7 @@ def _bitcast_explicit(op: Any, types: Sequence[ArrayType], shapes: Sequence[Shap
 
 
 def _bitcast(lead: int, x: np.ndarray, *, new_dtype: Any) -> np.ndarray:
+    """The bytes of x as another dtype; elements below a byte are unpacked and packed again."""
     old_bits, new_bits = itemsize_bits(x.dtype), itemsize_bits(new_dtype)
     if min(old_bits, new_bits) < 8 and old_bits != new_bits:
         return _recast_parts(x, old_bits, new_dtype, new_bits)

@@ -192,6 +192,8 @@ igammac_p = nary(
 
 
 def _igamma_grad_a(a: np.ndarray, x: np.ndarray) -> np.ndarray:
+    """The derivative of igamma by a: by a power series below a + 1, by a continued fraction above.
+    """
     dtype = x.dtype
     a, x = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(x, np.float64))
     inside = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)

@@ -48,6 +48,8 @@ def _gathered(x: Any, indices: Any, updates: ArrayType, params: Params, fill: An
 
 
 def transpose_sum(sign: int) -> Callable[..., tuple]:
+    """The transpose of scatter-add, or of scatter-sub with sign -1: the cotangent, and its windows.
+    """
     def transpose(ct: Any, operand: Any, indices: Any, updates: Any, **params: Any) -> tuple:
         ct_updates = None
         if isinstance(updates, LinearOperand):
@@ -95,6 +97,9 @@ def jvp_mul_operand(g: Any, out: Any, operand: Any, indices: Any, updates: Any,
 
 def jvp_mul_updates(g: Any, out: Any, operand: Any, indices: Any, updates: Any,
                     **params: Any) -> Any:
+    """The tangent of scatter-mul by its updates: those of the updates, times the operand where they
+    go.
+    """
     if not params["unique_indices"]:
         fail(NotImplementedError,
              "scatter_mul gradients are only implemented if `unique_indices=True`",

@@ -82,6 +82,7 @@ def scatter_infer(operand: ArrayType, indices: ArrayType, updates: ArrayType, *,
 
 
 def rule_with(query_kind: str) -> Callable[..., str]:
+    """The factor rule of a scatter. query_kind: the kind of queries, `replicate` or a reduction."""
     def rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
              dimension_numbers: ScatterDimensionNumbers, **params: Any) -> str:
         n = dimension_numbers

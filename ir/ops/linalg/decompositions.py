@@ -49,6 +49,9 @@ INT32 = np.dtype(np.int32)
 # -- what all of them share ------------------------------------------------------------------------
 
 def _rule_for(ranks: tuple[int, ...]) -> Callable[..., str]:
+    """The factor rule of a decomposition: leading dimensions pass through, the last ones are whole.
+    ranks: of the matrices among the operands.
+    """
     def rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], **params: Any) -> str:
         batch = [f"b{d}" for d in range(len(operands[0]) - ranks[0])]
         kinds: list[str] = []

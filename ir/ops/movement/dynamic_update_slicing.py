@@ -91,6 +91,9 @@ def _update_pending(op: Op, types: Sequence[ArrayType], params: dict[str, Any],
 
 
 def _update_transpose(ct: Any, x: Any, update: Any, *starts: Any) -> tuple:
+    """The cotangent of x has zeros where the update was written; that of the update is what was
+    there.
+    """
     ct_x = ct_update = None
     aval = type_of(update)
     if isinstance(x, LinearOperand):
@@ -104,6 +107,7 @@ def _update_transpose(ct: Any, x: Any, update: Any, *starts: Any) -> tuple:
 
 
 def _update_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int) -> tuple:
+    """One more dimension if starts are common; otherwise a scatter of a window for each member."""
     x, update, *starts = operands
     moved = batch_first(operands, dims, size)
     if all(d is None for d in dims[2:]):

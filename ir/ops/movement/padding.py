@@ -57,6 +57,9 @@ def within_blocks(config: tuple[int, int, int]) -> bool:
 
 def _pad_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
               padding_config: Config) -> FactorRule:
+    """A padded dimension is a halo, or is split in two where padding lies within blocks: each
+    element with the padding after it.
+    """
     dims: list[Any] = [f"d{d}" for d in range(len(padding_config))]
     out, kinds, sizes = list(dims), [], {}
     for d, config in enumerate(padding_config):

@@ -38,6 +38,9 @@ def _infer(source: ArrayType, base: ArrayType, *, dimension: int, start: int, li
 
 def _rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *, dimension: int, start: int,
           limit: int, low: int) -> str:
+    """A halo along the dimension if source and base have one size there; else the source is whole,
+    and each device writes the rows of its block.
+    """
     dims = [f"d{d}" for d in range(len(results[0]))]
     source = list(dims)
     if operands[0][dimension] == results[0][dimension]:

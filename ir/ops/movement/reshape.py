@@ -242,6 +242,7 @@ def _entries(x: ArrayType, new_sizes: Shape, dimensions: tuple[int, ...] | None)
 
 def _split_entries(x: ArrayType, groups: list[list[int]], new_sizes: Shape,
                    dimensions: tuple[int, ...] | None) -> Entries:
+    """The axes of a result in which dimensions of x are split into `groups` of several."""
     out: list[Axes] = [()] * len(new_sizes)
     for group, axes in zip(groups, x.entries, strict=True):
         if len(group) == 1:
@@ -257,6 +258,7 @@ def _split_entries(x: ArrayType, groups: list[list[int]], new_sizes: Shape,
 
 def _merged_entries(x: ArrayType, groups: list[list[int]], new_sizes: Shape,
                     dimensions: tuple[int, ...] | None) -> Entries:
+    """The axes of a result in which `groups` of dimensions of x are merged into one each."""
     out: list[Axes] = []
     for n, group in zip(new_sizes, groups, strict=True):
         if len(group) == 1:
@@ -299,6 +301,7 @@ def _explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape],
 
 def _transpose(ct: Any, x: Any, *, new_sizes: Shape, dimensions: tuple[int, ...] | None,
                sharding: Any) -> tuple:
+    """Reshape back; with `dimensions`, to the permuted operand and then permute back."""
     wanted = cotangent_sharding(x.aval)
     if dimensions is None:
         return (reshape_p.bind(ct, new_sizes=x.aval.shape, dimensions=None, sharding=wanted),)

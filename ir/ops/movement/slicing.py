@@ -81,6 +81,7 @@ def _few(rows: int, size: int) -> bool:
 
 def _slice_transpose(ct: Any, x: Any, *, start_indices: tuple[int, ...],
                      limit_indices: tuple[int, ...], strides: tuple[int, ...] | None) -> tuple:
+    """Pad with zeros for the rows that were left out, between rows too for strides."""
     steps = strides if strides is not None else (1,) * len(start_indices)
     config = []
     for n, m, start, step in zip(x.aval.shape, type_of(ct).shape, start_indices, steps,

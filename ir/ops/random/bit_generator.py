@@ -116,6 +116,7 @@ def _words(key: np.ndarray) -> np.ndarray:
 
 def _advanced(key: np.ndarray, shape: Shape, dtype: np.dtype, algorithm: RandomAlgorithm
               ) -> np.ndarray:
+    """The state after drawing an array: its counter moves by as many hashes as that took."""
     steps = count = math.prod(shape)
     if algorithm != RandomAlgorithm.RNG_THREE_FRY:
         steps = -(-count // (2 if dtype.itemsize == 8 else 4))
@@ -168,6 +169,9 @@ rng_bit_generator_p = defop(
 def _block_evaluate(lead: int, key: np.ndarray, *starts: np.ndarray, shape: Shape, whole: Shape,
                     dims: tuple[int, ...], dtype: np.dtype, algorithm: RandomAlgorithm
                     ) -> list[np.ndarray]:
+    """The new state and a block of the bits, whose elements are hashes of their places in the
+    whole.
+    """
     first: list[Any] = [0] * len(shape)
     for d, start in zip(dims, starts, strict=True):
         first[d] = start

@@ -200,6 +200,7 @@ def block_starts(context: LocalizeContext, first: int) -> tuple[tuple[int, ...],
 
 
 def _new_dims_localize(context: LocalizeContext) -> list[Any]:
+    """Each device draws its own block, from where it begins along the new dimensions."""
     params, keys = context.params, context.operands
     op = _new_dims_op(params)
     first = context.operand_types[0].ndim

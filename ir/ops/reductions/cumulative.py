@@ -327,6 +327,7 @@ cummin_p = _cumulative(
 
 
 def _log_sum_exp(lead: int, x: np.ndarray, *, axis: int, reverse: bool) -> np.ndarray:
+    """Real numbers by a scan with a running maximum, complex ones element by element."""
     if x.dtype.kind != "c":
         return _scan_log_sum_exp(lead, x, axis=axis, reverse=reverse)
     place = lead + axis

@@ -134,6 +134,9 @@ def _sum_infer(x: ArrayType, **params: Any) -> tuple:
 
 def _sum_transpose(ct: Any, x: Any, *, window_dimensions: Ints, window_strides: Ints,
                    padding: Padding, base_dilation: Ints, window_dilation: Ints) -> tuple:
+    """A sum over windows of the cotangent, spread by the strides and padded, with strides and base
+    dilation exchanged.
+    """
     t = type_of(ct)
     config = tuple(
         (*transposed_padding(*args), args[3] - 1) for args in zip(

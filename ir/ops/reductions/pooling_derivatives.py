@@ -167,6 +167,9 @@ def _compared(views: np.ndarray, real: np.ndarray | None, select: str, window: I
 def _gather_evaluate(lead: int, tangents: np.ndarray, x: np.ndarray, *, select_prim: str,
                      window_dimensions: Ints, window_strides: Ints, padding: Padding,
                      base_dilation: Ints, window_dilation: Ints) -> np.ndarray:
+    """Find the position of each window's extreme, and read the tangent there; 0 for windows of
+    padding.
+    """
     at, none = _selected(lead, x, select_prim, window_dimensions, window_strides, padding,
                          base_dilation, window_dilation, skip_padding=True)
     assert none is not None

@@ -119,6 +119,9 @@ def _without_dims(shape: Sequence[Any], axes: Axes) -> tuple[Any, ...]:
 
 def _rule(operand_shapes: tuple[Shape, ...], result_shapes: tuple[Shape, ...], *, jaxpr: Program,
           dimensions: Axes) -> str:
+    """A reduction of its kind where the computation is a known idempotent one; else the reduced
+    dimensions must be whole.
+    """
     # The initial value takes part once on every device, which only idempotent monoids allow.
     name = monoid(jaxpr)
     kind = name if name in ("max", "min", "and", "or") else "replicate"

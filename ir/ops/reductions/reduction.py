@@ -144,6 +144,8 @@ def _sum_transpose(ct: Any, x: Any, *, axes: Axes, out_sharding: Any = None) -> 
 
 def _sum_batch(operands: Sequence[Any], dims: Sequence[int], size: int, *, axes: Axes,
                out_sharding: Any = None) -> tuple[list[Any], list[int]]:
+    """Sum the same dimensions, moved by one; the batch dimension keeps its axes in `out_sharding`.
+    """
     moved, out_dim = shifted(axes, dims[0])
     if out_sharding is not None:
         spec = out_sharding.spec

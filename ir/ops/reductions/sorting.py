@@ -132,6 +132,9 @@ def _keys(x: np.ndarray) -> list[np.ndarray]:
 
 def _sort(lead: int, *arrays: np.ndarray, dimension: int, is_stable: bool, num_keys: int,
           read: Sequence[int] | None = None) -> list[Any]:
+    """Sort one real array by values, others by the order of their keys. read: the results that are
+    wanted, None for all.
+    """
     axis = lead + dimension
     if len(arrays) == 1 and arrays[0].dtype.kind != "c":
         x = arrays[0]
