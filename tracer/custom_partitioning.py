@@ -306,6 +306,9 @@ class _Call:
 
 
 def _layouts(shardings: Any, types: Sequence[ArrayType], what: str) -> tuple[Entries, ...]:
+    """The axes of each dimension, from the shardings that `partition` gives. what: "argument" or
+    "result".
+    """
     leaves = tree.leaves(shardings, is_leaf=lambda s: s is None or isinstance(
         s, (NamedSharding, PartitionSpec)))
     if len(leaves) != len(types):

@@ -165,6 +165,7 @@ def _next_size(size: Any, ratio: Any) -> Any:
 
 def _first_size(slope: Callable[[Any, Any], Any], t0: Any, y0: Any, f0: Any, rtol: float,
                 atol: float) -> Any:
+    """The first step: as long as the error of Euler's method stays within the tolerance."""
     scale = (atol + jnp.abs(y0) * rtol).astype(y0.dtype)
     far, steep = jnp.linalg.norm(y0 / scale), jnp.linalg.norm(f0 / scale)
     h0: Any = jnp.where((far < 1e-5) | (steep < 1e-5), 1e-6, 0.01 * far / steep)

@@ -71,6 +71,7 @@ def advise(cls: type[Exception], diagnostic: Diagnostic) -> Diagnostic:
 
 
 def _advised(place: Place, diagnostic: Diagnostic) -> Diagnostic:
+    """The diagnostic with the paths of its axes, and the cheapest changes that type-check."""
     search = Search(place)
     because = diagnostic.because or tuple(search.paths())
     fixes = search.fixes("out_sharding" in diagnostic.message)
@@ -251,6 +252,9 @@ class Search:
         return [*singles[:_TRIALS // 2], *alike, *pairs]
 
     def _edit(self, changes: list[tuple[ast.expr, Entries, int]]) -> Edit:
+        """The expression with parts brought to other specs, each (part, axes, bytes that this
+        moves).
+        """
         place = self.place
         replaced: dict[ast.AST, str] = {
             node: f"{self.reshard}({place.text(node)}, {self._sharding_text(entries)})"
@@ -262,6 +266,7 @@ class Search:
                     tuple(dict.fromkeys(self.import_reshard + self.import_spec)))
 
     def _whole(self, replaced: Mapping[ast.AST, str]) -> str:
+        """The expression with parts replaced; of `a += b` the sum `a + b`."""
         place = self.place
         node = place.node
         if isinstance(node, ast.AugAssign):
@@ -311,6 +316,9 @@ class Search:
         return lambda spec: f"{body}{comma}out_sharding={spec})", ()
 
     def _fix(self, edit: Edit, aval: ArrayType) -> tuple[Fix, str]:
+        """An edit as data and as the text of a suggestion, with its result's type and the bytes it
+        moves.
+        """
         place, node, text = self.place, self.place.node, edit.text
         if isinstance(node, ast.AugAssign):
             text = f"{place.text(node.target)} = {text}"

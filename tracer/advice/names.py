@@ -86,6 +86,9 @@ class Names:
         return None
 
     def _attributes(self) -> list[tuple[Mapping[str, Any], str]]:
+        """Attributes of objects in scope, as (the attributes, how they are written, such as
+        `self.{}`).
+        """
         found = []
         for name, value in self.scope.items():
             try:

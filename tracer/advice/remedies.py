@@ -178,6 +178,9 @@ class Remedies(Rewrites):
             yield from self._written(remedy, body, body, [0] if name == "scan" else [], drop, held)
 
     def _argument(self, function: Any, parameter: str) -> ast.expr | None:
+        """The expression that the call passes for a parameter; None if that cannot be told, as for
+        `*args`.
+        """
         call: Any = self.place.node
         if any(isinstance(a, ast.Starred) for a in call.args) or any(
                 k.arg is None for k in call.keywords):
@@ -252,6 +255,9 @@ class Remedies(Rewrites):
             "@", code if simple else f"({code})")
 
     def _sharding(self, spec: PartitionSpec, remedy: Remedy) -> str | None:
+        """A spec as it is written here: alone under a context mesh, else as a `NamedSharding` on
+        the mesh by a name that it has here. None if it has none.
+        """
         text, imports = self.names.spec(spec.entries)
         self.imports += imports
         for word, axes in (("unreduced", spec.unreduced), ("reduced", spec.reduced)):

@@ -31,6 +31,9 @@ _PLAIN = ("__rshift__",)            # the name begins with r, and is no reflecte
 
 
 def _operator(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
+    """The method `__name__` of an operator: f(self, other), `NotImplemented` for what f does not
+    take.
+    """
     def op(self, other):
         try:
             if type(other) is Tracer or isinstance(other, _ACCEPTED) or hasattr(
@@ -46,6 +49,7 @@ def _operator(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
 
 
 def _reflected(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
+    """The method of a reflected operator, `__radd__`: f(other, self)."""
     def op(self, other):
         try:
             if type(other) is Tracer or isinstance(other, _ACCEPTED) or hasattr(

@@ -76,6 +76,7 @@ def check_reverse_output(name: str, holomorphic: bool, x: Any) -> None:
 
 
 def check_forward_input(holomorphic: bool, x: Any) -> None:
+    """Refuse an argument of a dtype that `jacfwd` does not differentiate."""
     dtype = typeof(x).dtype
     if is_extended(dtype):
         raise TypeError(f"jacfwd with input element type {dtype.name}")

@@ -88,6 +88,9 @@ def _linear_equations(program: Program, linear: set[Var]) -> list[Equation]:
 
 def _compute_others(program: Program, visited: list[Equation], linear: set[Var],
                     env: dict[Var, Any], at: Replay) -> None:
+    """Compute, into `env`, what the visited equations read and what does not depend on linear
+    operands.
+    """
     others = [e for e in program.eqns if linear.isdisjoint(e.invars)]
     if not others:
         return

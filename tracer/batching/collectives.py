@@ -116,6 +116,7 @@ def _all_gather(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Ty
 def _reduce_scatter(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Types, *,
                     scatter_dimension: int, tiled: bool, axis_index_groups: Any,
                     **params: Any) -> Batched:
+    """The sum over the mapped dimension; a dimension of the result becomes the mapped one."""
     _no_groups(axis_index_groups)
     x, d = _sum_over(operands[0], dims[0], axis), scatter_dimension
     x = whole_along(x, d)

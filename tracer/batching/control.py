@@ -232,6 +232,7 @@ def _batch_cond(axis: MappedAxis, operands: Sequence[Any], dims: Dims, types: Ty
 
 def _select_branch(axis: MappedAxis, index: Any, dims: Dims, values: Sequence[Any], types: Types,
                    branches: Sequence[Program]) -> Batched:
+    """All branches, and a select between their results for each index."""
     results = [[typed(to_dim(x, d, 0, axis), 0, t, axis) for (x, d), t in
                 zip(replay(axis, b, values, dims[1:]), types, strict=True)] for b in branches]
     index = to_dim(index, dims[0], 0, axis)

@@ -67,6 +67,9 @@ def _placed(x: Any, dim: int | None, place: int | None, rule: Any) -> Any:
 def _batch_jvp_call(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
                     types: Sequence[ArrayType], *, call_jaxpr: Program, jvp_jaxpr_fun: Any,
                     num_consts: int, **params: Any) -> Batched:
+    """A call of the batched program, with the user's rule mapped; a function with a batching rule
+    of its own is batched by that.
+    """
     own = getattr(jvp_jaxpr_fun, "batch", None)
     if own is not None:
         return own(axis, operands[num_consts:], dims[num_consts:])
@@ -117,6 +120,7 @@ class _MappedJVP:
 def _batch_vjp_call(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
                     types: Sequence[ArrayType], *, call_jaxpr: Program, fwd_jaxpr_thunk: Any,
                     bwd: Any, num_consts: int, **params: Any) -> Batched:
+    """A call of the batched program, with the user's two rules mapped."""
     program, captured, out_dims = _batched(axis, call_jaxpr, operands, dims)
     own, closed = tuple(dims[num_consts:]), tuple(
         dims[num_consts - len(fwd_jaxpr_thunk.closed):num_consts])

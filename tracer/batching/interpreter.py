@@ -102,6 +102,8 @@ class VmapBuilder(Builder):
             self.casting = saved
 
     def _outside(self, op: Op, values: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+        """Bind an op in the interpreter around the vmap, at the location of the equation at hand.
+        """
         parent, outer = self.parent, STATE.interpreter
         saved = parent.location if parent else None
         interpreter = _OnMeshes(self.meshes) if self._names_meshes() else self.outer
@@ -138,6 +140,9 @@ class VmapBuilder(Builder):
 
     # -- operands ------------------------------------------------------------------------------
     def atom(self, x: Any) -> Any:
+        """A value as this vmap has it: its own variable, or an unmapped one for what comes from
+        outside.
+        """
         if isinstance(x, Tracer):
             if x.builder is self:
                 return x.variable

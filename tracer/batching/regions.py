@@ -70,6 +70,7 @@ def _batch_shard_map(axis: MappedAxis, operands: Sequence[Any], dims: Dims,
 
 def _check_specs(axis: MappedAxis, cut: tuple[str, ...], specs: Iterable[PartitionSpec],
                  manual_axes: frozenset[str], what: str) -> None:
+    """Refuse specs that name an axis over which the mapped dimension is split."""
     used = {a for s in specs for a in s.axes()}
     if set(cut) & used:
         fail(ValueError, f"vmap spmd_axis_name cannot appear in shard_map {what}",

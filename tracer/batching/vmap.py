@@ -250,6 +250,7 @@ def _axis_size(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 def _leaf_names(fun: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
                 ) -> list[str]:
+    """What messages call each leaf of the arguments: by parameter where the signature is known."""
     try:
         parameters = list(inspect.signature(fun).bind(*args, **kwargs).signature.parameters)
     except (TypeError, ValueError):

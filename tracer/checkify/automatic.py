@@ -108,6 +108,7 @@ def _columns(dims: Sequence[int], positions: Any, most: Sequence[int]
 @rule("dynamic_slice", "dynamic_update_slice")
 def _window(error: Error, enabled: Enabled, operands: Sequence[Any], eqn: Equation
             ) -> tuple[Error, list[Any]]:
+    """The window is inside the operand: starts are at most size - window."""
     results = process(eqn.op, operands, eqn.params)
     if OOBError in enabled:
         shape = typeof(operands[0]).shape
@@ -134,6 +135,7 @@ def _gather(error: Error, enabled: Enabled, operands: Sequence[Any], eqn: Equati
 @rule("scatter", "scatter-add", "scatter-sub", "scatter-mul", "scatter-min", "scatter-max")
 def _scatter(error: Error, enabled: Enabled, operands: Sequence[Any], eqn: Equation
              ) -> tuple[Error, list[Any]]:
+    """Windows are inside the operand, and the result has no NaN."""
     results = process(eqn.op, operands, eqn.params)
     if OOBError not in enabled:
         return error, results

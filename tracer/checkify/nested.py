@@ -292,6 +292,7 @@ class _Backward(_Rule):
 
 @rule("custom_jvp_call", "custom_vjp_call")
 def _custom(error: Error, enabled: Enabled, operands: Sequence[Any], eqn: Equation) -> Result:
+    """The call and its rules with errors as extra results, whose derivatives are zero."""
     params = dict(eqn.params)
     if hasattr(params.get("jvp_jaxpr_fun"), "batch"):       # a primitive of a library's own
         return error, process(eqn.op, operands, params)

@@ -189,6 +189,7 @@ def debug_log(fmt: str, *args: Any, **kwargs: Any) -> None:
 # -- for results -----------------------------------------------------------------------------------
 
 def _result_types(shapes: Any) -> tuple[tuple[ArrayType, ...], Any]:
+    """(Types, their tree) of the results that a callback is said to give."""
     leaves, out_tree = tree.flatten(shapes)
     types = []
     for x in leaves:

@@ -123,6 +123,7 @@ def _enter(core: Core, shape: tuple[int, ...], sizes: dict[str, int], context: s
 
 
 def _check_results(out: Any, cores: Sequence[Core], sizes: dict[str, int], context: str) -> None:
+    """Results must have the core dimensions of the signature; sizes that are new are entered."""
     if len(cores) > 1 and not isinstance(out, tuple):
         raise TypeError("output must be a tuple when multiple outputs are expected, got: "
                         f"{out!r}\n{context}")

@@ -141,6 +141,7 @@ _BF16 = parse_long("bfloat16")
 
 def _check_scale(side: str, shape: tuple[int, ...], scale: tuple[int, ...],
                  contracting: Sequence[int]) -> None:
+    """Refuse scales that do not have one number for each block of the contracting dimensions."""
     for d, (n, m) in enumerate(zip(shape, scale, strict=True)):
         if d not in contracting:
             if n != m:

@@ -205,6 +205,7 @@ def scalar_program(f: Callable[..., Any], treedef: Any, dtypes: list[Any]) -> An
 # -- along a dimension -----------------------------------------------------------------------------
 
 def _cumulative(op: Op, doc: str) -> Callable[..., Array]:
+    """A public cumulative function, by its op. doc: how its docstring begins."""
     def f(operand, axis=0, reverse=False):
         if axis < 0:
             raise ValueError("XLA operations do not allow negative axes")

@@ -109,6 +109,7 @@ def _of_one_dtype(given: Sequence[Any], found: list[Any]) -> list[Any]:
 
 
 def _start_position(i: Any, n: int, negative: bool, default: np.dtype, name: str) -> Any:
+    """A start as a number or traced integer; negative ones count from the end if `negative`."""
     if isinstance(i, int) or (isinstance(i, (np.generic, np.ndarray)) and np.ndim(i) == 0
                               and np.issubdtype(np.asarray(i).dtype, np.integer)):
         place = int(i)

@@ -82,6 +82,7 @@ def leading_ones(shape: Shape, rank: int) -> Any:
 
 
 def _rank_promotion(function: str, shapes: list[Shape], setting: str) -> None:
+    """Warn of promotion between ranks, or refuse it, as the configuration says."""
     text = (f"Operands could not be broadcast together for {function} on shapes "
             f"{' '.join(map(str, shapes))} and with the config option "
             "jax_numpy_rank_promotion='raise'. For more information, see "

@@ -70,6 +70,7 @@ def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
 
 def sample_truncated_normal(key: Array, lower: Any, upper: Any, *, shape: Shape | None,
                             dtype: np.dtype) -> Array:
+    """Normal numbers between bounds, by the inverse of the distribution function."""
     if shape is None:
         shape = broadcast_shapes(shape_of(lower), shape_of(upper))
     else:
@@ -163,6 +164,9 @@ def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None, *,
 
 
 def sample_wald(key: Array, mean: Any, *, shape: Shape, dtype: np.dtype) -> Array:
+    """Wald (inverse Gaussian) numbers of scale 1: one of the two roots that a squared normal number
+    has.
+    """
     normal_key, uniform_key = split_off(key)
     mean = jnp.broadcast_to(convert(mean, dtype), shape)
     v = sample_normal(normal_key, shape=shape, dtype=dtype)
@@ -281,6 +285,7 @@ def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dt
 # -- Gumbel numbers --------------------------------------------------------------------------------
 
 def sample_gumbel(key: Array, *, shape: Shape, dtype: np.dtype, mode: str) -> Array:
+    """-log(-log(u)), with more bits of u near 1 as `mode` says."""
     tiny = dtype.type(finfo(dtype).tiny)
     if mode == "low":
         return -lax.log(-lax.log(plain_uniform(key, shape, dtype, tiny, dtype.type(1))))

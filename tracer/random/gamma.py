@@ -39,6 +39,7 @@ def check_varying(name: str, key: Array, parameter: Any) -> None:
 
 def sample_gamma(key: Array, a: Any, *, shape: Shape | None, dtype: np.dtype,
                  log_space: bool = False) -> Array:
+    """Gamma numbers of shape parameter a, or with `log_space` their logarithms."""
     if shape is None:
         shape = tuple(shape_of(a))
     else:
@@ -97,6 +98,9 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None, *,
 
 
 def sample_dirichlet(key: Array, alpha: Any, *, shape: Shape | None, dtype: np.dtype) -> Array:
+    """Gamma numbers divided by their sum, computed from logarithms so that small ones do not
+    vanish.
+    """
     sizes = tuple(shape_of(alpha))
     if not sizes:
         raise ValueError("dirichlet requires alpha.ndim >= 1, got alpha.ndim == 0")

@@ -172,6 +172,7 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, *
 # -- two values ------------------------------------------------------------------------------------
 
 def sample_bernoulli(key: Array, p: Any, *, shape: Shape | None, mode: str) -> Array:
+    """Whether a uniform number is below p, of twice as many bits unless `mode` is "low"."""
     if shape is None:
         shape = tuple(shape_of(p))
     else:

@@ -40,6 +40,7 @@ class Box:
         return self.value
 
     def write(self, value: Any) -> None:
+        """Write a value, and note in the frames in between that this box is written."""
         for passing in PASSED.stack:
             passing.check(self)
         for frame in _FRAMES.stack[self.depth:]:

@@ -266,6 +266,7 @@ class _ClosedRule:
         return result
 
     def fwd(self, *rest: Any) -> Any:
+        """The user's `fwd` without references: those among its residuals are kept here."""
         before = Box.made
         out, residuals = self.rule.fwd(*self.merged(rest))
         leaves, self.treedef = tree.flatten(residuals)

@@ -53,6 +53,7 @@ def _same(x: Any) -> Any:
 
 
 def _as_function(f: Any) -> Linear:
+    """A linear function, of a square matrix or of what is a function already."""
     if callable(f):
         return f
     if isinstance(f, (np.ndarray, Array)) or hasattr(f, "__matmul__"):
@@ -65,6 +66,7 @@ def _as_function(f: Any) -> Linear:
 
 
 def _prepared(A: Any, b: Any, x0: Any, M: Any) -> tuple[Linear, Any, Any, Linear]:
+    """(A, b, first guess, preconditioner), checked, A and M as functions."""
     b = tree.map(jnp.asarray, b)
     x0 = tree.map(jnp.zeros_like, b) if x0 is None else tree.map(jnp.asarray, x0)
     A, M = _as_function(A), _same if M is None else _as_function(M)

@@ -51,6 +51,7 @@ class BlockBuilder(Builder):
         self.found: dict[Var, np.ndarray] = {}
 
     def shown(self, tracer: Tracer) -> str:
+        """A traced value with its block on each device, where the arguments are known."""
         devices = self._devices()
         blocks = None if devices is None else self._blocks(tracer.variable)
         if devices is None or blocks is None:

@@ -109,6 +109,9 @@ def _spread(prefix: Any, structure: tree.PyTreeDef, what: str, mesh: AbstractMes
 @cached(1024, "in_specs and out_specs for each leaf")
 def _spread_specs(flat: tuple[Any, ...], prefix: tree.PyTreeDef, structure: tree.PyTreeDef,
                   what: str, mesh: AbstractMesh, axes: Axes) -> Specs | None:
+    """A spec for each leaf, from a tree prefix of them; None if one is wrong, which the caller
+    reports.
+    """
     out: list[Any] = []
     for s, count in zip(flat, tree.prefix_counts(prefix, structure), strict=True):
         if s is None:
@@ -121,6 +124,7 @@ def _spread_specs(flat: tuple[Any, ...], prefix: tree.PyTreeDef, structure: tree
 
 
 def _inferred(leaves: list[Any], mesh: AbstractMesh, axes: Axes) -> list[PartitionSpec]:
+    """in_specs from the arguments' types, which have the Explicit axes."""
     open_axes = [a for a in mesh.axis_names
                  if a in axes and mesh.axis_type(a) is not AxisType.Explicit]
     if open_axes:

@@ -20,6 +20,7 @@ _BEFORE_WITH = opcode.opmap.get("BEFORE_WITH")
 
 
 def _checked(mesh: Any, what: str) -> Mesh:
+    """A mesh that may become the context mesh; anything else is refused."""
     if not isinstance(mesh, Mesh):
         fail(ValueError, f"Expected mesh of type `jax.sharding.Mesh`. Got {type(mesh)}",
              code="not-a-mesh", help="make one with `make_mesh`")

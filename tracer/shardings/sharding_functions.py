@@ -88,6 +88,7 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
 
 
 def _target(sharding: Any) -> NamedSharding:
+    """The sharding that `reshard` is asked for, on an abstract mesh."""
     if sharding is None or (isinstance(sharding, NamedSharding) and not sharding.mesh.axis_names):
         fail(ValueError, "Reshard should only be used with out_shardings which are non-None and "
              f"have a non-empty mesh. Got sharding {sharding}.", code="no-sharding",
@@ -105,6 +106,7 @@ def _reshard_one(x: Any, target: NamedSharding) -> Any:
 
 
 def _full_rank(sharding: NamedSharding, aval: ArrayType) -> NamedSharding:
+    """The sharding with an entry for each dimension of a value."""
     spec = sharding.spec
     entries = spec.entries
     ndim = len(aval.shape)

@@ -259,6 +259,7 @@ class Builder:
         return outer.variable if isinstance(outer, Tracer) else None
 
     def _constant(self, x: Any, aval: ArrayType, value: Any = None) -> Var:
+        """The variable of a constant: in the outermost program, or captured from it."""
         if self.parent is not None:
             return self._capture(x)
         var = self.const_vars.get(id(x))

@@ -210,6 +210,7 @@ class _Recorded:
 
     def steps(self, before: Sequence[tuple[int, ...]], builders: Sequence[Builder],
               results: Sequence[Any]) -> Steps:
+        """What was recorded after the marks `before`, as steps that give these results."""
         spans = [self.enter(b, mark) for b, mark in zip(builders, before, strict=True)]
         self.atoms = [None] * self.count
         parts = [self.part(which, b, b.eqns[mark[0]:], span) for which, (b, mark, span) in

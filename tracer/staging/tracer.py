@@ -172,6 +172,7 @@ class Tracer(Uncopied, Array):
         return self._concrete("complex") if value is None else complex(value)
 
     def _concrete(self, kind: str) -> Any:
+        """Refuse to be a Python number: it is known only when the program runs."""
         if kind in ("int", "float", "complex"):
             check_scalar(self.aval)
         fail(ConcretizationTypeError,

@@ -127,6 +127,7 @@ class FlattenedIndexKey:
 
 
 def _key(entry: Any) -> Any:
+    """A step of optree's path as JAX writes it."""
     value = entry.entry
     if isinstance(value, ChildKey):
         return value.key

@@ -140,6 +140,7 @@ def _keyed(node: Any, keys: list[Any]) -> bool:
 
 
 def _one_level(node: Any) -> tuple[tuple[Any, ...], Any, list[Any]]:
+    """(Children, metadata, keys of the children) of a container."""
     try:
         children, metadata, entries = one_level(node)
     except ValueError:

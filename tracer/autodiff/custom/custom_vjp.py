@@ -365,6 +365,7 @@ def _jvp(operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any
 
 def _lin_transpose(cts: Sequence[Any], operands: Sequence[Any], params: dict[str, Any]
                    ) -> list[Any]:
+    """Call `bwd` on residuals and cotangents, with zeros for those that are missing."""
     given = iter(cts)
     filled = []
     for t in params["out_types"]:

@@ -44,6 +44,7 @@ def saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any
 
 
 def _origin(eqn: Equation) -> str:
+    """Where a residual comes from, in JAX's words."""
     place = eqn.location
     where = f"from {place.file}:{place.line}:{place.column}"
     if place.function:

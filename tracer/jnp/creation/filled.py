@@ -80,6 +80,7 @@ def empty(shape, dtype=None, *, device=None, out_sharding=None):
 
 def _constant(name: str, value: int, shape: Any, dtype: Any, device: Any, out_sharding: Any
               ) -> Array:
+    """An array of one value, on a device or with a sharding."""
     if isinstance(shape, Array) and not isinstance(shape, Tracer):
         shape = np.asarray(shape).tolist()
     shape = _shape(shape)
@@ -233,6 +234,7 @@ def triangle_mask(shape: tuple[int, int], k: Any) -> Array:
 
 
 def _triangle(name: str, m: Any, k: Any, lower: bool) -> Array:
+    """`tril` or `triu`: a select by a mask."""
     check_arraylike(name, m)
     m = as_array(m)
     if m.ndim < 2:

@@ -49,6 +49,7 @@ def floor_divide(x1, x2, /):
 
 
 def _float_divmod(x1: Any, x2: Any) -> tuple[Any, Any]:
+    """Quotient rounded down and remainder with the divisor's sign, as in numpy."""
     zero = literal_like(0, x1 if isinstance(x1, Array) else x2)
     one = literal_like(1, x1 if isinstance(x1, Array) else x2)
     mod = rem_p.bind(x1, x2)

@@ -172,6 +172,7 @@ def isnan(x, /):
 
 
 def _is_infinity(x: Any, value: float, out: Any) -> Any:
+    """Is it the infinity `value`? Integers are none."""
     check_arraylike("isposinf/isneginf", x)
     if out is not None:
         raise NotImplementedError("The 'out' argument to isneginf/isposinf is not supported.")

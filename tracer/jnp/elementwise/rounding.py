@@ -90,6 +90,7 @@ def round(a, decimals=0, out=None):
 
 
 def _round_float(x: Any, decimals: int) -> Any:
+    """Round to `decimals` places; 16-bit floats in float32."""
     if decimals == 0:
         return round_p.bind(x, rounding_method=lax.RoundingMethod.TO_NEAREST_EVEN)
     dtype = dtype_name(x)

@@ -166,6 +166,7 @@ def _starts(ordered: list[Any], n: int, equal_nan: bool) -> Any:
 
 
 def _filled(values: Any, found: Any, fill_value: Any, rows: Array, row: tuple[int, ...]) -> Any:
+    """Rows of `values`, those that were not found replaced by `fill_value`, or by the first row."""
     if not values.shape[0]:
         return values
     if fill_value is None:

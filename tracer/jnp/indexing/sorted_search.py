@@ -104,6 +104,7 @@ def _compare_all(a: Array, v: Array, side: str, index: np.dtype) -> Array:
 
 
 def _by_sorting(a: Array, v: Array, side: str, index: np.dtype) -> Array:
+    """Positions of v in a: the rank among both, less the rank among v."""
     flat = lax.reshape(v, (v.size,))
     both = lax.concatenate([flat, a] if side == "left" else [a, flat], 0)
     places = iota_p.bind(dtype=index, shape=both.shape, dimension=0, sharding=None)

@@ -230,6 +230,9 @@ def _sizes(name: str, n: int, sections: Any, *, uneven: bool) -> list[int]:
 
 
 def _split(name: str, ary: Any, sections: Any, axis: int, uneven: bool = False) -> list[Array]:
+    """Parts of an array along an axis. sections: their number, or the positions between them.
+    uneven: sizes may differ by one.
+    """
     check_arraylike(name, ary)
     ary = as_array(ary)
     axis = canonical_axis(axis, ary.ndim)

@@ -74,6 +74,7 @@ def pad(array, pad_width, mode="constant", **kwargs):
 
 
 def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
+    """The (before, after) of each dimension, from any of numpy's forms."""
     if isinstance(pad_width, dict):
         raise TypeError("`pad_width` must be of integral type.")
     value = np.asarray(pad_width)
@@ -114,6 +115,7 @@ def _sized(x: Array, dim: int, n: int) -> tuple[int, ...]:
 
 
 def _constant(x: Array, widths: list[tuple[int, int]], values: Any) -> Array:
+    """Pad with one number, or with numbers of their own before and after each dimension."""
     if not isinstance(values, (tuple, list, np.ndarray)):
         config = [(a, b, 0) for a, b in widths]
         return lax.pad(x, literal_like(values, x), config)

@@ -189,6 +189,7 @@ def roll(a, shift, axis=None):
 
 
 def _roll(x: Array, shift: Any, axis: int) -> Array:
+    """Roll along an axis: two slices joined, or, for a traced shift, a slice of the array twice."""
     n = x.shape[axis]
     if n == 0:
         return x

@@ -146,6 +146,7 @@ def nanstd(a, axis=None, dtype=None, out=None, ddof=0, keepdims=False, where=Non
 
 def _nan_arg(name: str, arg: Callable[..., Any], fill: float, a: Any, axis: Any, out: Any,
              keepdims: bool | None) -> Any:
+    """The position of the extreme of what is no NaN; -1 if there is nothing else."""
     check_arguments(name, a, out)
     if not _is_float(a):
         return arg(a, axis=axis, keepdims=keepdims)

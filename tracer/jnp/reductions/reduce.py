@@ -295,6 +295,7 @@ reduce_bitwise_xor = _bitwise_reduce("reduce_xor", reduce_xor_p, xor_p, 0)
 # -- positions -------------------------------------------------------------------------------------
 
 def _arg_reduce(name: str, op: Op, a: Any, axis: Any, out: Any, keepdims: bool | None) -> Array:
+    """The position of an extreme along an axis, or in the flattened array."""
     check_arguments(name, a, out)
     shape = shape_of(a)
     if axis is None:

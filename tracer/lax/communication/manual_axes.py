@@ -169,6 +169,7 @@ def _states(m: ManualState, axes: Axes) -> frozenset[str]:
 
 
 def common_state(x: Any, axes: Axes, function: str) -> str:
+    """The state of a value over all of these axes; refused if they differ in it."""
     t = typeof(x)
     if axes and t.manual.varying.issuperset(axes):
         return "varying"

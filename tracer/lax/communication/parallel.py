@@ -119,6 +119,7 @@ def pmean(x: Any, axis_name: Any, *, axis_index_groups: Any = None) -> Any:
 
 
 def _extreme(op: Any, name: str, x: Any, axis_name: Any, axis_index_groups: Any) -> Any:
+    """A maximum or minimum over vmapped axes, then over Manual ones, of each leaf."""
     axes = axes_of(axis_name)
     groups = groups_of(axes, axis_index_groups, axis_size_of(axes, name), typed=False)
     vmapped = vmapped_axes(axes)

@@ -186,6 +186,9 @@ def _check(what: str, names: tuple[str, ...], branches: Sequence[Callable[..., A
 
 
 def _bind(place: Any, bodies: Sequence[Body], values: list[Any]) -> list[Any]:
+    """Bind a `cond` equation. A result that is the same operand in every branch is that operand,
+    and if all are, there is no equation.
+    """
     programs, captured = with_common_captures(bodies)
     operands = [*captured, *values]
     if not all(map(hands_on, programs)):

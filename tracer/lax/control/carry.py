@@ -186,6 +186,7 @@ def check_branches(what: str, names: tuple[str, str], functions: Sequence[Callab
 
 
 def _branch_remedy(names: tuple[str, str], wrong: Sequence[Changed]) -> Help:
+    """What to write into a branch so that its results agree with those of the other."""
     _, a, b = wrong[0]
     if a.shape != b.shape:
         return "return arrays of one shape from both"

@@ -45,6 +45,7 @@ def log_of(method: Any) -> Any:
 
 
 def _derived(function: Callable[[Any], Any], source: Any, name: str) -> Any:
+    """The method `name`: `function` of what the method `source` gives, with the same parameters."""
     source_name = source.__func__.__name__
 
     def method(cls, *args, **kwargs):
