@@ -102,3 +102,19 @@ def test_sums_over_parts_of_a_group_differ_between_the_parts(run):
     np.testing.assert_array_equal(
         run(lambda v: lax.psum(lax.psum(v, ("x", "y"), axis_index_groups=((0, 2), (1, 3))), "x")),
         [4, 8, 4, 8])
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_a_collective_in_a_loop_that_ends_before_its_first_round_is_never_reached(run, rounds):
+    def body(v):
+        def step(c):
+            return c[0] + 1, lax.psum(c[1], "x")
+
+        def summed():
+            return lax.while_loop(lambda c: c[0] < rounds, step, (0, v))[1]
+        return lax.cond(v[0] > 1, summed, lambda: v)
+    if rounds:
+        with pytest.raises(RuntimeError, match="deadlock: `psum"):
+            run(body)
+    else:
+        np.testing.assert_array_equal(run(body), [0, 1, 2, 3])
