@@ -76,11 +76,16 @@ def freeze_result(x: Any) -> np.ndarray:
     return frozen(x)
 
 
+def base_of(x: Any) -> Any:
+    """The array whose memory `x` is a view of, or `x` itself."""
+    while type(getattr(x, "base", None)) is np.ndarray:
+        x = x.base
+    return x
+
+
 def memory_of(x: Any) -> int:
     """An identifier of the memory of an array, shared by its views."""
-    while type(x.base) is np.ndarray:
-        x = x.base
-    return id(x)
+    return id(base_of(x))
 
 
 def without_alias(x: np.ndarray, others: Set[int]) -> np.ndarray:

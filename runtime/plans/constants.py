@@ -4,11 +4,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ...ir.passes import Pass
 from ..calls.call import Call
 from ..numerics import silently
+from ..storage import base_of
 from .draft import Draft
 
 MOST = 1 << 16                  # bytes of a folded constant, at most
@@ -23,7 +22,7 @@ def folded(calls: Sequence[Call], constants: dict[int, Any]) -> tuple[dict[int, 
             given = [found[s] for s in call.inputs]
             if _is_small(call, given):
                 value = silently(lambda f, given=given: f(*given), call.function)
-                if _held(value) <= MOST:
+                if base_of(value).nbytes <= MOST:
                     found[call.outputs[0]] = value
                     continue
         left.append(call)
@@ -40,13 +39,6 @@ def _is_small(call: Call, given: Sequence[Any]) -> bool:
         return bool(given) and all(x.nbytes <= MOST for x in given)
     return kernel.elements * kernel.dtypes[-1].itemsize <= MOST or (
         kernel.recording is not None and kernel.recording.is_view)
-
-
-def _held(x: Any) -> int:
-    """Bytes of the array of which `x` is a view, or of `x` itself."""
-    while type(getattr(x, "base", None)) is np.ndarray:
-        x = x.base
-    return x.nbytes
 
 
 def _folded(d: Draft) -> Draft:

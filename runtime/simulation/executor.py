@@ -295,15 +295,10 @@ def _axis_index(p: Planner, eqn: Equation) -> None:
     """Append a constant: each device's position along the axes."""
     atoms = p.atoms
     group = atoms.of_all(eqn.axes)
-    stack = atoms.sort(group)
-    places: Any = np.zeros((1,) * len(stack), np.int64)
-    for a in group:
-        shape = [1] * len(stack)
-        shape[stack.index(a)] = atoms.size[a]
-        places = places * atoms.size[a] + np.arange(atoms.size[a]).reshape(shape)
-    (out,) = eqn.outvars
-    data = places.astype(storage_dtype(out.aval.dtype)).reshape(atoms.sizes(stack))
-    p.bind(out, Layout(stack, ()), p.plan.constant(data))
+    stack, (out,) = atoms.sort(group), eqn.outvars
+    places = np.arange(atoms.count(group), dtype=storage_dtype(out.aval.dtype))
+    places = places.reshape(atoms.sizes(group)).transpose([group.index(a) for a in stack])
+    p.bind(out, Layout(stack, ()), p.plan.constant(places))
 
 
 @cached(1024)
