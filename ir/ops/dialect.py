@@ -35,7 +35,7 @@ from .elementwise import (
     whole_numbers,
 )
 from .indexing import gather, scatter
-from .linalg import condensed, decompositions, triangular, tridiagonal
+from .linalg import condensed, decompositions, solve, triangular, tridiagonal
 from .movement import (
     creation,
     dynamic_slicing,

@@ -25,6 +25,7 @@ _masked_gathers = lazy_import(".masked_gathers", __package__)
 _induction = lazy_import(".induction", __package__)
 _join_slices = lazy_import(".join_slices", __package__)
 _peepholes = lazy_import(".peepholes", __package__)
+_solves = lazy_import(".solves", __package__)
 
 EXECUTION = pipeline(
     Pass("inline-calls", "inlined-calls", inline,
@@ -45,6 +46,9 @@ EXECUTION = pipeline(
     Pass("round-integers", "rounded-integers", lambda p: _peepholes.ROUND_INTEGERS(p),
          "quotients rounded down, and integer parts of floats, are one equation",
          frozenset({"ceil", "rem"})),
+    Pass("solve-at-once", "solved-at-once", lambda p: _solves.SOLVE_AT_ONCE(p),
+         "factors, and the two triangular systems that alone read them, are one equation",
+         frozenset({"triangular_solve"})),
     Pass("induction-variables", "precomputed-induction",
          lambda p: _induction.precompute_induction(p),
          "what scans compute of their counters is computed before the first iteration",

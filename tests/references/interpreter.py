@@ -42,7 +42,7 @@ COARSE = {"regularized_incomplete_beta": 200, "polygamma": 200, "zeta": 200, "ig
           "bessel_i0e": 20, "bessel_i1e": 20, "random_gamma_grad": 100}
 # By elimination, rotations and the like: off as by roundings of the largest that is given.
 SOLVED = {"cholesky", "cholesky_update", "eig", "eigh", "geqrf", "hessenberg", "lu", "qr", "schur",
-          "svd", "triangular_solve", "tridiagonal", "tridiagonal_solve"}
+          "solve", "svd", "triangular_solve", "tridiagonal", "tridiagonal_solve"}
 MOST_ROUNDS = 10_000
 WIDER = {np.dtype(a): np.dtype(b) for a, b in ((np.float32, np.float64),
                                                (np.complex64, np.complex128))}

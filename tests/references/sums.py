@@ -237,6 +237,15 @@ def triangular_solve(a: Array, b: Array, *, left_side: bool, lower: bool, transp
     return x if left_side else x.swapaxes(-1, -2)
 
 
+def solve(a: Array, b: Array) -> Array:
+    packed, _, order = lu(a)
+    x = np.take_along_axis(wide(b), order[..., None], -2)
+    for lower in (True, False):
+        x = triangular_solve(packed, x, left_side=True, lower=lower, transpose_a=False,
+                             conjugate_a=False, unit_diagonal=lower)
+    return x
+
+
 def tridiagonal_solve(low: Array, mid: Array, high: Array, b: Array, **params: Any) -> Array:
     n = mid.shape[-1]
     out = np.zeros(b.shape)
@@ -288,7 +297,8 @@ def pivots_to_permutation(pivots: Array, *, permutation_size: int) -> Array:
 PRODUCTS: dict[str, Reference] = {
     "dot_general": dot_general, "ragged_dot_general": ragged_dot_general,
     "conv_general_dilated": conv_general_dilated, "fft": fourier,
-    "triangular_solve": triangular_solve, "tridiagonal_solve": tridiagonal_solve,
+    "solve": solve, "triangular_solve": triangular_solve,
+    "tridiagonal_solve": tridiagonal_solve,
     "cholesky": cholesky, "lu": lu, "lu_pivots_to_permutation": pivots_to_permutation}
 
 

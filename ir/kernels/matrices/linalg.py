@@ -221,6 +221,22 @@ def triangular_solve(lead: int, a: np.ndarray, b: np.ndarray, *, left_side: bool
     return solve(matrices, sides).reshape(b.shape)
 
 
+def solve(lead: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """x with a x = b. Where a matrix is singular, what its factors give."""
+    if a.shape[:lead] == b.shape[:lead]:
+        try:
+            return np.linalg.solve(a, b)
+        except np.linalg.LinAlgError:       # of one or more
+            pass
+    packed, _, order = lu(lead, a)
+    packed, order, b = _common(lead, packed, order, b)
+    x = np.take_along_axis(b, order[..., None], -2)
+    for lower in (True, False):
+        x = triangular_solve(lead, packed, x, left_side=True, lower=lower, transpose_a=False,
+                             conjugate_a=False, unit_diagonal=lower)
+    return x
+
+
 def tridiagonal_solve(lead: int, dl: np.ndarray, d: np.ndarray, du: np.ndarray, b: np.ndarray, *,
                       perturb_singular: bool) -> np.ndarray:
     """Solve tridiagonal systems with LAPACK. dl, d, du: the diagonals, of which dl[0] and du[-1] do

@@ -79,15 +79,15 @@ def uses(name: str) -> Iterator[tuple[list[np.ndarray], dict[str, Any]]]:
 
 # Sums, whose order and whose first zero are not defined.
 SUMS = ("dot_general", "ragged_dot_general", "fft", "conv_general_dilated", "reduce_window_sum",
-        "cumlogsumexp", "lu", "triangular_solve", "tridiagonal_solve", "cholesky", "reduce_sum",
-        "select_and_scatter_add", "reduce")
+        "cumlogsumexp", "lu", "solve", "triangular_solve", "tridiagonal_solve", "cholesky",
+        "reduce_sum", "select_and_scatter_add", "reduce")
 # The smaller and the larger of zeros of both signs may have either.
 UNSIGNED = ("min", "max", "cummin", "cummax", "reduce_min", "reduce_max", "reduce_window_min",
             "reduce_window_max", "scatter-min", "scatter-max", "clamp")
 # Operands that stay as they are: positions and sizes, what zeros of a padding are multiplied with,
 # what is divided by, NaN that is compared, and series that have no value at 0.
 ORDINARY = {"lu_pivots_to_permutation": (0,), "ragged_dot_general": (0, 1, 2),
-            "triangular_solve": (0,),
+            "solve": (0,), "triangular_solve": (0,),
             "conv_general_dilated": (1,), "tridiagonal_solve": (0, 1, 2, 3), "cholesky": (0,),
             "lu": (0,), "polygamma": (0, 1), "select_and_gather_add": (1,),
             "select_and_scatter_add": (1,)}
