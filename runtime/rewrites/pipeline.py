@@ -22,6 +22,7 @@ from ...ir.verify import verify
 from .rematerialize import rematerialize, rematerialize_scans
 
 _masked_gathers = lazy_import(".masked_gathers", __package__)
+_indices = lazy_import(".indices", __package__)
 _induction = lazy_import(".induction", __package__)
 _join_slices = lazy_import(".join_slices", __package__)
 _peepholes = lazy_import(".peepholes", __package__)
@@ -49,6 +50,8 @@ EXECUTION = pipeline(
     Pass("solve-at-once", "solved-at-once", lambda p: _solves.SOLVE_AT_ONCE(p),
          "factors, and the two triangular systems that alone read them, are one equation",
          frozenset({"triangular_solve"})),
+    Pass("count-from-front", "counted-from-front", lambda p: _indices.COUNT_FROM_FRONT(p),
+         "indices that are never negative are not counted from the end", frozenset({"lt"})),
     Pass("induction-variables", "precomputed-induction",
          lambda p: _induction.precompute_induction(p),
          "what scans compute of their counters is computed before the first iteration",

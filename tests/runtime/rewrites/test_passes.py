@@ -56,6 +56,7 @@ CASES = {
     "round-integers": (lambda x: x // 7, np.arange(-8, 8, dtype=np.int32)),
     "solve-at-once": (jnp.linalg.solve, np.eye(3, dtype=np.float32)[::-1] * 2,
                       np.ones((3, 2), np.float32)),
+    "count-from-front": (lambda x: x[jnp.argmax(x)], np.arange(8, dtype=np.float32)),
     "induction-variables": (lambda x: lax.fori_loop(0, 8, lambda i, s: s + x[7 - i], x[0]),
                             np.ones((8, 3), np.float32)),
     "rematerialize-scans": (st.grad(layers), np.full((8, 256, 256), 0.01, np.float32),
