@@ -7,7 +7,8 @@ table take less, the table is one test, written as with `pytest.mark.parametrize
     def test_roots(x, root):
         assert math.sqrt(x) == root
 
-What else the test takes are fixtures, which all rows share.
+What else the test takes are fixtures, which all rows share. Rows that one wants to pick by name
+(`-k dot_general`), such as ops, rewrites and docstrings, stay tests of their own.
 """
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
@@ -10,8 +11,6 @@ from shardtrace.driver.execution.programs import run_program
 from shardtrace.partitioner.passes import PIPELINE
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
-
-from ..rows import rows
 
 X = np.arange(128, dtype=np.float32).reshape(16, 8) / 64 - 1
 W = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
@@ -35,7 +34,7 @@ def summed(x, w):
     return lax.with_sharding_constraint(z, P("a", "b")) @ w.T, (x @ w).max(), (x @ w).min(0), z + z
 
 
-@rows("name", ["optimize", *[
+@pytest.mark.parametrize("name", ["optimize", *[
     step.name for step in PIPELINE if step.may_be_skipped]])
 def test_results_without_a_pass(name):
     mesh = st.make_mesh((4, 2), ("a", "b"))

@@ -25,7 +25,6 @@ import shardtrace.numpy as jnp
 from shardtrace.ir.settings.context import config
 
 from ..paths import module_of_site
-from ..rows import rows
 
 # Where the things live of which each must have an example: modules, or folders of modules.
 WITH_EXAMPLES = (
@@ -148,7 +147,7 @@ DOCTESTS = {test.name: test for name, thing in {**MODULES, **THINGS}.items()
             for test in _examples(name, thing)}
 
 
-@rows("name", sorted(DOCTESTS))
+@pytest.mark.parametrize("name", sorted(DOCTESTS))
 def test_examples_print_what_they_say(name: str) -> None:
     values = dict(config._values)
     said = io.StringIO()
@@ -168,7 +167,7 @@ def test_examples_print_what_they_say(name: str) -> None:
     assert outcome[0].failed == 0, said.getvalue()
 
 
-@rows("name", sorted(n for n, t in THINGS.items() if _must_have_examples(t)))
+@pytest.mark.parametrize("name", sorted(n for n, t in THINGS.items() if _must_have_examples(t)))
 def test_things_that_hold_and_place_data_show_how_they_are_used(name: str) -> None:
     assert any(test.name == name for test in _examples(name, THINGS[name])), (
         f"the docstring of {name} ({_home(THINGS[name])}) has no example that runs")

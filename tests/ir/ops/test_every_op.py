@@ -38,7 +38,6 @@ from shardtrace.ir.types import ArrayType, array_type
 
 from ...comparisons import same_bits
 from ...references.ops import REFERENCES
-from ...rows import rows
 
 ELEMENTWISE = "... -> ..."
 Arrays = Sequence[np.ndarray]
@@ -49,10 +48,23 @@ SAMPLES = {op.name: list(op.samples()) for op in OPS.values()
 ALL = [(OPS[name], sample) for name, samples in sorted(SAMPLES.items()) for sample in samples]
 
 
-def on_each(cases: Sequence[tuple[Op, Sample]]) -> Callable[[Test], Callable[..., None]]:
-    """Makes a test of these ops on these samples of them."""
-    return rows("op, sample", cases, lambda op, sample: (
-        f"{op.name} of {sample.operands}, params {sample.params}"))
+def on_each(cases: Sequence[tuple[Op, Sample]]) -> Callable[[Test], Callable[[Op], None]]:
+    """Makes of a test on a sample one for each op, on all its samples; a note says which failed."""
+    by_op: dict[Op, list[Sample]] = {}
+    for op, sample in cases:
+        by_op.setdefault(op, []).append(sample)
+
+    def made(test: Test) -> Callable[[Op], None]:
+        @pytest.mark.parametrize("op", [pytest.param(op, id=op.name) for op in by_op])
+        def on_samples(op: Op) -> None:
+            for sample in by_op[op]:
+                try:
+                    test(op, sample)
+                except BaseException as error:
+                    error.add_note(f"{op.name} of {sample.operands}, params {sample.params}")
+                    raise
+        return on_samples
+    return made
 
 
 # -- running ops ----------------------------------------------------------------------------------
@@ -232,7 +244,7 @@ def resizes(op: Op, sample: Sample) -> bool:
     return any(f in dict(given) and (f, n) not in given for f, n in sizes(results, rule.results))
 
 
-@rows("name", sorted(name for name, samples in SAMPLES.items() if samples))
+@pytest.mark.parametrize("name", sorted(name for name, samples in SAMPLES.items() if samples))
 def test_what_can_be_padded_and_resizes_dimensions_says_so(name: str) -> None:
     op = OPS[name]
     assert (UNEVEN in op.facts) == (

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pytest
 
 import shardtrace as st
 from shardtrace.ir.inference.infer import infer
@@ -19,7 +20,6 @@ from ...comparisons import same_bits
 from ...executors import EXECUTORS
 from ...references import ops as references
 from ...references.interpreter import COARSE
-from ...rows import rows
 
 NAN, INF = np.nan, np.inf
 FLOATS = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e-40, -1e-40, 1e15, INF, -INF, NAN]
@@ -135,7 +135,7 @@ def test_every_op_has_a_reference_or_a_reason() -> None:
     assert judged == set(OPS)
 
 
-@rows("name", JUDGED)
+@pytest.mark.parametrize("name", JUDGED)
 def test_both_executors_agree_with_the_reference(name: str) -> None:
     for operands, params in uses(name):
         wanted = None if name in references.CHECKS else expected(name, operands, params)

@@ -22,7 +22,6 @@ from shardtrace.partitioner.passes import PREPARE, SIMPLIFY, PartitionRequest
 from shardtrace.runtime.rewrites.pipeline import EXECUTION
 
 from ...paths import TESTS
-from ...rows import rows
 
 FOLDER = TESTS / "programs" / "rewrites"
 
@@ -47,7 +46,7 @@ def test_each_has_a_program_before_and_after_and_says_why():
         assert all(r.why for r in rewrites.rewrites)
 
 
-@rows("name", DECLARED)
+@pytest.mark.parametrize("name", DECLARED)
 def test_before_and_after(name):
     before, after = map(parse_program, (FOLDER / f"{name}.st").read_text().split("# -----"))
     verify(before)
@@ -57,7 +56,7 @@ def test_before_and_after(name):
     assert DECLARED[name](made) is made or name == "padding-between-elements"
 
 
-@rows("name", DECLARED)
+@pytest.mark.parametrize("name", DECLARED)
 def test_each_is_the_one_that_changes_its_program(name):
     before = parse_program((FOLDER / f"{name}.st").read_text().split("# -----")[0])
     others = [r for r in DECLARED[name].rewrites if r.name != name]
@@ -85,7 +84,7 @@ def test_operands_of_ops_that_commute_are_found_in_either_order(name):
 BESIDE_A_SLICE = {"sum-of-one"}
 
 
-@rows("name", sorted({*DECLARED} - BESIDE_A_SLICE))
+@pytest.mark.parametrize("name", sorted({*DECLARED} - BESIDE_A_SLICE))
 def test_passes_change_no_program_without_their_ops(name):
     before = parse_program((FOLDER / f"{name}.st").read_text().split("# -----")[0])
     for step in EXECUTION if before.level is Level.LOCAL else ():
