@@ -105,7 +105,8 @@ class Analysis:
             if first is not None and (first is s or self._causes_of(first, c)[0].text
                                       == causes[0].text):
                 return causes
-        return self._causes_of(*best[0]) if best else self.causes_by_cost
+        causes = self._causes_of(*best[0]) if best else self.causes_by_cost
+        return causes if best and self._first(causes[0].groups[0][0]) else self.causes_by_cost
 
     def _first(self, c: ExplainedCollective) -> Suggestion | None:
         """The best suggestion for a collective, unless it takes much more memory or operations."""

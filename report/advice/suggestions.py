@@ -287,13 +287,21 @@ class _One(Ranking):
                     self.kept(pair, tried)
 
     def pairs(self) -> Iterator[tuple[Change, ...]]:
-        """Pairs of promising changes, each of other values than the other; of several changes that
-        have the same effect, only the first is in pairs.
+        """Pairs of promising changes, each of other values than the other, the best first. Of
+        several changes of the same arguments and results that have the same effect, only one with
+        the fewest values is in pairs.
         """
-        unlike: dict[tuple[float, float], tuple[Change, ...]] = {}
-        for communication, step, changes in self.promising:
-            unlike.setdefault((communication, step), changes)
-        for one, other in itertools.combinations([*unlike.values()][:_PAIRED], 2):
+        unlike: dict[Any, tuple[Change, ...]] = {}
+        for *times, changes in self.promising:
+            (tried,) = self.trials.known(changes)
+            assert tried is not None
+            effect = (*times, tried.received_bytes, tried.figures.peak_bytes, tried.figures.flops,
+                      *[target(c) for c in changes if isinstance(c, Argument | Result)])
+            if effect not in unlike or len(changes) < len(unlike[effect]):
+                unlike[effect] = changes
+        ranked = list(enumerate([*unlike.values()][:_PAIRED]))
+        for (_, one), (_, other) in sorted(itertools.combinations(ranked, 2),
+                                           key=lambda pair: pair[0][0] + pair[1][0]):
             if {*map(target, one)}.isdisjoint(map(target, other)):
                 yield *one, *other
 
