@@ -31,6 +31,7 @@ from .rewrites import (
     over,
     parts_of_operands,
     varying_as,
+    written,
 )
 
 GATHERS = ("all_gather", "all_gather_invariant")
@@ -254,11 +255,11 @@ def _smaller_first_code(m: Match) -> str:
     if found is None or gather is None:
         return ""
     text, whole, part = expression(m.eqn), called(m, gather.outvars[0]), called(m, gather.invars[0])
-    word = re.compile(rf"(?<![\w.]){re.escape(whole)}(?!\w)")
-    if not (whole and part) or len(word.findall(text)) != 1:
+    word = rf"(?<![\w.]){re.escape(whole)}(?!\w)"
+    if not (whole and part) or len(re.findall(word, text)) != 1:
         return ""
     names = repr(gather.axes[0] if len(gather.axes) == 1 else gather.axes)
-    return (f"lax.all_gather({word.sub(lambda _: part, text)}, {names}, axis={found[1]}, "
+    return (f"lax.all_gather({written(text, word, part)}, {names}, axis={found[1]}, "
             "tiled=True)").replace("'", '"')
 
 

@@ -9,6 +9,7 @@
 """
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -111,7 +112,7 @@ def _reduced_first_code(m: Match) -> str:
     if len(names) != 1 or not (whole and part) or whole not in text or (
             not m.tiled and len(m.axes) > 1):
         return ""
-    inner = re.sub(rf"(?<!\w){re.escape(whole)}(?!\w)", lambda _: part, text) if m.tiled else part
+    inner = written(text, rf"(?<!\w){re.escape(whole)}(?!\w)", part) if m.tiled else part
     return f"lax.{names[0]}({inner}, {axes_text(m)})"
 
 
@@ -260,7 +261,7 @@ def _one_block_code(m: Match) -> str:
     n, size, part = len(source), m.x.aval.shape[m.d], m.eqn.outvars[0].aval.shape[m.d]
     if m.tiled and part < size:
         rows = f"{first or ''}:{first + part if first + part < size else ''}"
-        x = f"{x}[{':, ' * m.d}{rows}]"
+        x = f"{as_operand(x)}[{':, ' * m.d}{rows}]"
     shift = (source[0]) % n
     if len(set(source)) == 1:
         return (f"lax.psum(jnp.where(lax.axis_index({axes_text(m)}) == {source[0]}, {x}, 0), "
@@ -286,6 +287,27 @@ def called(m: Match, atom: Atom) -> str:
         return base[1] if base and not re.search(rf"\b{atom.name}\b", line) else atom.name
     made = m.maker(atom)
     return expression(made) if made is not None else ""
+
+
+def as_operand(text: str) -> str:
+    """An expression as an operand of another one: in parentheses, if it has operators."""
+    try:
+        whole = isinstance(ast.parse(text, mode="eval").body,
+                           ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant)
+    except SyntaxError:
+        whole = False
+    return text if whole else f"({text})"
+
+
+def written(text: str, pattern: str, part: str) -> str:
+    """A text with an expression in place of what matches: in parentheses, if it has operators and
+    what it replaces is no argument of a call by itself.
+    """
+    def put(found: re.Match[str]) -> str:
+        before, after = text[:found.start()].rstrip()[-1:], text[found.end():].lstrip()[:1]
+        return part if before in ("(", ",") and after in (")", ",") else as_operand(part)
+
+    return re.sub(pattern, put, text)
 
 
 def axes_text(m: Match) -> str:

@@ -331,3 +331,23 @@ args = (struct((512, 512)), struct((512, 512), "d"), struct((1024, 512), "d"))
     check_change(tmp_path, source, "sum only the own block, combine", 1.3, lambda args: [
         v / 32 for v in values_of(args)], wanted if "T" not in combined and "g" in combined
         else None, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize(("made", "then"), [
+    ("1 / whole.sum(0)", '1 / lax.psum((x * 2).sum(0), "d")'),
+    ("jnp.sum(whole, 0)", 'lax.psum(jnp.sum(x * 2, 0), "d")'),
+    ("whole @ w", 'lax.all_gather((x * 2) @ w, "d", axis=0, tiled=True)')])
+def test_an_expression_with_operators_is_written_in_parentheses(made, then, tmp_path):
+    source = HEAD + f"""\
+def body(x, w):
+    whole = lax.all_gather(x * 2, "d", axis=0, tiled=True)
+    return {made}
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=(P("d"), P()), out_specs=P(), check_vma=False)
+args = (struct((8192, 64), "d"), struct((64, 2)))
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        ((_, after),) = next(s.diff for c in found.collectives for s in c.suggestions if s.diff)
+        assert after == f"return {then}"
