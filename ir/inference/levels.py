@@ -120,7 +120,7 @@ def _difference(op: Op, inferred: Sequence[ArrayType], declared: Sequence[ArrayT
 
 def check_shapes(instance: OpInstance, types: Types, declared: Types, mesh: AbstractMesh) -> None:
     """Shapes, dtypes and weak types are those that the op gives; specs may be any."""
-    given, _ = _given(instance, types, mesh)
+    given, _ = _bare_results(instance, types, mesh)
     if not _is_like(declared, given):
         shown = ", ".join(f"{'~' if w else ''}{d}{list(s)}" for s, d, w in given)
         raise Violation(f"`{instance.op.name}` gives {shown}, but the equation declares "
@@ -141,20 +141,20 @@ def _is_like(types: Types, given: Bare) -> bool:
 
 
 def _note(instance: OpInstance, types: Types, declared: Types) -> None:
-    """Remember what `_given` would find."""
+    """Remember what `_bare_results` would find."""
     for t in (*types, *declared):
         if t.memory_space is not DEVICE:
             return
-    instance.table(_given)[tuple([(t.shape, t.dtype, t.weak_type) for t in types])] = tuple(
+    instance.table(_bare_results)[tuple([(t.shape, t.dtype, t.weak_type) for t in types])] = tuple(
         [(t.shape, t.dtype, t.weak_type) for t in declared]), False
 
 
-def _given(instance: OpInstance, types: Types, mesh: AbstractMesh) -> tuple[Bare, bool]:
+def _bare_results(instance: OpInstance, types: Types, mesh: AbstractMesh) -> tuple[Bare, bool]:
     """Shape, dtype and weakness of each result, and whether the op says whole types.
 
     They are asked for once for all levels, where nothing else of the operands matters.
     """
-    op, known = instance.op, instance.table(_given)
+    op, known = instance.op, instance.table(_bare_results)
     key: Any = types
     if instance.by_shape:
         key = tuple([(t.shape, t.dtype, t.weak_type) for t in types])
@@ -352,7 +352,7 @@ def _is_given_on_blocks(instance: OpInstance, types: Types, declared: Types, mes
         for entry in t.entries:
             if entry:
                 return False
-    given, typed = _given(instance, types, mesh)
+    given, typed = _bare_results(instance, types, mesh)
     return not typed and _is_like(declared, given)
 
 

@@ -60,10 +60,10 @@ class Comparison:
                  held: tuple[LayoutIds, ...], ends: LayoutIds) -> None:
         self.layouts, self.decision, self.held = layouts, decision, held
         strategies = dict.fromkeys(_strategies(layouts, decision, taken, held, ends))
-        self.rows = [self._row(o, ends) for o in strategies]
+        self.rows = [self._costed(o, ends) for o in strategies]
         self.taken = next(r for r in self.rows if r.strategy is taken)
 
-    def _row(self, strategy: Strategy, ends: LayoutIds) -> CostedStrategy:
+    def _costed(self, strategy: Strategy, ends: LayoutIds) -> CostedStrategy:
         """The cost of a strategy in context: of its own, and of the exchanges that bring operands
         to it and results to `ends`.
         """

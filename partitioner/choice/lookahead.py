@@ -219,7 +219,7 @@ class LookaheadSearch:
                     continue
                 operands, results = decision.settled                        # type: ignore[misc]
             else:
-                held = () if undecided else self._held(decision, read)
+                held = () if undecided else self._layouts_of(decision, read)
                 if calm and held == decision.at_home:
                     found[k] = decision
                     operands, results = decision.settled                    # type: ignore[misc]
@@ -240,7 +240,7 @@ class LookaheadSearch:
                         base[v] = (n,)
         self._finish()
 
-    def _held(self, decision: Decision, read: Sequence[Var]) -> tuple[LayoutIds, ...]:
+    def _layouts_of(self, decision: Decision, read: Sequence[Var]) -> tuple[LayoutIds, ...]:
         """The layouts of the variables of a part; None unless all are decided."""
         base = self.base
         return tuple([base[v] if v in base else own

@@ -149,11 +149,11 @@ def _vetoes(origins: Origins, node: Node, tensor: int, split: dict[Node, list]) 
                 by = f"`{eqn.op.name}`" if eqn is not None else "the result"
                 where = eqn.location if eqn is not None else UNKNOWN
                 wanted = Step(f"{by} would have it from {name}, dimension {place}", where)
-                held, location = _held(graph, node, axes, at, f, dim, axis, own[same:])
+                held, location = _blocker(graph, node, axes, at, f, dim, axis, own[same:])
                 yield Veto(dim, axis, wanted, held, location, (source, place), eqn)
 
 
-def _held(graph: Graph, node: Node, axes: list, at: int, f: int, dim: int, axis: str,
+def _blocker(graph: Graph, node: Node, axes: list, at: int, f: int, dim: int, axis: str,
           rest: tuple[str, ...]) -> tuple[str, Location]:
     """What keeps an axis from a dimension of the tensor at this position of an equation."""
     info, t = node.info, node.tensors[at]

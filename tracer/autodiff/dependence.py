@@ -32,7 +32,7 @@ def reached_results(program: Program, mask: Mask) -> Mask:
         if not eqn.op.subprograms:
             found.update(eqn.outvars)
         else:
-            outs = _held(eqn, _given(eqn, found), reached_results)
+            outs = _of_programs(eqn, _mask_of(eqn, found), reached_results)
             found.update([v for v, m in zip(eqn.outvars, outs, strict=True) if m])
     return tuple([a in found for a in program.outvars])
 
@@ -49,7 +49,7 @@ def moving_results(program: Program, mask: Mask) -> Mask:
             if not found.isdisjoint(_differentiated_operands(eqn)):
                 found.update([v for v in eqn.outvars if has_tangent(v.aval.dtype)])
         elif eqn.op.subprograms:
-            outs = _held(eqn, _given(eqn, found), moving_results)
+            outs = _of_programs(eqn, _mask_of(eqn, found), moving_results)
             found.update([v for v, m in zip(eqn.outvars, outs, strict=True)
                           if m and has_tangent(v.aval.dtype)])
         elif type(rule) is not tuple or any(
@@ -70,11 +70,11 @@ def _differentiated_operands(eqn: Equation) -> Sequence[Atom]:
     return [*eqn.invars[:end - closed], *eqn.invars[end:]]
 
 
-def _given(eqn: Equation, found: set[Var]) -> Mask:
+def _mask_of(eqn: Equation, found: set[Var]) -> Mask:
     return tuple([a in found for a in eqn.invars])
 
 
-def _held(eqn: Equation, given: Mask, rule: Callable[[Program, Mask], Mask]) -> Mask:
+def _of_programs(eqn: Equation, given: Mask, rule: Callable[[Program, Mask], Mask]) -> Mask:
     """What the programs that an equation holds say of it."""
     name, params = eqn.op.name, eqn.params
     if name in CALLS:

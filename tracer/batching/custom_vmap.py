@@ -99,16 +99,18 @@ class _Rule:
             return jvp(self.fun, values, directions)
 
         derivative = custom_vmap(moved)
-        derivative.def_vmap(self._moved)
+        derivative.def_vmap(self._derivative_rule)
         outs = derivative(tree.unflatten(self.in_tree, primals),
                           tree.unflatten(self.in_tree, tangents))
         pairs = [tree.leaves(out) for out in outs]
         return [*pairs[0], *(t if has_tangent(typeof(x).dtype) else zero_tangent(typeof(x))
                              for x, t in zip(*pairs, strict=True))]
 
-    def _moved(self, axis_size: int, in_batched: Any, values: Any, directions: Any) -> Any:
-        """The rule of the derivative. The user's takes a value and its tangent, both mapped or
-        neither."""
+    def _derivative_rule(self, axis_size: int, in_batched: Any, values: Any, directions: Any
+                         ) -> Any:
+        """The batching rule of the derivative. The user's rule takes a value and its tangent, both
+        mapped or neither.
+        """
         batched, moving = (tree.leaves(b) for b in in_batched)
         both = [b and m for b, m in zip(batched, moving, strict=True)]
         whole = any(both)

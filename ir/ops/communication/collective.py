@@ -324,7 +324,7 @@ def _infer_permute(t: ArrayType, *, axis_name: Axes, perm: tuple[tuple[int, int]
     return t.shape, t.dtype
 
 
-def _held(axes: Axes, t: ArrayType) -> list[bool]:
+def _varies_over(axes: Axes, t: ArrayType) -> list[bool]:
     """Whether the value varies over each of these axes, parts of axes among them."""
     def known(names: Any) -> list[str]:
         return [a for a in names if a in t.mesh.shape or parse_axis(a)[0] in t.mesh.shape]
@@ -344,7 +344,7 @@ def _permute_state(op: Op, types: Sequence[ArrayType], params: Params) -> list[M
     _refuse_pending(op, t, axes)
     held = [a in t.varying for a in axes]
     if not all(a in t.mesh.shape for a in (*axes, *t.varying)) and not all(held):
-        held = _held(axes, t)
+        held = _varies_over(axes, t)
     if all(held) or not any(held):
         return [t.manual]
     sizes = tuple(t.mesh.axis_size(a) for a in axes)

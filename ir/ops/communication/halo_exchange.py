@@ -118,7 +118,7 @@ class Rows:
             start = plan.aligned - skipped
             return out.part(buffer, self.dim, start, start + plan.rows)
         _, begin = self._home()
-        return self._from(buffer, out.call("sub", begin, literal(skipped, INT32)), plan.rows)
+        return self._rows_from(buffer, out.call("sub", begin, literal(skipped, INT32)), plan.rows)
 
     def _between_halos(self, x: Atom) -> Atom:
         """The rows out of the block and its halos, with zeros where there are no such."""
@@ -141,9 +141,9 @@ class Rows:
         at = plan.offset - start + lacking[0]
         if plan.step == plan.block:
             return out.part(buffer, self.dim, at, at + plan.rows)
-        return self._from(buffer, self._affine(plan.step - plan.block, at), plan.rows)
+        return self._rows_from(buffer, self._affine(plan.step - plan.block, at), plan.rows)
 
-    def _from(self, x: Atom, start: Atom, count: int) -> Atom:
+    def _rows_from(self, x: Atom, start: Atom, count: int) -> Atom:
         shape = x.aval.shape
         starts = [start if d == self.dim else literal(0, INT32) for d in range(len(shape))]
         sizes = tuple(count if d == self.dim else n for d, n in enumerate(shape))
@@ -153,7 +153,7 @@ class Rows:
         """One piece of the buffer that rows are cut from: the rows of block t after the home block,
         selected from this device's own block where that is the one, else received.
         """
-        own = None if piece.own == "none" else self._own(x, piece)
+        own = None if piece.own == "none" else self._own_part(x, piece)
         if piece.own == "all" and own is not None:
             return own
         received = (self._received(x, piece) if piece.rounds
@@ -171,12 +171,12 @@ class Rows:
     def _shape(self, x: Atom, rows: int) -> tuple[int, ...]:
         return tuple(rows if d == self.dim else n for d, n in enumerate(x.aval.shape))
 
-    def _own(self, x: Atom, piece: Piece) -> Atom:
+    def _own_part(self, x: Atom, piece: Piece) -> Atom:
         plan = self.plan
         if len(plan.pieces) == 1:
             if plan.aligned is not None:
                 return self.out.part(x, self.dim, plan.aligned, plan.aligned + piece.width)
-            return self._from(x, self._home()[1], piece.width)
+            return self._rows_from(x, self._home()[1], piece.width)
         start = plan.block - piece.width if piece.at_end else 0
         return self.out.part(x, self.dim, start, start + piece.width)
 
@@ -189,7 +189,7 @@ class Rows:
         for each in piece.rounds:
             slope, start = each.start
             if slope:
-                sent = self._from(x, self._affine(slope, start), piece.sent)
+                sent = self._rows_from(x, self._affine(slope, start), piece.sent)
             else:
                 sent = out.part(x, self.dim, start, start + piece.sent)
             got = out.call("ppermute", sent, axis_name=self.axes, perm=each.pairs)

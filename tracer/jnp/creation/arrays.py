@@ -58,7 +58,7 @@ def array(object, dtype=None, *args, copy=True, order="K", ndmin=0, device=None,
     if dtype is not None and not isinstance(dtype, ExtendedDType):
         dtype = user_dtype(dtype, "array")
     object = unwrapped(object)
-    out = _from(object, dtype, copy)
+    out = _array_from(object, dtype, copy)
     if ndmin > out.ndim:
         out = lax.expand_dims(out, tuple(range(ndmin - out.ndim)))
     device, sharding = placement(device, out_sharding, "jnp.array", out.ndim)
@@ -89,7 +89,7 @@ def _check_stays(x: Any, device: Device | Sharding) -> None:
              help="move the array with `device_put`")
 
 
-def _from(object: Any, dtype: Any, copy: bool) -> Array:
+def _array_from(object: Any, dtype: Any, copy: bool) -> Array:
     """An array of whatever Python object, by its class. copy: whether an array is copied."""
     if isinstance(object, Array):
         out = copy_p.bind(object) if copy else object
@@ -109,13 +109,13 @@ def _from(object: Any, dtype: Any, copy: bool) -> Array:
         return _from_sequence(object, dtype)
     if isinstance(object, _PYTHON):                  # of a class of its own, such as an enum
         base: Any = next(k for k in _PYTHON if isinstance(object, k))
-        return _from(base(object), dtype, copy)
+        return _array_from(base(object), dtype, copy)
     if isinstance(object, (bytes, str)):
         dtype_of(np.asarray(object), x64_enabled())         # raises
     if hasattr(object, "__array__") or hasattr(object, "__array_interface__"):
-        return _from(np.asarray(object), dtype, copy)
+        return _array_from(np.asarray(object), dtype, copy)
     if isinstance(object, (bytearray, memoryview)):
-        return _from(np.array(memoryview(object), copy=True), dtype, copy)
+        return _array_from(np.array(memoryview(object), copy=True), dtype, copy)
     raise TypeError(f"Unexpected input type for array: {type(object)}")
 
 
