@@ -155,8 +155,7 @@ class Match:
         self._named: dict[str, Any] = {}
         self._builder = ProgramBuilder(
             eqn.outvars[0].aval.mesh if walk.source.level is Level.TRACED and eqn.outvars
-            else self.mesh,
-            walk.source.level)
+            else self.mesh, walk.source.level)
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -231,7 +231,8 @@ def hessenberg(a, *, calc_q=False, overwrite_a=False, check_finite=True):
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
         raise ValueError("Argument to Hessenberg reduction must have shape [..., n, n], got shape "
                          f"{a.shape}")
-    h, q = jnp.vectorize(_hessenberg, signature="(n,n)->(n,n),(n,n)")(a)
+    one: Any = jnp.vectorize(_hessenberg, signature="(n,n)->(n,n),(n,n)")
+    h, q = one(a)
     return (h, q) if calc_q else h
 
 
