@@ -95,8 +95,8 @@ class Equation:
     def __init__(self, op: Op, invars: Sequence[Atom], outvars: Sequence[Var],
                  params: dict[str, Any], location: Location = UNKNOWN, reason: Reason = ()) -> None:
         self.op = op
-        self.invars = invars if type(invars) is tuple else tuple(invars)
-        self.outvars = outvars if type(outvars) is tuple else tuple(outvars)
+        self.invars: tuple[Atom, ...] = invars if type(invars) is tuple else tuple(invars)
+        self.outvars: tuple[Var, ...] = outvars if type(outvars) is tuple else tuple(outvars)
         self.params = params
         self.location = location
         self.reason = reason
