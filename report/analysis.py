@@ -17,7 +17,7 @@ from .advice.candidates import Candidates
 from .advice.freedoms import Freedoms, freedoms_of
 from .advice.suggestion import Found, Suggestion
 from .advice.suggestions import SECONDS, Search
-from .advice.trials import Subject
+from .advice.trials import Subject, key_of
 from .explained_collective import ExplainedCollective
 from .reasons.causes import Cause
 from .reasons.explain_collective import Reasons
@@ -117,14 +117,14 @@ class Analysis:
         """The costliest collective that a suggestion found for another one makes less, first of
         those that come from what it changes; None if the other one is such a one.
         """
-        less, changed = self.search.lessens, self.roots.rows.changed(s.changes)
+        less, changed = self.search.lessened(s), self.roots.rows.changed(s.changes)
 
         def own(c: ExplainedCollective) -> bool:
             return not changed or not changed.isdisjoint(self.roots.of[id(c)])
 
-        if less(s, c.record) and own(c):
+        if not less or key_of(c.record) in less and own(c):
             return None
-        return max([one for one in self.parts if less(s, one.record)],
+        return max([one for one in self.parts if key_of(one.record) in less],
                    key=lambda one: (own(one), one.total_time), default=None)
 
     def _causes_of(self, s: Suggestion, c: ExplainedCollective) -> list[RootCause]:

@@ -24,6 +24,7 @@ class Kinds:
 
     def __init__(self, candidates: Candidates, cause: Cause, axes: frozenset[str]) -> None:
         self.candidates, self.axes = candidates, axes
+        self.agreeing: dict[int, tuple[Sequence[Change], bool]] = {}     # (`agree_more`), by id
         asked = [cause.move.location] if cause.move is not None else []
         if cause.asked_by is not None:
             asked.append(cause.asked_by.location)
@@ -105,10 +106,14 @@ class Kinds:
 
     def agree_more(self, changes: Sequence[Change]) -> bool:
         """Do arguments keep their axes, on dimensions along which these axes split others, too?"""
-        freedoms = self.candidates.freedoms
-        return freedoms is not None and all(
-            isinstance(c, Argument) and _axes(c.spec) == self.axes_before(c)
-            for c in changes) and freedoms.agree_more(self.layouts(changes))
+        _, agree = self.agreeing.get(id(changes), (None, None))
+        if agree is None:
+            freedoms = self.candidates.freedoms
+            agree = freedoms is not None and all(
+                isinstance(c, Argument) and _axes(c.spec) == self.axes_before(c)
+                for c in changes) and freedoms.agree_more(self.layouts(changes))
+            self.agreeing[id(changes)] = changes, agree
+        return agree
 
     def layouts(self, changes: Sequence[Change]) -> dict[int, Entries]:
         """The layouts that changes give arguments, by position, and results, by ~position."""

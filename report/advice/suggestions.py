@@ -111,11 +111,12 @@ class Search:
             self.found[_key(record, cause)] = replace(
                 found, suggestions=tuple(ranked), turn=crossover(ranked, self.whole))
 
-    def lessens(self, s: Suggestion, record: CollectiveRecord) -> bool:
-        """Does a suggestion leave fewer bytes of the collectives of this kind and line?"""
-        tried, key = self.whole.known(s.changes), key_of(record)
-        return bool(tried) and tried[0] is not None and (
-            tried[0].at.get(key, 0) < self.whole.before.at.get(key, 0))
+    def lessened(self, s: Suggestion) -> set[tuple]:
+        """The kinds and lines of the collectives of which a suggestion leaves fewer bytes."""
+        tried = self.whole.known(s.changes)
+        at = tried[0].at if tried and tried[0] is not None else None
+        return set() if at is None else {
+            key for key, n in self.whole.before.at.items() if at.get(key, 0) < n}
 
     def kinds(self, record: CollectiveRecord, cause: Cause) -> Kinds:
         return Kinds(self.candidates, cause, frozenset(whole_axes(record.mesh_axes)))
@@ -291,18 +292,21 @@ class _One(Ranking):
         several changes of the same arguments and results that have the same effect, only one with
         the fewest values is in pairs.
         """
-        unlike: dict[Any, tuple[Change, ...]] = {}
+        unlike: dict[Any, tuple[tuple[Change, ...], frozenset[tuple]]] = {}
         for *times, changes in self.promising:
             (tried,) = self.trials.known(changes)
             assert tried is not None
+            of = frozenset(map(target, changes))
             effect = (*times, tried.received_bytes, tried.figures.peak_bytes, tried.figures.flops,
-                      *[target(c) for c in changes if isinstance(c, Argument | Result)])
-            if effect not in unlike or len(changes) < len(unlike[effect]):
-                unlike[effect] = changes
-        ranked = list(enumerate([*unlike.values()][:_PAIRED]))
-        for (_, one), (_, other) in sorted(itertools.combinations(ranked, 2),
-                                           key=lambda pair: pair[0][0] + pair[1][0]):
-            if {*map(target, one)}.isdisjoint(map(target, other)):
+                      frozenset([t for t in of if t[0] in ("Argument", "Result")]))
+            if effect not in unlike or len(changes) < len(unlike[effect][0]):
+                unlike[effect] = changes, of
+            if len(unlike) == _PAIRED:
+                break
+        for (_, (one, of)), (_, (other, others)) in sorted(
+                itertools.combinations(enumerate(unlike.values()), 2),
+                key=lambda pair: pair[0][0] + pair[1][0]):
+            if of.isdisjoint(others):
                 yield *one, *other
 
     def together(self, changed: Sequence[tuple[Change, ...]]) -> None:
