@@ -91,7 +91,7 @@ def test_an_equation_takes_few_calls_to_partition_and_plan(program, sizes, kind,
 
 
 EVALUATED = ((rule.Pattern, "rule"), (fixed_point._Propagation, "step"), (verify, "check_use"),
-             (levels, "_given"), (builder, "recipe_of"), (executor, "equation_plan"))
+             (levels, "_bare_results"), (builder, "recipe_of"), (executor, "equation_plan"))
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_evaluations_do_not_grow_with_equations_of_the_same_kinds(evaluations, p
         compiled(program(mesh_of((2, 4)), layers))
         counts.append(dict(evaluations))
     short, long = counts
-    assert set(short) >= {"step", "check_use", "_given", "recipe_of", "equation_plan"}
+    assert set(short) >= {"step", "check_use", "_bare_results", "recipe_of", "equation_plan"}
     for name in long:
         assert long[name] <= short[name] + 2, name
 
