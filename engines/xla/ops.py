@@ -36,7 +36,7 @@ CALLED: dict[str, str] = {
     "geqrf": "packed_qr", "iota": "lax.broadcasted_iota", "mulhi": "high_product",
     "not": "lax.bitwise_not", "or": "lax.bitwise_or", "place": "place_rows",
     "random_gamma_each": "random_gamma_each", "random_unwrap": "jax.random.key_data",
-    "regularized_incomplete_beta": "lax.betainc", "roll": "roll_rows",
+    "regularized_incomplete_beta": "lax.betainc", "roll": "roll_rows", "solve": "jnp.linalg.solve",
     "threefry2x32": "threefry_hash", "trunc": "jnp.trunc", "xor": "lax.bitwise_xor"}
 GENERATORS = {"fry": "threefry2x32", "rbg": "rbg", "urbg": "unsafe_rbg"}      # of random keys
 TYPING_PARAMS = frozenset({"input_dtype", "weak_type"})     # which no function of JAX takes
