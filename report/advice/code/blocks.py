@@ -25,6 +25,7 @@ from .rewrites import (
     REDUCTIONS,
     CodeChange,
     MadeOf,
+    alone,
     called,
     expression,
     fit,
@@ -255,7 +256,7 @@ def _smaller_first_code(m: Match) -> str:
     if found is None or gather is None:
         return ""
     text, whole, part = expression(m.eqn), called(m, gather.outvars[0]), called(m, gather.invars[0])
-    word = rf"(?<![\w.]){re.escape(whole)}(?!\w)"
+    word = alone(whole)
     if not (whole and part) or len(re.findall(word, text)) != 1:
         return ""
     names = repr(gather.axes[0] if len(gather.axes) == 1 else gather.axes)

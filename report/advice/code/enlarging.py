@@ -13,7 +13,7 @@ from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS
 from ....ir.rules.rule import FactorRule
 from .blocks import Blocks, size_of
-from .rewrites import CodeChange, MadeOf, called, expression, fit
+from .rewrites import CodeChange, MadeOf, alone, called, expression, fit, written
 
 Operand = tuple[Atom, int | None]       # and the dimension along which blocks of it lie, if any
 
@@ -22,7 +22,7 @@ class _Wholes(Blocks):
     """Computes what a gather gives from gathers of smaller values, by the factor rules of the
     equations in between; the other operands are equal on all devices.
 
-    gathered: by value and dimension, what is gathered of it.
+    least_of: by value and dimension, what `least` found. gathered_of: likewise, what is gathered.
     """
 
     def __init__(self, m: Match, gather: Equation) -> None:
@@ -111,9 +111,9 @@ def _enlarged_behind_code(m: Match) -> str:
     if len(sources) != 1 or sources[0][1] != m.d or not sources[0][0]:
         return ""
     source = sources[0][0]
-    word = re.compile(rf"(?<![\w.]){re.escape(source)}(?!\w)")
-    return word.sub(lambda _: text.replace(wide, source), wide) if (
-        len(word.findall(wide)) == 1 and wide != source) else ""
+    if wide == source or len(re.findall(alone(source), wide)) != 1:
+        return ""
+    return written(wide, alone(source), text.replace(wide, source))
 
 
 ENLARGING: tuple[CodeChange, ...] = (

@@ -299,6 +299,11 @@ def as_operand(text: str) -> str:
     return text if whole else f"({text})"
 
 
+def alone(text: str) -> str:
+    """A pattern of an expression where it is not part of a longer name."""
+    return rf"(?<![\w.]){re.escape(text)}(?!\w)"
+
+
 def written(text: str, pattern: str, part: str) -> str:
     """A text with an expression in place of what matches: in parentheses, if it has operators and
     what it replaces is no argument of a call by itself.
