@@ -14,11 +14,39 @@ from typing import Any
 import numpy as np
 
 from ...support.lazy import lazy_import
+from ...support.threads import in_parallel, share_count
 from . import small_matrices
+from .blas_threads import LARGE
 
 linalg = lazy_import("scipy.linalg")
 
 Arrays = list[np.ndarray]
+LAPACK_PACE = 1 << 7            # numpy's loops do so many elements in the time of one of a matrix
+
+
+def by_numpy(function: Callable[..., Any], *stacks: np.ndarray) -> Any:
+    """A function of numpy's, which calls LAPACK for each matrix of a stack: of a long one, cores
+    that are free take parts. Returns an array, or a list of those."""
+    count, each = math.prod(stacks[0].shape[:-2]), math.prod(stacks[0].shape[-2:])
+    threads = min(count, share_count(count * each * LAPACK_PACE)) if each < LARGE else 1
+    if threads <= 1:
+        return function(*stacks)
+    flat = [x.reshape(count, *x.shape[-2:]) for x in stacks]
+    step = -(-count // (4 * threads))
+    starts, found = iter(range(0, count, step)), {}
+
+    def some() -> None:
+        for i in starts:
+            found[i] = function(*(x[i:i + step] for x in flat))
+    in_parallel([some] * threads)
+    parts = [found[i] for i in sorted(found)]
+
+    def joined(arrays: Any) -> np.ndarray:
+        whole = np.concatenate(arrays)
+        return whole.reshape(*stacks[0].shape[:-2], *whole.shape[1:])
+    if isinstance(parts[0], np.ndarray):
+        return joined(parts)
+    return [joined(arrays) for arrays in zip(*parts, strict=True)]
 
 
 def _each(function: Callable[..., Any], *stacks: np.ndarray, ranks: tuple[int, ...]) -> Arrays:
@@ -69,7 +97,7 @@ def cholesky(lead: int, a: np.ndarray) -> np.ndarray:
     flat = a.reshape(math.prod(a.shape[:-2]), *a.shape[-2:])
     if not small_matrices.is_tiny(flat):
         try:
-            return np.linalg.cholesky(a)
+            return by_numpy(np.linalg.cholesky, a)
         except np.linalg.LinAlgError:       # of one or more
             pass
     if small_matrices.is_small(flat):
@@ -82,8 +110,9 @@ def svd(lead: int, a: np.ndarray, *, full_matrices: bool, compute_uv: bool, subs
         algorithm: Any, only_values: bool = False) -> list[Any]:
     kept = slice(None) if subset_by_index is None else slice(*subset_by_index)
     if only_values or not compute_uv:
-        return [np.linalg.svd(a, compute_uv=False)[..., kept], *[None] * (2 * compute_uv)]
-    u, s, vt = np.linalg.svd(a, full_matrices=full_matrices)
+        values = by_numpy(functools.partial(np.linalg.svd, compute_uv=False), a)
+        return [values[..., kept], *[None] * (2 * compute_uv)]
+    u, s, vt = by_numpy(functools.partial(np.linalg.svd, full_matrices=full_matrices), a)
     if subset_by_index is not None and not full_matrices:
         u, s, vt = u[..., kept], s[..., kept], vt[..., kept, :]
     return [s, u, vt]
@@ -138,10 +167,10 @@ def qr(lead: int, a: np.ndarray, *, pivoting: bool, full_matrices: bool, use_mag
     not needed.
     """
     if only_triangles and not pivoting and not full_matrices:
-        return [None, np.linalg.qr(a, "r")]
+        return [None, by_numpy(functools.partial(np.linalg.qr, mode="r"), a)]
     if not pivoting:
-        q, r = np.linalg.qr(a, "complete" if full_matrices else "reduced")
-        return [q, r]
+        mode = "complete" if full_matrices else "reduced"
+        return list(by_numpy(functools.partial(np.linalg.qr, mode=mode), a))
 
     def one(x: np.ndarray) -> tuple:
         q, r, p = linalg.qr(x, mode="full" if full_matrices else "economic", pivoting=True)
@@ -225,7 +254,7 @@ def solve(lead: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """x with a x = b. Where a matrix is singular, what its factors give."""
     if a.shape[:lead] == b.shape[:lead]:
         try:
-            return np.linalg.solve(a, b)
+            return by_numpy(np.linalg.solve, a, b)
         except np.linalg.LinAlgError:       # of one or more
             pass
     packed, _, order = lu(lead, a)

@@ -2,7 +2,9 @@
 
 LAPACK and BLAS take one matrix at a time, and calling them takes longer than the arithmetic of a
 small one. Here the stack is the last dimension, along which numpy vectorises, in batches that fit
-in the cache.
+in the cache. An element is what is left of it when the products of those found before are
+subtracted (Crout's order, not Gauss's, which writes the rest of a matrix after each column): the
+products are summed by one einsum without an array of each.
 """
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import numpy as np
 
 LARGEST = 32                    # rows and columns from which LAPACK is faster,
 BYTES = 1 << 10                 # and bytes of a matrix of results, called from Python for each
-TINY, LOOPED = BYTES // 4, 256  # the same if numpy calls it, and of how many for each row
+TINY, LOOPED = BYTES // 4, 128  # the same if numpy calls it, and of how many for each row
 FACTORED = 24                   # the same of how many it is for each row if all are factored
 PIECE = 1 << 17                 # elements at a time
 TURNED = 1 << 15                # bytes that are transposed at a time: what a first cache holds
@@ -56,9 +58,11 @@ def _batches(a: np.ndarray, most: int = PIECE) -> Iterator[slice]:
     return (slice(i, i + step) for i in range(0, count, step))
 
 
-def _stack_last(a: np.ndarray) -> np.ndarray:
+def _stack_last(a: np.ndarray, read: bool = False) -> np.ndarray:
     """The matrices with the stack last, in rows that are a little longer: of 4,096 bytes, all would
-    be in the same few lines of the cache."""
+    be in the same few lines of the cache. read: only, so that what lies so already will do."""
+    if read and a.strides[0] == a.itemsize:
+        return a.transpose(1, 2, 0)
     count, rows, columns = a.shape
     out = np.empty((rows, columns, count | 16), a.dtype)[..., :count]
     for part in _batches(a, TURNED // a.itemsize):
@@ -82,7 +86,8 @@ def product(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> np.n
 
 def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """L and U in one, and the row that each was exchanged with, as LAPACK's getrf gives them."""
-    packed, pivots = np.empty_like(a, order="C"), np.empty((len(a), min(a.shape[1:])), np.int32)
+    pivots = np.empty((len(a), min(a.shape[1:])), np.int32)
+    packed = np.empty((*a.shape[1:], len(a) | 16), a.dtype)[..., :len(a)].transpose(2, 0, 1)
     for part in _batches(a):
         x = _stack_last(a[part])
         whole: Any = x.base
@@ -90,6 +95,7 @@ def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         row = np.arange(size).reshape(whole[0].shape)[:, :x.shape[2]]
         for i in range(pivots.shape[1]):
             column = x[i:, i]
+            column -= np.einsum("rjn,jn->rn", x[i:, :i], x[:i, i])
             length = np.abs(np.real(column)) + np.abs(np.imag(column)) if (
                 a.dtype.kind == "c") else np.abs(column)
             p = length.argmax(0) + i
@@ -101,9 +107,8 @@ def lu(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             exchanged = flat.take(at)
             flat[at] = x[i][:, moved]
             x[i][:, moved] = exchanged
-            below = x[i + 1:, i]
-            below /= np.where(x[i, i] == 0, x.dtype.type(1), x[i, i])   # it is singular
-            x[i + 1:, i + 1:] -= below[:, None] * x[i, i + 1:]
+            x[i, i + 1:] -= np.einsum("jn,jcn->cn", x[i, :i], x[:i, i + 1:])
+            x[i + 1:, i] /= np.where(x[i, i] == 0, x.dtype.type(1), x[i, i])    # it is singular
         packed[part] = x.transpose(2, 0, 1)
     return packed, pivots
 
@@ -112,12 +117,12 @@ def triangular_solve(a: np.ndarray, b: np.ndarray, lower: bool, unit_diagonal: b
     """The solutions of a x = b, of which the upper or the lower triangle of `a` is read."""
     out = np.empty_like(b, order="C")
     for part in _batches(a if a.size >= b.size else b):
-        t, x = _stack_last(a[part]), _stack_last(b[part])
+        t, x = _stack_last(a[part], True), _stack_last(b[part])
         for i in range(a.shape[1]) if lower else reversed(range(a.shape[1])):
+            found = slice(i) if lower else slice(i + 1, None)
+            x[i] -= np.einsum("jn,jkn->kn", t[i, found], x[found])
             if not unit_diagonal:
                 x[i] /= t[i, i]
-            rest = slice(i + 1, None) if lower else slice(i)
-            x[rest] -= t[rest, i][:, None] * x[i]
         out[part] = x.transpose(2, 0, 1)
     return out
 
@@ -129,9 +134,8 @@ def cholesky(a: np.ndarray) -> np.ndarray:
         x = _stack_last(a[part])
         for i in range(len(x)):
             pivot, column = x[i, i].real, x[i:, i]
+            column -= np.einsum("rjn,jn->rn", x[i:, :i], x[i, :i].conj())
             column /= np.sqrt(np.where(pivot > 0, pivot, np.nan))
-            below = column[1:]
-            x[i + 1:, i + 1:] -= below[:, None] * below.conj()
             x[i, i + 1:] = 0
         x[:, :, np.isnan(x[-1, -1])] = np.nan           # as all pivots after one that is none
         out[part] = x.transpose(2, 0, 1)

@@ -5,6 +5,7 @@ evaluators are LAPACK's, through numpy (which stacks) and scipy. Names and param
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from ...facts import of_matrices
 from ...kernels.matrices.blas_threads import by_lapack
 from ...kernels.matrices.linalg import (
     apply_pivots,
+    by_numpy,
     cholesky,
     eig,
     finite_only,
@@ -174,8 +176,8 @@ def _eigh(lead: int, a: np.ndarray, *, lower: bool, sort_eigenvalues: bool, subs
           algorithm: Any, only_values: bool = False) -> list[Any]:
     half, kept = "L" if lower else "U", slice(*subset_by_index or (None,))
     if only_values:
-        return [None, np.linalg.eigvalsh(a, half)[..., kept]]
-    w, v = np.linalg.eigh(a, half)
+        return [None, by_numpy(functools.partial(np.linalg.eigvalsh, UPLO=half), a)[..., kept]]
+    w, v = by_numpy(functools.partial(np.linalg.eigh, UPLO=half), a)
     return [v[..., kept], w[..., kept]]
 
 

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,8 +123,8 @@ def test_few_or_large_matrices_are_factored_as_by_scipy(dtype: str, shape: tuple
 
 
 def test_what_numpy_calls_lapack_for_is_left_to_it_but_where_very_many_are_tiny() -> None:
-    assert small_matrices.is_tiny(np.ones((1024, 4, 4)))
-    assert not small_matrices.is_tiny(np.ones((1023, 4, 4)))
+    assert small_matrices.is_tiny(np.ones((512, 4, 4)))
+    assert not small_matrices.is_tiny(np.ones((511, 4, 4)))
     assert not small_matrices.is_tiny(np.ones((10_000, 8, 8)))
     a = random("f", 2048, 8, 8)
     a = a @ a.swapaxes(-1, -2) + np.eye(8, dtype="f")
@@ -135,3 +136,27 @@ def test_what_numpy_calls_lapack_for_is_left_to_it_but_where_very_many_are_tiny(
 def test_products_that_numpy_is_as_fast_with_are_left_to_it(size: int, dtype: str) -> None:
     assert not small_matrices.are_factors((5000, size, size), (5000, size, size), np.dtype(dtype))
     assert small_matrices.are_factors((5000, 3, 3), (5000, 3, 3), np.dtype("f4"))
+
+
+@rows("name", ["cholesky", "eigh", "eigvalsh", "inv", "qr", "svd"])
+def test_long_stacks_that_are_shared_among_threads_have_the_results_of_each(
+        name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacked, "share_count", lambda work: 3)
+    g = random("f", 2, 301, 5, 5)
+    a, function = g @ g.swapaxes(-1, -2) + 5 * np.eye(5, dtype="f"), getattr(np.linalg, name)
+
+    def listed(found: Any) -> list[np.ndarray]:
+        return [found] if isinstance(found, np.ndarray) else list(found)
+    for found, wanted in zip(listed(stacked.by_numpy(function, a)), listed(function(a)),
+                             strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_matrix_without_a_factor_does_not_spoil_a_long_stack(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacked, "share_count", lambda work: 3)
+    a = np.tile(np.eye(40, dtype="f"), (50, 1, 1))
+    a[33] = -1
+    found = stacked.cholesky(0, a)
+    assert np.isnan(found[33][0, 0])
+    np.testing.assert_array_equal(np.delete(found, 33, 0), np.delete(a, 33, 0))
