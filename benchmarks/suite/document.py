@@ -146,7 +146,8 @@ SOURCES = """\
 - **Special functions are a few numpy calls** in float32, on many elements at once, and fuse with
   what stands around them. Factorisations, solves and products of many small matrices work the same
   way, as long as a call of LAPACK or BLAS for each costs more: matrices of a kilobyte (16x16 in
-  float32) and less, factors of 3 rows and less.
+  float32) and less, factors of 3 rows and less. Where numpy calls LAPACK for a longer stack, cores
+  that are free take parts of it.
 - **Random numbers may be compiled**: where `llvmlite` is installed, hashes of Threefry and normal
   numbers are one loop each instead of 112 and 200 passes, after the first 4 million.
 - **So may groups of elementwise steps**: what is between two reductions or transcendental functions

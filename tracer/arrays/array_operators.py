@@ -25,6 +25,7 @@ from ..staging.staging import current_builder
 from ..staging.tracer import Tracer
 
 _ACCEPTED = (Array, int, float, complex, bool, np.ndarray, np.generic)
+_USUAL = frozenset({Tracer, int, float})     # of these: what most operands are
 _CONTAINERS = (list, tuple, set, dict)
 _REFUSED = (*_CONTAINERS, str, type(None))
 _PLAIN = ("__rshift__",)            # the name begins with r, and is no reflected operator
@@ -36,7 +37,7 @@ def _operator(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
     """
     def op(self, other):
         try:
-            if type(other) is Tracer or isinstance(other, _ACCEPTED) or hasattr(
+            if type(other) in _USUAL or isinstance(other, _ACCEPTED) or hasattr(
                     other, "__jax_array__"):
                 return f(self, other)
             return _refuse(name, self, other)
@@ -52,7 +53,7 @@ def _reflected(f: Callable[[Any, Any], Any], name: str) -> Callable[..., Any]:
     """The method of a reflected operator, `__radd__`: f(other, self)."""
     def op(self, other):
         try:
-            if type(other) is Tracer or isinstance(other, _ACCEPTED) or hasattr(
+            if type(other) in _USUAL or isinstance(other, _ACCEPTED) or hasattr(
                     other, "__jax_array__"):
                 return f(other, self)
             return _refuse(name, other, self)

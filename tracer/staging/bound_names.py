@@ -254,7 +254,6 @@ def number_names(program: Program) -> None:
             name = Name(name)
             name.others = base.others
         v.name = name
-        used.add(name)
 
 
 _NUMBERED = "numbered"

@@ -107,9 +107,12 @@ class Builder:
                 results = infer_anew(op, types, params, context, key)
         eqn: Equation = NEW(Equation)
         if not op.multiple_results:
-            var = Var(results[0])
+            var: Var = NEW(Var)
+            var.aval, var.name = results[0], None
             eqn.outvars = (var,)
-            tracers = [Tracer(self, var)]
+            tracer: Tracer = NEW(Tracer)
+            tracer.builder, tracer.variable, tracer.aval = self, var, var.aval
+            tracers = [tracer]
         else:
             eqn.outvars = outvars = tuple([Var(t) for t in results])
             tracers = [Tracer(self, v) for v in outvars]
@@ -122,8 +125,9 @@ class Builder:
         if instance is not None:
             eqn.instance = instance
         self.eqns.append(eqn)
-        for observer in state["on_equation"]:
-            observer(eqn)
+        if state["on_equation"]:
+            for observer in state["on_equation"]:
+                observer(eqn)
         return tracers
 
     def _inferred(self, op: Op, atoms: tuple[Atom, ...], types: tuple[ArrayType, ...],
@@ -185,7 +189,9 @@ class Builder:
         kind = type(x)
         aval = NUMPY_SCALARS.get(kind)
         if aval is not None:
-            return Literal(x, aval)
+            literal: Literal = NEW(Literal)
+            literal.val, literal.aval = x, aval
+            return literal
         if kind is Literal:
             return x
         if isinstance(x, Tracer):

@@ -43,7 +43,7 @@ def binary(name: str, op: Op, doc: str, *example: str, bool_op: Op | None = None
         if type(x) is not Tracer or type(y) is not Tracer or x.aval is not y.aval:
             x, y = promote_pair(name, x, y)
         if bool_bind is not None and (x.aval.dtype if type(x) is Tracer or isinstance(x, Array)
-                                      else getattr(x, "dtype", None)) == BOOL:
+                                      else getattr(x, "dtype", None)) is BOOL:
             return bool_bind(x, y)
         return bind(x, y)
 

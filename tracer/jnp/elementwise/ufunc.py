@@ -52,18 +52,15 @@ class ufunc:
 
     def __call__(self, *args, out=None, where=None):
         try:
-            return self._call(args, out, where)
+            if out is not None or where is not None:
+                raise NotImplementedError(f"out and where arguments of {self}")
+            if len(args) != self._counts[0]:
+                raise TypeError(f"{self.__name__}() takes {self.nin} positional arguments but "
+                                f"{len(args)} were given")
+            return self._apply(*args)
         except Exception as error:
             process_exception(error, self, args)
             raise
-
-    def _call(self, args, out, where):
-        if out is not None or where is not None:
-            raise NotImplementedError(f"out and where arguments of {self}")
-        if len(args) != self.nin:
-            raise TypeError(f"{self.__name__}() takes {self.nin} positional arguments but "
-                            f"{len(args)} were given")
-        return self._apply(*args)
 
     def __get__(self, instance: Any, owner: Any = None) -> ufunc:
         """Itself, also as an attribute of a class; what has this is shown as a function by help."""
