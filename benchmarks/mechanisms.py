@@ -2,19 +2,27 @@
 
     python benchmarks/mechanisms.py                  # all programs of the suite, passes that apply
     python benchmarks/mechanisms.py -k recurrence    # some of them
+    python benchmarks/mechanisms.py --goals          # the goal that each pass is there for
 
 Programs are planned with all passes and without one (`SHARDTRACE_SKIP`), and run in turns in one
 process. Figures are processor time, the least of the rounds, as a ratio; where the plan is the same
 without a pass there is none (but of passes over plans that are written out as functions). "all
-again" is the same as all: by so much ratios are off.
+again" is the same as all: by so much ratios are off. `--goals` measures for each pass the program
+whose goal is met with the pass and not without it; it fails where that is not so.
 """
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
+import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from suite import names
+from suite.goals import CLASSES, PEAK
 from suite.library import Library, Program
 from suite.worker import Worker
 
@@ -27,6 +35,27 @@ from shardtrace.runtime.rewrites.pipeline import EXECUTION
 
 PASSES = list(dict.fromkeys(
     [p.name for p in (*EXECUTION, *PLANNED, *WRITTEN) if p.may_be_skipped]))
+# Programs that a pass is for: each has a goal of time over numpy's (`CLASSES`), or of memory.
+ROWS = {
+    "masked-gathers": "rows of a split table looked up",
+    "narrow-updates": "a cache written where steps are valid",
+    "join-slices": "32 layers taken by index, their gradient",
+    "round-integers": "integers divided, rounded down",
+    "solve-at-once": "kalman filter, 50 steps of 64 series",
+    "count-from-front": "rows at clipped places",
+    "induction-variables": "gaussian elimination of 64 rows",
+    "rematerialize-scans": "24 layers step, scanned",
+    "rematerialize": "24 layers step, unrolled, auto",
+    "share-zeros": "rows of split examples added up",
+    "spread-windows": "sums over windows, their gradient",
+    "interleave": "running maxima, associative scan",
+    "order-products": "gated recurrence, its gradient",
+    "fuse": "bfloat16, elementwise on 1M",
+    "write-over": "a cache written where steps are valid",
+    "index-parts": "gaussian elimination of 64 rows",
+    "fold-constants": "64 steps of gradient descent, scanned",
+}
+MEMORY = {"rematerialize-scans", "rematerialize"}        # those that are for it
 ALL, AGAIN = "all", "all again"
 WARM, SHORTEST = 4, 0.01            # runs before the first round; seconds of a round
 
@@ -45,34 +74,96 @@ def _ratios(worker: Worker, rounds: int) -> dict[str, float]:
     skips = {ALL: " ", AGAIN: "  ", **{name: name for name in PASSES}}
     for name, skip in skips.items():
         with config.override(shardtrace_skip=skip):
-            f = worker.fresh()
-            with recording_plans() as told:
-                f(*worker.args)
-            plans[name] = [line.partition("  #")[0] for what, text in told
-                           if what == "planned" and "= inlined(" not in text    # bodies of blocks
-                           for line in text.splitlines()]
+            f, plans[name] = planned_of(worker)
             if name in (ALL, AGAIN, *[step.name for step in WRITTEN]) or plans[name] != plans[ALL]:
                 planned[name] = f
                 for _ in range(WARM):       # as a function, from the third run on
                     st.block_until_ready(f(*worker.args))
-    best = dict.fromkeys(planned, float("inf"))
+    best = _best({name: lambda f=f: st.block_until_ready(f(*worker.args))
+                  for name, f in planned.items()}, skips, rounds)
+    base = best.pop(ALL)
+    return {name: t / base for name, t in best.items()}
+
+
+def planned_of(worker: Worker) -> tuple[Any, list[str]]:
+    """The function, jitted and run once, and the lines of its plans."""
+    f = worker.fresh()
+    with recording_plans() as told:
+        f(*worker.args)
+    return f, [line.partition("  #")[0] for what, text in told
+               if what == "planned" and "= inlined(" not in text    # bodies of blocks
+               for line in text.splitlines()]
+
+
+def _best(runs: dict[str, Callable[[], Any]], skips: dict[str, str], rounds: int
+          ) -> dict[str, float]:
+    """The least processor seconds of each in so many rounds, in turns."""
+    best = dict.fromkeys(runs, float("inf"))
     for _ in range(rounds):
-        for name, f in planned.items():
+        for name, run in runs.items():
             with config.override(shardtrace_skip=skips[name]):
                 first = time.process_time()
                 while time.process_time() - first < SHORTEST:
                     start = time.process_time()
-                    st.block_until_ready(f(*worker.args))
+                    run()
                     best[name] = min(best[name], time.process_time() - start)
-    base = best.pop(ALL)
-    return {name: t / base for name, t in best.items()}
+    return best
+
+
+def over_numpy(p: Program, skip: str, rounds: int) -> tuple[float, float]:
+    """Processor time over that of plain numpy: with all passes, and without one."""
+    lib, plain = Library("shardtrace", p.mesh, p.explicit), Worker("numpy", p)
+    with lib.context():
+        worker = Worker("shardtrace", p, lib=lib)
+        runs, skips = {"numpy": plain.run}, {"numpy": " ", ALL: " ", skip: skip}
+        for name in (ALL, skip):
+            f = worker.fresh()
+            runs[name] = lambda f=f: st.block_until_ready(f(*worker.args))
+            with config.override(shardtrace_skip=skips[name]):
+                for _ in range(WARM):
+                    runs[name]()
+        best = _best(runs, skips, rounds)
+    return best[ALL] / best["numpy"], best[skip] / best["numpy"]
+
+
+def memory_over_numpy(p: Program, skip: str) -> tuple[float, float]:
+    """Peak of the memory allocated over that of plain numpy: with all passes, and without one."""
+    code = ("import sys; from suite import names; from suite.worker import Worker\n"
+            "print(Worker(sys.argv[1], names()[sys.argv[2]]).allocated())")
+
+    def peak(library: str, skipped: str = "") -> int:
+        return int(subprocess.run(
+            [sys.executable, "-c", code, library, p.name], check=True, stdout=subprocess.PIPE,
+            cwd=Path(__file__).parent, env={**os.environ, "SHARDTRACE_SKIP": skipped}).stdout)
+    plain = peak("numpy")
+    return peak("shardtrace") / plain, peak("shardtrace", skip) / plain
+
+
+def goals(rounds: int) -> int:
+    """Print each pass, its program, the goal, and ratios with and without; how many are not as
+    they should be."""
+    wanted = {name: goal for name, column, goal in CLASSES if column == "numpy"}
+    bad = 0
+    for skip, name in ROWS.items():
+        p = names()[name]
+        goal = PEAK if skip in MEMORY else wanted[name]
+        found, without = (memory_over_numpy(p, skip) if skip in MEMORY
+                          else over_numpy(p, skip, rounds))
+        good = found <= goal < without
+        bad += not good
+        print(f"{skip}: {name}{', memory' if skip in MEMORY else ''}, goal {goal:.3g}: "
+              f"{found:.3g}, without {without:.3g}{'' if good else ' (!)'}", flush=True)
+    return bad
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-k", action="append", help="part of the name of a program")
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--goals", action="store_true", help="the goal that each pass is there for")
     options = parser.parse_args()
+    if options.goals:
+        sys.exit(goals(options.rounds) > 0)
     for p in names().values():
         if p.timed and (not options.k or any(k in p.name for k in options.k)):
             found = ratios(p, options.rounds)

@@ -17,7 +17,20 @@ CLASSES = (
     ("embedding, gradient of the table", "jax", 1.5), ("random, 1M bits", "numpy", 2),
     ("random, 1M normal", "numpy", 2), ("dropout on 1M", "numpy", 2),
     ("solve, cholesky, inv, det of 2,048 8x8", "jax", 1.3), ("products of 8,192 8x8", "jax", 1.3),
-    ("convnet, a training step", "jax", 1.3), ("layer norm and its gradient", "jax", 1.3))
+    ("convnet, a training step", "jax", 1.3), ("layer norm and its gradient", "jax", 1.3),
+    # each fails without a rewrite of the executor's (benchmarks/mechanisms.py --goals)
+    ("rows of a split table looked up", "numpy", 3), ("rows at clipped places", "numpy", 0.21),
+    ("integers divided, rounded down", "numpy", 1.3),
+    ("a cache written where steps are valid", "numpy", 15),
+    ("32 layers taken by index, their gradient", "numpy", 1.6),
+    ("running maxima, associative scan", "numpy", 0.88),
+    ("rows of split examples added up", "numpy", 0.06),
+    ("kalman filter, 50 steps of 64 series", "numpy", 2),
+    ("gaussian elimination of 64 rows", "numpy", 2.3),
+    ("64 steps of gradient descent, scanned", "numpy", 1.2),
+    ("sums over windows, their gradient", "numpy", 0.345),
+    ("gated recurrence, its gradient", "numpy", 1.75))
+PEAK = 1.25                     # memory of a run, at most, over that of plain numpy
 
 
 @dataclass(frozen=True)
@@ -87,8 +100,8 @@ def rows(report: Any) -> list[Row]:
         _one("chain of 20 on 4M floats / plain numpy",
              report.column("numpy").get("chain of 20 on 4M floats"), 0.35),
         _over("run with 512 devices / with 8", report.width_ratios(), None, 1.2),
-        _over("peak memory of a run / plain numpy", report.column("allocated"), None, 1.25),
-        _over("the same, resident", report.column("resident"), None, 1.25),
+        _over("peak memory of a run / plain numpy", report.column("allocated"), None, PEAK),
+        _over("the same, resident", report.column("resident"), None, PEAK),
     ]
     for name, column, most in CLASSES:
         library = "numpy" if column == "numpy" else "JAX"

@@ -12,6 +12,7 @@ import math
 from ...ir.ops.communication.collective import all_gather_invariant_p
 from ...ir.ops.elementwise.arithmetic import add_p
 from ...ir.ops.elementwise.select import select_n_p
+from ...ir.ops.indexing.common import GatherScatterMode
 from ...ir.ops.indexing.gather import gather_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.program import Atom, Literal, Program
@@ -93,6 +94,23 @@ def _filled_from_whole(m: Match) -> Atom | None:
     return m.emit(select_n_p, m.outside, found, m.full(m.value, found.aval.shape))
 
 
+def _fills(m: Match) -> bool:
+    """Are the filled rows those whose places are not in the array?"""
+    n, shape = m.numbers, m.eqn.outvars[0].aval.shape
+    places = tuple([d for d in range(len(shape)) if d not in n.offset_dims])
+    if len(n.start_index_map) != 1 or m.dims != places or not isinstance(m.value, Literal):
+        return False
+    (d,) = n.start_index_map
+    return _is(m.last, m.table.aval.shape[d] - m.slice_sizes[d])
+
+
+def _filling(m: Match) -> Atom:
+    lookup = m.maker(m.found)
+    assert lookup is not None
+    return m.emit(gather_p, m.table, m.wanted, **{
+        **lookup.params, "mode": GatherScatterMode.FILL_OR_DROP, "fill_value": m.value.val})
+
+
 def _slice_of_whole(m: Match) -> Atom:
     at = m.full(m.start, m.steps.aval.shape)
     return _from_whole(m, m.emit(
@@ -119,9 +137,24 @@ MASKED_GATHERS = Rewrites(
         """, _slice_of_whole, where=_is_slice,
             why="one slice of the whole array instead of one on each device"))
 
+FILLING_GATHERS = Rewrites(Rewrite("filling-gather", """
+    places = clamp 0 wanted last
+    found = gather table places {dimension_numbers=numbers, slice_sizes}
+    low = broadcast_in_dim 0
+    below = lt wanted low
+    high = broadcast_in_dim last
+    above = gt wanted high
+    beyond = or below above
+    listed = squeeze beyond
+    outside = broadcast_in_dim listed {broadcast_dimensions=dims}
+    fill = broadcast_in_dim value
+    filled = select_n outside found fill
+    """, _filling, where=_fills,
+    why="only the rows that lie outside are written, not all chosen between"))
+
 
 def gather_from_whole(program: Program) -> Program:
     """The program after these rewrites, in loops and branches too: what bounds a slice in a scan
     may be computed before the scan later on (induction.py).
     """
-    return inside(MASKED_GATHERS(program), gather_from_whole)
+    return inside(FILLING_GATHERS(MASKED_GATHERS(program)), gather_from_whole)

@@ -1,4 +1,4 @@
 """The programs whose speed is measured, by family; plain.py has their layers by hand in numpy."""
-from . import collective, dispatch, elementwise, loops, mlp, models, numeric, transformer
+from . import collective, dispatch, elementwise, loops, mlp, models, numeric, rewrites, transformer
 
-FAMILIES = (elementwise, mlp, transformer, loops, collective, dispatch, numeric, models)
+FAMILIES = (elementwise, mlp, transformer, loops, collective, dispatch, numeric, models, rewrites)
