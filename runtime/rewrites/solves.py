@@ -14,7 +14,8 @@ from ...ir.ops.linalg.solve import solve_p
 from ...ir.program import Atom
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 
-MOST = 1 << 11                  # matrices
+MOST = 1 << 11                  # systems of one right-hand side each: LAPACK takes one by one,
+SEVERAL = 8                     # and so many times as long as here where each has so many or more
 LONGEST = 1 << 24               # multiply-adds of all
 
 
@@ -28,7 +29,8 @@ def _pays(a: Atom, b: Atom, m: Match) -> bool:
     *batch, n, _ = a.aval.shape
     devices = math.prod([size for name, size in m.mesh.shape.items() if name in axes])
     work = (a.aval.size + 2 * b.aval.size) * n
-    return math.prod(batch) * devices <= MOST and work * devices <= LONGEST
+    count = math.prod(batch) * min(b.aval.shape[-1], SEVERAL)
+    return count * devices <= MOST and work * devices <= LONGEST
 
 
 def _only_solves(m: Match) -> bool:

@@ -22,6 +22,7 @@ linalg = lazy_import("scipy.linalg")
 
 Arrays = list[np.ndarray]
 LAPACK_PACE = 1 << 7            # numpy's loops do so many elements in the time of one of a matrix
+BRIEF = 1 << 9                  # multiply-adds of a system: threads wait for OpenBLAS's memory
 
 
 def by_numpy(function: Callable[..., Any], *stacks: np.ndarray) -> Any:
@@ -142,12 +143,13 @@ def apply_pivots(pivots: np.ndarray, size: int) -> np.ndarray:
     return order.reshape(size, count).T.copy().reshape(*batch, size)
 
 
-def lu(lead: int, a: np.ndarray) -> Arrays:
+def lu(lead: int, a: np.ndarray, *, only_factors: bool = False) -> list[Any]:
+    """Factors, row exchanges, and their permutation; only_factors: that one is not needed."""
     *batch, m, n = a.shape
     flat = a.reshape(math.prod(batch), m, n)
     packed, pivots = (small_matrices.lu if small_matrices.is_factored(flat) else _lu_of_each)(flat)
     pivots = pivots.reshape(*batch, min(m, n))
-    return [packed.reshape(a.shape), pivots, apply_pivots(pivots, m)]
+    return [packed.reshape(a.shape), pivots, None if only_factors else apply_pivots(pivots, m)]
 
 
 def _lu_of_each(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -254,7 +256,8 @@ def solve(lead: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """x with a x = b. Where a matrix is singular, what its factors give."""
     if a.shape[:lead] == b.shape[:lead]:
         try:
-            return by_numpy(np.linalg.solve, a, b)
+            brief = a.shape[-1] ** 2 * b.shape[-1] < BRIEF
+            return np.linalg.solve(a, b) if brief else by_numpy(np.linalg.solve, a, b)
         except np.linalg.LinAlgError:       # of one or more
             pass
     packed, _, order = lu(lead, a)
