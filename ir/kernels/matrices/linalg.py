@@ -22,7 +22,7 @@ linalg = lazy_import("scipy.linalg")
 
 Arrays = list[np.ndarray]
 LAPACK_PACE = 1 << 7            # numpy's loops do so many elements in the time of one of a matrix
-BRIEF = 1 << 9                  # multiply-adds of a system: threads wait for OpenBLAS's memory
+BRIEF = 1 << 12                 # multiply-adds of a system: threads wait for OpenBLAS's memory
 
 
 def by_numpy(function: Callable[..., Any], *stacks: np.ndarray) -> Any:

@@ -38,7 +38,7 @@ def is_tiny(a: np.ndarray) -> bool:
 
 def is_factored(a: np.ndarray) -> bool:
     """Does `lu` pay for a stack?"""
-    return is_small(a) and a[0].nbytes < BYTES and len(a) >= FACTORED * a.shape[-1]
+    return is_small(a) and len(a) >= FACTORED * a.shape[-1]
 
 
 def is_solved(a: np.ndarray, b: np.ndarray) -> bool:

@@ -103,7 +103,7 @@ def test_few_or_large_matrices_are_left_to_lapack() -> None:
     assert not small_matrices.is_solved(np.ones((1000, 17, 17)), np.ones((1000, 17, 1)))
     assert small_matrices.is_factored(np.ones((192, 8, 8)))
     assert not small_matrices.is_factored(np.ones((191, 8, 8)))
-    assert not small_matrices.is_factored(np.ones((1000, 16, 16), np.float32))
+    assert not small_matrices.is_factored(np.ones((1000, 17, 17), np.float32))
 
 
 @rows("dtype", "fdFD")
