@@ -97,7 +97,9 @@ def follow(recipes: Sequence[Recipe], atoms: list[Any], locations: Sequence[Loca
         eqn.op = op
         eqn.invars = operands(atoms)
         if len(types) == 1:
-            var = atoms[n] = Var(types[0])
+            var: Var = NEW(Var)
+            var.aval, var.name = types[0], None
+            atoms[n] = var
             eqn.outvars = (var,)
         else:
             eqn.outvars = atoms[n:n + len(types)] = tuple([Var(t) for t in types])
