@@ -119,7 +119,9 @@ def _check_sizes(mesh: AbstractMesh, shardings: Iterable[Sharding]) -> None:
     for s in shardings:
         if isinstance(s, NamedSharding) and s.is_concrete and s.mesh.size != mesh.size:
             fail(ValueError, f"AbstractMesh size: {mesh.size} does not match the device assignment "
-                 f"size: {s.mesh.size}", code="mesh-size")
+                 f"size: {s.mesh.size}", code="mesh-size",
+                 help=f"place the arguments on a mesh of {mesh.size} devices, or use an "
+                      f"AbstractMesh of {s.mesh.size}")
 
 
 def _named(function: str, args: Sequence[ArgumentPlacement], meshes: Iterable[Mesh],
@@ -210,5 +212,6 @@ def _abstract_spec(sharding: Any, mesh: AbstractMesh, ndim: int) -> PartitionSpe
         return sharding.spec
     if sharding.mesh.size != mesh.size:
         fail(ValueError, "Meshes of one computation have one size. Got "
-             f"{sharding.mesh.abstract_mesh} and {mesh}", code="mesh-size")
+             f"{sharding.mesh.abstract_mesh} and {mesh}", code="mesh-size",
+             help="make both meshes of the same devices")
     return spec_for_tiling(mesh, sharding.tiling(ndim), loose=True)

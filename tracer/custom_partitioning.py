@@ -175,7 +175,9 @@ class custom_partitioning:
             rule = call.rule(bare, results)
         except RuleError as problem:
             fail(ValueError, f"custom_partitioning of `{self._name()}`: {problem}",
-                 code="sharding-rule")
+                 code="sharding-rule",
+                 help="correct the `sharding_rule` of its `def_partition`, such as "
+                      "'... i -> ... i'")
         leaves = custom_partitioning_p.bind(
             *leaves, call=call, rule=rule, sizes=tuple(sorted(call.sizes.items())),
             result_avals=results)

@@ -99,7 +99,8 @@ def check_limits(*, max_bytes: Any = None, kinds: Any = None, axis: Any = None,
         fail(ValueError, "axis says which collectives max_bytes and kinds count; neither is given",
              code="empty-budget", help="give max_bytes or kinds, or leave axis out")
     if not isinstance(exact, bool):
-        fail(TypeError, f"exact must be True or False, got {exact!r}", code="budget-type")
+        fail(TypeError, f"exact must be True or False, got {exact!r}", code="budget-type",
+             help="write exact=True, or leave it out")
     if kinds is None:
         if exact:
             fail(ValueError, "exact says how kinds are counted; kinds is not given",
@@ -120,7 +121,8 @@ def check_limits(*, max_bytes: Any = None, kinds: Any = None, axis: Any = None,
 def _check_number(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not (
             isinstance(value, numbers.Integral) or math.isfinite(value)):
-        fail(TypeError, f"{name} must be a finite number, got {value!r}", code="budget-type")
+        fail(TypeError, f"{name} must be a finite number, got {value!r}", code="budget-type",
+             help="give a number, such as 1_000_000")
     if value < 0:
         fail(ValueError, f"{name} must not be negative, got {value}", code="budget-type",
              help="write 0 to allow none")

@@ -39,7 +39,8 @@ def assert_equivalent(fun: Callable[..., Any], *args: Any, tolerance: float | No
     """
     if tolerance is not None and not 0 <= tolerance < math.inf:
         fail(ValueError, f"tolerance must be a finite number of 0 or more, got {tolerance}",
-             code="tolerance")
+             code="tolerance",
+             help="leave it out for one that fits the dtypes, or give one such as 1e-5")
     jitted = fun if isinstance(fun, Jitted) else jit(fun)
     lowered = jitted.lower(*args, **kwargs)
     leaves = tree.leaves(lowered._traced._leaves)
@@ -74,7 +75,8 @@ def fuzz_equivalent(fun: Callable[..., Any], *args: Any, mesh: Mesh, count: int 
     rng = np.random.default_rng(seed)
     leaves, form = tree.flatten(args)
     if count < 1:
-        fail(ValueError, f"count must be at least 1, got {count}", code="nothing-split")
+        fail(ValueError, f"count must be at least 1, got {count}", code="nothing-split",
+             help="leave it out for 10 layouts")
     if not any(n % k == 0 for x in leaves for n in np.shape(x)
                for k in mesh.axis_sizes if k > 1):
         fail(ValueError, f"nothing is split: no axis of {mesh} divides a dimension of "

@@ -88,4 +88,5 @@ def _replay(program: Program, arguments: Sequence[Any], kinds: Sequence[str]) ->
 def _raise(kind: str, message: str, location: Location | None) -> None:
     fail(FloatingPointError, message, code="bad-number",
          location=location, label=f"the result holds {'a NaN' if kind == 'nan' else 'an infinity'}",
-         notes=(f"`debug_{kind}s` is on",))
+         notes=(f"`debug_{kind}s` is on",),
+         help=f"where such numbers are meant, compute under `debug_{kind}s` of False")

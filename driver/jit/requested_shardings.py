@@ -73,7 +73,9 @@ def check_asked(shardings: Any, where: str) -> None:
                  f"instead. Got {entry}", code="layout-alone")
         elif not isinstance(entry, Sharding):
             fail(TypeError, f"{what} are expected to be PartitionSpec instances or None, but got "
-                 f"{entry}", code="not-a-sharding")
+                 f"{entry}", code="not-a-sharding",
+                 help="write a PartitionSpec, a NamedSharding, or None for the partitioner's "
+                      "choice")
 
 
 def _check_unique(spec: PartitionSpec, where: str) -> None:

@@ -107,7 +107,8 @@ def _check(op: Any, value: Any, x: Any, place: Location | None) -> None:
     t = typeof(x)
     if t.shape != shape or t.dtype != dtype:
         fail(TypeError, f"from_stablehlo: {op.name} gave {t}, where the text says {value.type}",
-             code="stablehlo-type", location=place)
+             code="stablehlo-type", location=place,
+             help="the text contradicts itself at this operation: correct its type")
 
 
 def location_of(location: Any, folder: str) -> Location | None:

@@ -23,10 +23,14 @@ Axes = tuple[str, ...]
 Dim = str | tuple[str, ...]     # of a rule: a factor, a tuple of factors, or "1"
 
 
-def reject(cls: type[Exception], types: Sequence[ArrayType], message: str) -> NoReturn:
-    """Raise JAX's error about operands or params, with the operand types and the user's line."""
+def reject(cls: type[Exception], types: Sequence[ArrayType], message: str, help: str = ""
+           ) -> NoReturn:
+    """Raise JAX's error about operands or params, with the operand types and the user's line.
+
+    help: what would be right.
+    """
     label = f"operand{'s are' if len(types) > 1 else ' is'} {short_list(types)}" if types else ""
-    fail(cls, message, code="invalid-operands", label=label)
+    fail(cls, message, code="invalid-operands", label=label, help=help or ())
 
 
 # -- derivatives -----------------------------------------------------------------------------------

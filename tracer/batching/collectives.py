@@ -42,7 +42,8 @@ Types = Sequence[ArrayType]
 def _no_groups(groups: Any) -> None:
     if groups is not None:
         fail(NotImplementedError, "axis_index_groups not supported in vmap collectives. Please "
-             "open a feature request!", code="axis-index-groups")
+             "open a feature request!", code="axis-index-groups",
+             help="`reshape` the mapped dimension into groups and vmap over both")
 
 
 def _reshape(x: Any, shape: Sequence[int]) -> Any:

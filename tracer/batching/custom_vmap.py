@@ -68,7 +68,8 @@ class custom_vmap:
         name = function_name(self.fun)
         if self.vmap_rule is None:
             fail(AttributeError, f"No batching rule defined for custom_vmap function {name} using "
-                                 "def_vmap")
+                                 "def_vmap",
+                 help="give it one, by `def_vmap`")
         args = positional(self.fun, args, kwargs, "custom_vmap")
         if STATE.interpreter is None:
             return self.fun(*args)

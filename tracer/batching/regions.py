@@ -74,7 +74,9 @@ def _check_specs(axis: MappedAxis, cut: tuple[str, ...], specs: Iterable[Partiti
     used = {a for s in specs for a in s.axes()}
     if set(cut) & used:
         fail(ValueError, f"vmap spmd_axis_name cannot appear in shard_map {what}",
-             code="spmd-axis", label=f"spmd_axis_name is {axis.spmd}")
+             code="spmd-axis", label=f"spmd_axis_name is {axis.spmd}",
+             help="leave `spmd_axis_name` out of this vmap, or give it an axis that the "
+                  "shard_map leaves alone")
     if set(axis.entry) & (used | manual_axes):
         fail(ValueError, f"vmapped away explicit mesh axis cannot appear in shard_map {what}",
              code="mapped-mesh-axis", label=f"the vmap maps over {axis.entry}",

@@ -170,7 +170,8 @@ def _batched(axis: MappedAxis, op: Op, operands: Sequence[Any], dims: Dims,
         results, out = op.batch(operands, dims, axis.size, **params)
     elif op.subprograms:
         return fail(NotImplementedError, f"Batching rule for '{op.name}' not implemented",
-                    code="not-batchable")
+                    code="not-batchable",
+                    help="map over it with `lax.map`, which runs it for one element at a time")
     else:
         results, out = _default(axis, op, operands, dims, params, types)
     return [typed(x, d, t, axis) for x, d, t in zip(results, out, types, strict=True)], list(out)

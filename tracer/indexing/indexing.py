@@ -182,7 +182,8 @@ def _check_static(plain: Sequence[Position], shape: tuple[int, ...]) -> None:
     for d, (p, n) in enumerate(zip(_sized(plain), shape, strict=True)):
         if p.kind == "int" and not -n <= p.value < n:
             fail(IndexError, f"index {p.value} out of bounds for axis {d} with size {n}",
-                 code="static-index", notes=("`jax_check_static_indices` is on",))
+                 code="static-index", notes=("`jax_check_static_indices` is on",),
+                 help=f"an index lies between {-n} and {n - 1}")
 
 
 class _Slices(NamedTuple):
@@ -247,7 +248,7 @@ def _dynamic(x: Array, plain: Sequence[Position]) -> Array:
     for d in dropped:
         if shape[d] == 0:
             fail(IndexError, f"index is out of bounds for axis {d} with size 0, array of shape "
-                 f"{shape}")
+                 f"{shape}", help="take a slice, which may be empty")
     out = dynamic_slice_p.bind(x, *starts, slice_sizes=tuple(sizes))
     out = squeeze_p.bind(out, dimensions=tuple(dropped))
     return _with_new_axes(out, plain)

@@ -60,7 +60,8 @@ def static_shape(shape: Any, op: str = "broadcast_in_dim") -> Shape:
                 fail(TypeError, message, code="traced-shape", because=(
                     "the size is a traced value, known only when the program runs",), notes=(
                     "This concrete value was not available in Python because it depends on "
-                    f"{n.builder.describe(n.variable)}",))
+                    f"{n.builder.describe(n.variable)}",),
+                     help="name the argument that it comes from in the `static_argnames` of `jit`")
             raise TypeError(message) from error
         sizes.append(n)
     if sizes and min(sizes) < 0:

@@ -177,7 +177,8 @@ class _Region:
             return context
         abstract = given.abstract_mesh
         if abstract.empty:
-            fail(ValueError, f"shard_map requires a non-empty mesh. Got {given}", code="no-mesh")
+            fail(ValueError, f"shard_map requires a non-empty mesh. Got {given}", code="no-mesh",
+                 help="make one with `make_mesh`")
         if context.axis_names and not _same_mesh(context, abstract):
             fail(ValueError, f"The context mesh {context} should match the mesh passed to "
                  f"shard_map {given}", code="mesh-mismatch",
@@ -349,7 +350,8 @@ def _manual_axes(mesh: AbstractMesh, named: frozenset[str], mapped: frozenset[st
     if not axes <= known:
         fail(ValueError, f"jax.shard_map requires axis_names={braces(axes)} to be a subset "
              f"of mesh.axis_names={braces(known)}", code="unknown-axis",
-             notes=(f"a vmap maps over {braces(mapped)}",) if mapped else ())
+             notes=(f"a vmap maps over {braces(mapped)}",) if mapped else (),
+             help="name axes of the mesh only, or leave axis_names out for all of them")
     return axes - frozenset(mesh.manual_axes)    # an enclosing region speaks for its own axes
 
 

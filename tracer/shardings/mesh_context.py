@@ -137,11 +137,12 @@ def use_abstract_mesh(mesh: AbstractMesh) -> override:
     """
     if not isinstance(mesh, AbstractMesh):
         fail(ValueError, f"Expected mesh of type `jax.sharding.AbstractMesh`. Got {type(mesh)}",
-             code="not-a-mesh")
+             code="not-a-mesh",
+             help="give its `abstract_mesh`, or enter a mesh of devices with `set_mesh`")
     previous = STATE.abstract_mesh
     if previous.axis_names and mesh.axis_names and previous.size != mesh.size:
         fail(ValueError,
              f"use_abstract_mesh cannot change the size of the mesh. Got new mesh: {mesh} with "
              f"size={mesh.size} and prev mesh: {previous} with size={previous.size}",
-             code="mesh-size")
+             code="mesh-size", help=f"choose axis sizes whose product is {previous.size}")
     return override(STATE, mesh, abstract_mesh=mesh)

@@ -51,7 +51,8 @@ class HiPrimitive:
     def bind(self, *args: Any, **params: Any) -> Any:
         """Refused."""
         fail(NotImplementedError, f"the primitive `{self.name}` is one of hijax, which shardtrace "
-                                  "does not have")
+                                  "does not have",
+             help="make it of `jax.numpy` functions under `custom_vjp`, or an op by `defop`")
 
 
 class aval_method:

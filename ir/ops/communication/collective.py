@@ -109,7 +109,8 @@ def _waiting(op: Op, t: ArrayType, axes: Axes) -> frozenset[str]:
     """The axes over which a sum still has to be finished when it is over these."""
     if not t.manual.unreduced.issuperset(axes):
         fail(ValueError, f"{op.name} needs an operand that is unreduced over {sorted(axes)}. Got "
-             f"{t.str_short(True)}", code="not-unreduced")
+             f"{t.str_short(True)}", code="not-unreduced",
+             help="`lax.psum` sums an operand that varies over them")
     return t.manual.unreduced.difference(axes)
 
 

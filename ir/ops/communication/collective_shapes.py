@@ -83,7 +83,8 @@ def sliced(t: ArrayType, *, axes: Axes, dimension: int, axis_size: int) -> tuple
     n = t.shape[dimension]
     if n % axis_size:
         fail(ValueError, f"all_slice cannot cut dimension {dimension} of size {n} into {axis_size} "
-             "blocks", code="indivisible")
+             "blocks", code="indivisible",
+             help=f"pad the dimension with `jnp.pad` to a multiple of {axis_size}")
     return (*t.shape[:dimension], n // axis_size, *t.shape[dimension + 1:]), t.dtype
 
 

@@ -32,7 +32,8 @@ def _infer(t: ArrayType, *, axis_name: tuple[str, ...], axis_size: int, dimensio
            parts: tuple[int, ...], wanted: tuple) -> tuple:
     if not 0 <= dimension < t.ndim or sum(parts) != t.shape[dimension]:
         fail(ValueError, f"the parts {parts} of exchange_rows do not make up dimension {dimension} "
-             f"of its operand", code="exchange-rows", label=f"the operand is {t.str_short(True)}")
+             f"of its operand", code="exchange-rows", label=f"the operand is {t.str_short(True)}",
+             help="its parts must sum to the size of the dimension")
     for begin, end, part, start, stride in [p for run in wanted for p in run[3]]:
         inside = 0 <= part < len(parts) and stride > 0 and begin < end and start >= 0
         if not inside or start + (end - begin - 1) * stride >= parts[part] * axis_size:

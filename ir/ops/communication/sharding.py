@@ -125,7 +125,8 @@ def check_constraint(x: ArrayType, sharding: NamedSharding) -> None:
              "One of with_sharding_constraint arguments is incompatible with its sharding "
              f"annotation {sharding}: Sharding {sharding} is only valid for values of rank at "
              f"least {len(spec)}, but was applied to a value of rank {x.ndim}.{hint}",
-             code="spec-too-long", label=f"this is {x.str_short(True)}")
+             code="spec-too-long", label=f"this is {x.str_short(True)}",
+             help=f"leave out the last {len(spec) - x.ndim} of the spec, or write P()")
     if mesh.are_all_axes_explicit:
         if is_pending(x):
             refuse_pending("with_sharding_constraint", [x], iterated=True)
@@ -149,7 +150,8 @@ def check_constraint(x: ArrayType, sharding: NamedSharding) -> None:
                      "The spec of NamedSharding passed to with_sharding_constraint can only refer "
                      f"to Auto axes of the mesh. Got spec={spec} and mesh={mesh}. You probably "
                      "meant to use `reshard` API?",
-                     code="axis-not-auto", label=f"{axis} is {mesh.axis_type(axis)}")
+                     code="axis-not-auto", label=f"{axis} is {mesh.axis_type(axis)}",
+                     help="bring the value to this spec with `reshard`")
 
 
 def _constraint_infer(x: ArrayType, *, sharding: NamedSharding, **more: Any) -> ArrayType:

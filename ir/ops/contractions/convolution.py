@@ -64,7 +64,10 @@ def _check_sizes(lhs: ArrayType, rhs: ArrayType, n: ConvDimensionNumbers,
     types = [lhs, rhs]
 
     def bad(message: str) -> None:
-        reject(ValueError, types, "conv_general_dilated " + message)
+        reject(ValueError, types, "conv_general_dilated " + message,
+               f"lhs has its (batch, features, windows) in dimensions {n.lhs_spec}, rhs its "
+               f"(output features, input features, windows) in {n.rhs_spec}: dimension_numbers "
+               "says so")
 
     if lhs.ndim != rhs.ndim:
         bad("lhs and rhs must have the same number of dimensions, but got "
@@ -94,7 +97,8 @@ def _check_sizes(lhs: ArrayType, rhs: ArrayType, n: ConvDimensionNumbers,
     if batch_group_count > 1 and feature_group_count > 1:
         reject(ValueError, types, "At most one of batch_group_count and feature_group_count may be "
                f"> 1, got batch_group_count={batch_group_count} and feature_group_count="
-               f"{feature_group_count}")
+               f"{feature_group_count}",
+               help="give one of the two, and transpose the operands for the other")
     if len(n.rhs_spec) - 2 != len(window_strides):
         bad("window and window_strides must have the same number of dimensions, but got "
             f"{n.rhs_spec[2:]} and {window_strides}")
@@ -130,14 +134,17 @@ def _check_preferred(types: Sequence[ArrayType], dtype: np.dtype, preferred: np.
             reject(TypeError, types, "Input type is incompatible with `preferred_element_type`. "
                    "The compatible combinations of (input_type, preferred_element_type) are "
                    "(integral, integral), (integral, floating), (floating, floating), (complex, "
-                   "complex.")
+                   "complex.",
+                   help="leave preferred_element_type out, and convert the result with `astype`")
         if (issubdtype(dtype, np.signedinteger)
                 and not issubdtype(preferred, np.signedinteger)):
             reject(TypeError, types, "`preferred_element_type` must have the same signedness as "
-                   "the original type.")
+                   "the original type.",
+                   help="leave preferred_element_type out, and convert the result with `astype`")
     if preferred.itemsize < dtype.itemsize:
         reject(TypeError, types, "`preferred_element_type` must not be narrower than the original "
-               "type.")
+               "type.",
+               help="leave preferred_element_type out, and convert the result with `astype`")
 
 
 # -- the factor rule and Explicit axes -------------------------------------------------------------

@@ -37,25 +37,33 @@ def check_dot(lhs: ArrayType, rhs: ArrayType, numbers: DotNumbers) -> None:
             reject(TypeError, types,
                    f"dot_general requires {side} dimension numbers to be nonnegative and less than "
                    f"the number of axes of the {side} value, got {side}_batch of {b} and "
-                   f"{side}_contracting of {c} for {side} of rank {t.ndim}")
+                   f"{side}_contracting of {c} for {side} of rank {t.ndim}",
+                   help=f"{side} has {t.ndim} dimensions, counted from 0; `jnp.einsum` names them"
+                        " by letters")
     if len(batch[0]) != len(batch[1]):
         reject(TypeError, types, f"dot_general requires equal numbers of lhs_batch and rhs_batch "
-               f"dimensions, got lhs_batch {batch[0]} and rhs_batch {batch[1]}.")
+               f"dimensions, got lhs_batch {batch[0]} and rhs_batch {batch[1]}.",
+               help="pair them: dimension_numbers=((lhs_contracting, rhs_contracting), "
+                    "(lhs_batch, rhs_batch))")
     for word, pair in (("batch", batch), ("contracting", contracting)):
         for side, dims in zip(("lhs", "rhs"), pair, strict=True):
             if len(set(dims)) != len(dims):
                 reject(TypeError, types, f"dot_general requires {side} {word} dimensions to be "
-                       f"distinct, got {side}_{word} {dims}.")
+                       f"distinct, got {side}_{word} {dims}.", help="name each dimension once")
     for side, c, b in (("lhs", contracting[0], batch[0]), ("rhs", contracting[1], batch[1])):
         if set(c) & set(b):
             reject(TypeError, types, f"dot_general requires {side} batch dimensions to be "
                    f"disjoint from contracting dimensions, got {side}_batch {b} and "
-                   f"{side}_contracting {c}.")
+                   f"{side}_contracting {c}.",
+                   help="a dimension is either kept (batch) or summed (contracting); "
+                        "`jnp.einsum` names them by letters")
     for text, (a, b) in (("lhs batch dimensions and rhs batch dimensions to have the same shape",
                           batch), ("contracting dimensions to have the same shape", contracting)):
         sizes = tuple(lhs.shape[d] for d in a), tuple(rhs.shape[d] for d in b)
         if sizes[0] != sizes[1]:
-            reject(TypeError, types, f"dot_general requires {text}, got {sizes[0]} and {sizes[1]}.")
+            reject(TypeError, types, f"dot_general requires {text}, got {sizes[0]} and {sizes[1]}.",
+                   help="`jnp.swapaxes` or `reshape` brings dimensions that belong together to "
+                        "one size")
 
 
 def result_shape(lhs: Shape, rhs: Shape, numbers: DotNumbers) -> Shape | None:
@@ -100,7 +108,8 @@ def dot_dtype(name: str, lhs: ArrayType, rhs: ArrayType, preferred: Any) -> np.d
         return lhs.dtype
     a, b = dtype_rank(lhs.dtype), dtype_rank(rhs.dtype)
     if a == b and lhs.dtype != rhs.dtype:
-        reject(TypeError, [lhs, rhs], f"{name} argument type error: {lhs.dtype}, {rhs.dtype}")
+        reject(TypeError, [lhs, rhs], f"{name} argument type error: {lhs.dtype}, {rhs.dtype}",
+               help="convert one operand with `astype`; `jnp.matmul` promotes its operands")
     dtype = lhs.dtype if a >= b else rhs.dtype
     if preferred is None or dtype == preferred:
         return dtype
@@ -108,7 +117,8 @@ def dot_dtype(name: str, lhs: ArrayType, rhs: ArrayType, preferred: Any) -> np.d
     if not issubdtype(dtype, np.floating) and bits(preferred) < bits(dtype):
         reject(TypeError, [lhs, rhs], "`preferred_element_type` must not be narrower than the "
                f"original type, got preferred_element_type of {preferred} for result type of "
-               f"{dtype}.")
+               f"{dtype}.",
+               help="leave preferred_element_type out, and convert the result with `astype`")
     return preferred
 
 

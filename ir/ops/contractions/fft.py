@@ -32,6 +32,9 @@ class FftType(enum.IntEnum):
 Lengths = tuple[int, ...]
 
 
+PADDED = "the functions of `jnp.fft` pad and cut to the lengths that they are given"
+
+
 def _infer(x: ArrayType, *, fft_type: FftType, fft_lengths: Lengths) -> tuple:
     """The transform keeps the shape, except that a real one stores only n // 2 + 1 elements of the
     last dimension.
@@ -39,27 +42,31 @@ def _infer(x: ArrayType, *, fft_type: FftType, fft_lengths: Lengths) -> tuple:
     n = len(fft_lengths)
     if n > x.ndim:
         reject(ValueError, [x], f"FFT input shape {x.shape} must have at least as many input "
-               f"dimensions as fft_lengths {fft_lengths}.")
+               f"dimensions as fft_lengths {fft_lengths}.",
+               help=f"give lengths for the last {x.ndim} dimensions at most")
     batch, last = x.shape[:x.ndim - n], x.shape[x.ndim - n:]
     if fft_type == FftType.RFFT:
         if x.dtype not in (np.float32, np.float64):
-            reject(ValueError, [x], f"RFFT input must be float32 or float64, got {x.dtype}")
+            reject(ValueError, [x], f"RFFT input must be float32 or float64, got {x.dtype}",
+                   help="convert it with `astype` to float32; `jnp.fft.fft` takes complex numbers")
         if last != fft_lengths:
             reject(ValueError, [x], f"RFFT input shape {x.shape} minor dimensions must be equal to "
-                   f"fft_lengths {fft_lengths}")
+                   f"fft_lengths {fft_lengths}", help=PADDED)
         return ((*batch, *fft_lengths[:-1], fft_lengths[-1] // 2 + 1),
                 np.result_type(x.dtype, np.complex64))
     name = "IRFFT" if fft_type == FftType.IRFFT else "FFT"
     if not issubdtype(x.dtype, np.complexfloating):
-        reject(ValueError, [x], f"{name} input must be complex64 or complex128, got {x.dtype}")
+        reject(ValueError, [x], f"{name} input must be complex64 or complex128, got {x.dtype}",
+               help="convert it with `astype` to complex64; the functions of `jnp.fft` do so")
     if fft_type == FftType.IRFFT:
         if last[:-1] != fft_lengths[:-1]:
             reject(ValueError, [x], f"IRFFT input shape {x.shape} minor dimensions must be equal "
-                   f"to all except the last fft_length, got fft_lengths={fft_lengths}")
+                   f"to all except the last fft_length, got fft_lengths={fft_lengths}",
+                   help=PADDED)
         return (*batch, *fft_lengths), np.real(np.zeros((), x.dtype)).dtype
     if last != fft_lengths:
         reject(ValueError, [x], f"FFT input shape {x.shape} minor dimensions must be equal to "
-               f"fft_lengths {fft_lengths}")
+               f"fft_lengths {fft_lengths}", help=PADDED)
     return x.shape, x.dtype
 
 

@@ -81,10 +81,12 @@ def _infer(lhs: ArrayType, rhs: ArrayType, sizes: ArrayType, *,
     n, name, types = ragged_dot_dimension_numbers, "ragged_dot_general", [lhs, rhs, sizes]
 
     def bad(message: str) -> NoReturn:
-        reject(TypeError, types, message)
+        reject(TypeError, types, message, "`lax.ragged_dot` multiplies the rows of "
+               "each group, which group_sizes counts, by a matrix of their own")
 
     if group_offset is not None:
-        fail(NotImplementedError, "Unimplemented group_offset support.", code="not-implemented")
+        fail(NotImplementedError, "Unimplemented group_offset support.", code="not-implemented",
+             help="leave group_offset out, and slice the groups that count")
     if len(n.lhs_ragged_dimensions) != 1:
         bad(f"{name} expects exactly one lhs ragged dimension.")
     for dims, t, what, side in ((n.lhs_ragged_dimensions, lhs, "lhs ragged dimension", "lhs"),
@@ -170,7 +172,8 @@ def _transpose(ct: Any, lhs: Any, rhs: Any, sizes: Any, *,
     of_lhs = isinstance(lhs, LinearOperand)
     if mode is not ROWS:
         fail(NotImplementedError, f"Unimplemented grad_{'x' if of_lhs else 'y'}_dims for ragged "
-             f"dot general in mode {mode.name}.", code="not-differentiable")
+             f"dot general in mode {mode.name}.", code="not-differentiable",
+             help="write it as a dense product of masked operands: `jnp.einsum`")
     group = n.rhs_group_dimensions
     (ragged,) = n.lhs_ragged_dimensions
     l_free = free_dims(l_ndim, lc, lb)

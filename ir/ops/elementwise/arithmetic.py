@@ -105,7 +105,8 @@ sub_p = nary(
 def _add_any_infer(x: ArrayType, y: ArrayType) -> tuple[Any, Any, bool]:
     if x.shape != y.shape or x.dtype != y.dtype:
         fail(TypeError, f"add_any requires operands of one type, got {x.str_short()} and "
-             f"{y.str_short()}", code="shape-mismatch")
+             f"{y.str_short()}", code="shape-mismatch",
+             help="`jnp.add` broadcasts and promotes its operands")
     return x.shape, x.dtype, x.weak_type
 
 

@@ -193,12 +193,14 @@ def _bitcast_infer(x: ArrayType, *, new_dtype: Any) -> tuple[Shape, Any, bool]:
         fail(ValueError,
              f"Attempting to convert array of shape {x.shape} from {long_name(x.dtype)} of size "
              f"{old_bits} bits to {long_name(new_dtype)} of size {new_bits}, bits but "
-             f"{last} * {old_bits} != {new_bits}", code="shape-mismatch")
+             f"{last} * {old_bits} != {new_bits}", code="shape-mismatch",
+             help=f"reshape it so that its last dimension has {new_bits // old_bits} elements")
     if x.dtype != new_dtype and (has_no_bits(x.dtype) or has_no_bits(new_dtype)):
         fail(TypeError, "lax.bitcast_convert_type does not support bool or complex values "
              "unless the operand and destination types match. "
              f"Got operand dtype={x.dtype}, new_dtype={new_dtype!r}. "
-             "Consider using the arr.view() method instead.", code="dtype-not-accepted")
+             "Consider using the arr.view() method instead.", code="dtype-not-accepted",
+             help="`astype` converts the values")
     if old_bits == new_bits:
         return x.shape, new_dtype, False
     if old_bits > new_bits:
@@ -268,10 +270,12 @@ bitcast_convert_type_p = defop(
 
 def _precision_infer(x: ArrayType, *, exponent_bits: int, mantissa_bits: int) -> tuple[Shape, Any]:
     if exponent_bits < 1:
-        fail(ValueError, f"reduce_precision: exponent_bits must be positive; got {exponent_bits}")
+        fail(ValueError, f"reduce_precision: exponent_bits must be positive; got {exponent_bits}",
+             help="float32 has 8, float16 has 5")
     if mantissa_bits < 0:
         fail(ValueError,
-             f"reduce_precision: mantissa_bits must be non-negative; got {mantissa_bits}")
+             f"reduce_precision: mantissa_bits must be non-negative; got {mantissa_bits}",
+             help="float32 has 23, float16 has 10")
     check_accepted("reduce_precision", x, FLOAT)
     return x.shape, x.dtype
 

@@ -136,7 +136,8 @@ def broadcast_shapes(name: str, types: Sequence[ArrayType]) -> Shape:
     fail(TypeError, f"{name} got incompatible shapes for broadcasting: "
          f"{', '.join(map(str, shapes))}.", code="shape-mismatch",
          label=f"operands are {listed}",
-         notes=("in each dimension, sizes must be equal or 1",))
+         notes=("in each dimension, sizes must be equal or 1",),
+         help="`reshape` or `jnp.broadcast_to` gives operands shapes that fit")
 
 
 # -- declaring ------------------------------------------------------------------------------------

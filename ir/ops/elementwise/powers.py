@@ -131,7 +131,8 @@ def _pow_infer(x: ArrayType, y: ArrayType) -> tuple[Any, Any]:
         fail(TypeError,
              "the first argument to pow must have an inexact dtype (float or complex), and the "
              "second argument must have an inexact or integer dtype, and two inexact dtypes must "
-             f"match, but got {x.dtype} and {y.dtype} respectively.", code="dtype-mismatch")
+             f"match, but got {x.dtype} and {y.dtype} respectively.", code="dtype-mismatch",
+             help="`jnp.power` promotes its operands")
     return broadcast_shapes("pow", (x, y)), x.dtype
 
 

@@ -46,7 +46,8 @@ def _select_infer(which: ArrayType, *cases: ArrayType) -> tuple[Shape, Any, bool
     cases.
     """
     if not cases:
-        fail(TypeError, "select must have at least one case", code="no-cases")
+        fail(TypeError, "select must have at least one case", code="no-cases",
+             help="after `which`, give the values to choose from")
     first = cases[0]
     shape = first.shape
     if any(c.shape != shape for c in cases):
@@ -63,7 +64,7 @@ def _select_infer(which: ArrayType, *cases: ArrayType) -> tuple[Shape, Any, bool
     is_bool = issubdtype(which.dtype, np.bool_)
     if not is_bool and not issubdtype(which.dtype, np.integer):
         fail(TypeError, f"select `which` must be boolean or integer type, got {which.dtype}.",
-             code="dtype-not-accepted")
+             code="dtype-not-accepted", help="compare it with 0 first")
     if is_bool and len(cases) > 2:
         fail(TypeError, "select with boolean `which` cannot have > 2 cases.", code="no-cases",
              help="give `which` an integer dtype")

@@ -84,6 +84,11 @@ class GatherScatterMode(enum.Enum):
 
 # -- checks ----------------------------------------------------------------------------------------
 
+INDEX_INSTEAD = {
+    "gather": "an index, or `jnp.take`, writes the dimension numbers itself",
+    "scatter": "an update through `at` writes the dimension numbers itself"}
+
+
 class Checks:
     """The checks of dimension lists that gather and scatter share, with JAX's texts."""
 
@@ -91,7 +96,7 @@ class Checks:
         self.op, self.types = op, types
 
     def fail(self, message: str) -> None:
-        reject(TypeError, self.types, message)
+        reject(TypeError, self.types, message, INDEX_INSTEAD[self.op])
 
     def sorted_unique(self, dims: Sequence[int], name: str) -> None:
         if any(a > b for a, b in zip(dims, dims[1:], strict=False)):
@@ -139,7 +144,8 @@ class Checks:
 
 def check_index_dtype(types: Sequence[ArrayType], indices: ArrayType) -> None:
     if not issubdtype(indices.dtype, np.integer):
-        reject(ValueError, types, "indices must have an integer type")
+        reject(ValueError, types, "indices must have an integer type",
+               help="convert them with `astype` to int32")
 
 
 def window_dims(ndim: int, collapsed: Sequence[int], batching: Sequence[int]) -> list[int]:

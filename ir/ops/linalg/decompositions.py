@@ -113,13 +113,16 @@ def define(name: str, doc: str, ranks: tuple[int, ...], results: Callable[..., l
             check_accepted(name, t, kinds[min(i, len(kinds) - 1)])
             if t.ndim < ranks[i]:
                 reject(TypeError, types, f"{name} requires input {i} to have rank {ranks[i]} or "
-                       f"more, got shape {t.shape}.")
+                       f"more, got shape {t.shape}.",
+                       help="add dimensions with `jnp.expand_dims`: a vector is a matrix of one "
+                            "column")
         if len(kinds) == 1:
             check_same_dtypes(name, types)
         batches = [t.shape[:t.ndim - r] for t, r in zip(types, ranks, strict=True)]
         if any(b != batches[0] for b in batches):
             reject(TypeError, types, f"{name} requires the leading dimensions of its inputs to be "
-                   f"equal, got {', '.join(map(str, batches))}.")
+                   f"equal, got {', '.join(map(str, batches))}.",
+                   help="`jnp.broadcast_to` gives the operands the same leading dimensions")
         cores = [t.shape[t.ndim - r:] for t, r in zip(types, ranks, strict=True)]
         out = [(batches[0] + tuple(shape), dtype)
                for shape, dtype in results(types, *cores, types[0].dtype, **params)]
@@ -133,7 +136,8 @@ def define(name: str, doc: str, ranks: tuple[int, ...], results: Callable[..., l
 
 def _square(types: Sequence[ArrayType], shape: Shape, message: str) -> None:
     if shape[0] != shape[1]:
-        reject(ValueError, types, f"{message}{shape}")
+        reject(ValueError, types, f"{message}{shape}",
+               help="slice the square part out of it; `svd` and `qr` take any matrix")
 
 
 def _matrix(m: int, n: int, seed: int = 0) -> np.ndarray:
@@ -197,7 +201,8 @@ def _svd_results(types: Any, a: Shape, dtype: np.dtype, *, full_matrices: bool, 
     k = min(a)
     if subset_by_index is not None:
         if full_matrices and tuple(subset_by_index) != (0, k):
-            reject(ValueError, types, "full_matrices and subset_by_index cannot both be set")
+            reject(ValueError, types, "full_matrices and subset_by_index cannot both be set",
+                   help="slice the columns out of the full result")
         k = min(k, subset_by_index[1] - subset_by_index[0])
     out = [((k,), _real(dtype))]
     if compute_uv:
@@ -234,7 +239,8 @@ lu_p = define(
 def _permutation(types: Any, p: Shape, dtype: np.dtype, *, permutation_size: int) -> list[tuple]:
     if permutation_size < p[0]:
         reject(ValueError, types, f"Output permutation size {permutation_size} has to exceed the "
-               f"trailing dimension of the pivots. Got pivots size {p[0]}")
+               f"trailing dimension of the pivots. Got pivots size {p[0]}",
+               help="give permutation_size=the number of rows of the matrix")
     return [((permutation_size,), INT32)]
 
 
@@ -277,10 +283,13 @@ geqrf_p = define(
 def _householder_results(types: Any, a: Shape, taus: Shape, dtype: np.dtype) -> list[tuple]:
     if a[0] < a[1]:
         reject(ValueError, types, "The first argument to householder_product must have at least as "
-               f"many rows as columns, got shape {a}")
+               f"many rows as columns, got shape {a}",
+               help="pass what `lax.linalg.geqrf` returns for a matrix with no more columns than"
+                    " rows")
     if taus[0] > min(a):
         reject(ValueError, types, "The second argument to householder_product must not have more "
-               "rows than the minimum of the first argument's rows and columns.")
+               "rows than the minimum of the first argument's rows and columns.",
+               help="pass what `lax.linalg.geqrf` returns: one number for each reflector")
     return [(a, dtype)]
 
 

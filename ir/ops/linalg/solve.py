@@ -21,7 +21,8 @@ from .decompositions import define
 def _results(types: Types, a: Shape, b: Shape, dtype: np.dtype) -> list[tuple]:
     if a != (b[0], b[0]):
         reject(ValueError, types, "solve requires a square matrix with as many rows as the "
-               f"right-hand side, got {a} and {b}")
+               f"right-hand side, got {a} and {b}",
+               help="`jnp.linalg.lstsq` solves with a matrix that is not square")
     return [(b, dtype)]
 
 

@@ -34,16 +34,22 @@ def _infer(a: ArrayType, b: ArrayType, *, left_side: bool, **params: Any) -> tup
     check_same_dtypes("triangular_solve", types)
     if a.ndim < 2 or b.ndim < 2:
         reject(TypeError, types, f"triangular_solve requires inputs of rank 2 or more, got shapes "
-               f"{a.shape} and {b.shape}.")
+               f"{a.shape} and {b.shape}.",
+               help="`jnp.expand_dims` makes a vector a matrix of one column")
     if a.shape[:-2] != b.shape[:-2]:
         reject(TypeError, types, "triangular_solve requires the leading dimensions of its inputs "
-               f"to be equal, got {a.shape[:-2]} and {b.shape[:-2]}.")
+               f"to be equal, got {a.shape[:-2]} and {b.shape[:-2]}.",
+               help="`jnp.broadcast_to` gives both the same leading dimensions")
     if a.shape[-2] != a.shape[-1]:
         reject(ValueError, types, "The first input to triangular_solve must be a square matrix. "
-               f"Got shape {a.shape[-2:]}.")
+               f"Got shape {a.shape[-2:]}.",
+               help="slice the square part out of it; `jnp.linalg.lstsq` solves with other "
+                    "matrices")
     if a.shape[-1] != b.shape[-2 if left_side else -1]:
         reject(ValueError, types, "Incompatible shapes for arguments to triangular_solve: "
-               f"{a.shape[-2:]} and {b.shape[-2:]}.")
+               f"{a.shape[-2:]} and {b.shape[-2:]}.",
+               help="the rows of `b`, or with left_side=False its columns, are as many as those "
+                    "of `a`")
     return b.shape, b.dtype
 
 

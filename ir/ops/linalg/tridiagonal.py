@@ -21,10 +21,13 @@ def _results(types: Any, dl: Shape, d: Shape, du: Shape, b: Shape, dtype: np.dty
              **params: Any) -> list[tuple]:
     if not dl == d == du:
         reject(TypeError, types, "tridiagonal_solve requires that all diagonal arguments have the "
-               f"same shape, got {dl}, {d} and {du}.")
+               f"same shape, got {dl}, {d} and {du}.",
+               help="fill the diagonals to one length: the first of `dl` and the last of `du` "
+                    "are not read")
     if b[0] != dl[0]:
         reject(TypeError, types, "tridiagonal_solve requires that the leading ndim of b equals the "
-               f"dimension of the matrix, got {b[0]} and {dl[0]}.")
+               f"dimension of the matrix, got {b[0]} and {dl[0]}.",
+               help=f"give `b` of {dl[0]} rows")
     return [(b, dtype)]
 
 

@@ -22,10 +22,12 @@ from ..rules import reject, rule_text
 def _iota_infer(*, dtype: Any, shape: Shape, dimension: int, sharding: Any) -> tuple:
     if not issubdtype(dtype, np.number):
         reject(TypeError, [], f"iota does not accept dtype {long_name(dtype)}. Accepted dtypes are "
-               "subtypes of integer, floating, complexfloating.")
+               "subtypes of integer, floating, complexfloating.",
+               help="make it of integers and convert it with `astype`")
     if not 0 <= dimension < len(shape):
         reject(ValueError, [], "iota dimension must be between 0 and len(shape), got "
-               f"dimension={dimension} for shape={tuple(shape)}")
+               f"dimension={dimension} for shape={tuple(shape)}",
+               help=f"the shape has {len(shape)} dimensions, counted from 0")
     return tuple(shape), dtype
 
 

@@ -44,13 +44,14 @@ def _dynamic_slice_infer(x: ArrayType, *starts: ArrayType, slice_sizes: tuple[in
     if len(starts) != x.ndim:
         reject(TypeError, [x], "dynamic_slice start_indices must have length equal to the number "
                f"of dimensions of the operand, got indices {tuple(starts)} for operand shape "
-               f"{x.shape}.")
+               f"{x.shape}.", help=f"give {x.ndim} starts, one for each dimension")
     if len(slice_sizes) != x.ndim or any(m > n for m, n in zip(slice_sizes, x.shape, strict=True)):
         reject(TypeError, [x], "slice slice_sizes must be less than or equal to operand shape, got "
-               f"slice_sizes {slice_sizes} for operand shape {x.shape}.")
+               f"slice_sizes {slice_sizes} for operand shape {x.shape}.",
+               help=f"sizes are {x.shape} at most; starts are moved so that the slice fits")
     if any(m < 0 for m in slice_sizes):
         reject(TypeError, [x], "slice slice_sizes must be greater than or equal to zero, got "
-               f"slice_sizes of {slice_sizes}.")
+               f"slice_sizes of {slice_sizes}.", help="give sizes of 0 or more")
     check_starts("dynamic_slice", [x, *starts], starts)
     return tuple(slice_sizes), x.dtype, x.weak_type
 

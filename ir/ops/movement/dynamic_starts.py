@@ -25,11 +25,13 @@ def check_starts(name: str, types: Sequence[ArrayType], starts: Sequence[ArrayTy
     if any(s.ndim for s in starts):
         space = "" if name == "dynamic_update_slice" else " "
         reject(TypeError, types, f"start_indices arguments to {name} must be "
-               f"scalars, {space}got indices {tuple(starts)}")
+               f"scalars, {space}got indices {tuple(starts)}",
+               help="give one scalar for each dimension, each an argument")
     if any(s.dtype != starts[0].dtype or not issubdtype(s.dtype, np.integer) for s in starts):
         colon = "" if name == "dynamic_update_slice" else ":"
         reject(TypeError, types, f"index arguments to {name} must be integers of the same type, "
-               f"got{colon} {', '.join(str(s.dtype) for s in starts)}")
+               f"got{colon} {', '.join(str(s.dtype) for s in starts)}",
+               help="convert them with `astype` to int32")
 
 
 def stacked_starts(starts: Sequence[Any], dims: Sequence[int | None], size: int) -> Any:

@@ -40,16 +40,20 @@ def _update_infer(x: ArrayType, update: ArrayType, *starts: ArrayType) -> tuple:
     """
     if x.ndim != update.ndim:
         reject(TypeError, [x, update], "dynamic_update_slice update must have the same rank as "
-               f"operand, got update shape {update.shape} for operand shape {x.shape}.")
+               f"operand, got update shape {update.shape} for operand shape {x.shape}.",
+               help="add dimensions of size 1 with `jnp.expand_dims`, or `reshape` the update")
     if x.ndim != len(starts):
         reject(TypeError, [x, update], "dynamic_update_slice start_indices must have length equal "
-               f"to the rank of operand, got indices {tuple(starts)} for operand shape {x.shape}.")
+               f"to the rank of operand, got indices {tuple(starts)} for operand shape {x.shape}.",
+               help=f"give {x.ndim} starts, one for each dimension")
     if any(m > n for m, n in zip(update.shape, x.shape, strict=True)):
         reject(TypeError, [x, update], "dynamic_update_slice update shape must be smaller than "
-               f"operand shape, got update shape {update.shape} for operand shape {x.shape}.")
+               f"operand shape, got update shape {update.shape} for operand shape {x.shape}.",
+               help=f"cut the update to {x.shape} at most")
     if x.dtype != update.dtype:
         reject(TypeError, [x, update], "lax.dynamic_update_slice requires arguments to have the "
-               f"same dtypes, got {x.dtype}, {update.dtype}.")
+               f"same dtypes, got {x.dtype}, {update.dtype}.",
+               help="convert the update with `astype`")
     check_starts("dynamic_update_slice", [x, update, *starts], starts)
     return x.shape, x.dtype, False
 

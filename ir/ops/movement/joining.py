@@ -36,21 +36,25 @@ _EMPTY: frozenset[str] = frozenset()
 def _concatenate_infer(*types: ArrayType, dimension: int) -> tuple:
     """Operands that differ in one dimension at most, whose sizes add up."""
     if not types:
-        reject(TypeError, types, "concatenate expects at least one operand, got 0.")
+        reject(TypeError, types, "concatenate expects at least one operand, got 0.",
+               help="give at least one array")
     listed = ", ".join(str(t.shape) for t in types)
     if len({t.ndim for t in types}) != 1:
         reject(TypeError, types,
                "Cannot concatenate arrays with different numbers of dimensions: got "
-               f"{listed}.")
+               f"{listed}.", help="add dimensions of size 1 with `jnp.expand_dims`")
     if not 0 <= dimension < types[0].ndim:
         reject(TypeError, types,
                f"concatenate dimension out of bounds: dimension {dimension} for shapes "
-               f"{listed}.")
+               f"{listed}.",
+               help=f"the operands have {types[0].ndim} dimensions, counted from 0; `jnp.stack` "
+                    "adds one")
     if len({t.shape[:dimension] + t.shape[dimension + 1:] for t in types}) != 1:
         reject(TypeError, types,
                "Cannot concatenate arrays with shapes that differ in dimensions other "
                "than the one being concatenated: concatenating along dimension "
-               f"{dimension} for shapes {listed}.")
+               f"{dimension} for shapes {listed}.",
+               help="join along the dimension that differs, or pad the others with `jnp.pad`")
     check_same_dtypes("concatenate", types)
     shape = list(types[0].shape)
     shape[dimension] = sum(t.shape[dimension] for t in types)
@@ -185,13 +189,17 @@ concatenate_p = defop(
 
 def _stack_infer(*types: ArrayType, axis: int) -> tuple:
     if not types:
-        reject(ValueError, types, "stack expects at least one operand, got 0.")
+        reject(ValueError, types, "stack expects at least one operand, got 0.",
+               help="give at least one array")
     if len({t.ndim for t in types}) != 1:
         reject(ValueError, types, "Cannot stack arrays with different numbers of dimensions: got "
-               f"{', '.join(str(t.shape) for t in types)}.")
+               f"{', '.join(str(t.shape) for t in types)}.",
+               help="add dimensions of size 1 with `jnp.expand_dims`")
     if len({t.shape for t in types}) != 1:
         reject(ValueError, types, "All input arrays must have the same shape. Got "
-               f"{', '.join(str(t.shape) for t in types)}.")
+               f"{', '.join(str(t.shape) for t in types)}.",
+               help="`jnp.broadcast_arrays` brings them to one shape; `jnp.concatenate` joins "
+                    "arrays of several sizes")
     check_same_dtypes("stack", types)
     shape = types[0].shape
     return (*shape[:axis], len(types), *shape[axis:]), types[0].dtype
@@ -233,7 +241,7 @@ def _unstack_infer(x: ArrayType, *, axis: int) -> list[tuple]:
     if x.ndim == 0:
         reject(ValueError, [x],
                "unstack requires arrays with rank > 0, however a scalar array of shape "
-               f"{x.shape} was passed.")
+               f"{x.shape} was passed.", help="`jnp.atleast_1d` makes it a vector")
     return [(x.shape[:axis] + x.shape[axis + 1:], x.dtype)] * x.shape[axis]
 
 
@@ -282,11 +290,12 @@ unstack_p = defop(
 
 def _split_infer(x: ArrayType, *, sizes: tuple[int, ...], axis: int) -> list[tuple]:
     if any(n < 0 for n in sizes):
-        reject(ValueError, [x], f"Sizes passed to split must be nonnegative, got {list(sizes)}")
+        reject(ValueError, [x], f"Sizes passed to split must be nonnegative, got {list(sizes)}",
+               help=f"give sizes of 0 or more that sum to {x.shape[axis]}")
     if x.shape[axis] != sum(sizes):
         reject(ValueError, [x],
                f"Sum of sizes {sum(sizes)} must be equal to dimension {axis} of the "
-               f"operand shape {list(x.shape)}")
+               f"operand shape {list(x.shape)}", help=f"give sizes that sum to {x.shape[axis]}")
     return [((*x.shape[:axis], n, *x.shape[axis + 1:]), x.dtype) for n in sizes]
 
 

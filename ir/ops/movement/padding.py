@@ -26,26 +26,28 @@ def _pad_infer(x: ArrayType, value: ArrayType, *, padding_config: Config) -> tup
     """Each dimension grows by its low, high and interior padding; the first two may be negative."""
     if x.dtype != value.dtype:
         reject(TypeError, [x, value], "pad operand and padding_value must be same dtype: got "
-               f"{x.dtype} and {value.dtype}.")
+               f"{x.dtype} and {value.dtype}.", help="give a value of the operand's dtype")
     if value.ndim:
         reject(ValueError, [x, value],
                "padding_value must be a scalar; got np.shape(padding_value)="
-               f"{value.shape}")
+               f"{value.shape}", help="give one number; `jnp.where` fills with several")
     if len(padding_config) != x.ndim:
         reject(ValueError, [x, value],
                "length of padding_config must equal the number of axes of operand, got "
-               f"padding_config {padding_config} for operand shape {x.shape}")
+               f"padding_config {padding_config} for operand shape {x.shape}",
+               help=f"give (low, high, interior) for each of the {x.ndim} dimensions")
     if any(inner < 0 for _, _, inner in padding_config):
         reject(ValueError, [x, value],
                "interior padding in padding_config must be nonnegative, got "
-               f"padding_config {padding_config}")
+               f"padding_config {padding_config}",
+               help="give 0 or more; a slice with strides takes elements out")
     shape = tuple(lo + hi + (n + (n - 1) * inner if n else 0)
                   for n, (lo, hi, inner) in zip(x.shape, padding_config, strict=True))
     if any(n < 0 for n in shape):
         reject(ValueError, [x, value],
                f"Dimension size after padding is not at least 0, got result shape "
                f"{shape}, for padding_config {padding_config} and operand shape "
-               f"{x.shape}")
+               f"{x.shape}", help="remove no more rows than there are")
     return shape, x.dtype
 
 

@@ -44,15 +44,18 @@ Axes = tuple[str, ...]
 def _infer(x: ArrayType, *, new_sizes: Shape, dimensions: tuple[int, ...] | None,
            sharding: Any) -> tuple:
     if not all(n >= 0 for n in new_sizes):
-        reject(TypeError, [x], f"reshape new_sizes must all be positive, got {new_sizes}.")
+        reject(TypeError, [x], f"reshape new_sizes must all be positive, got {new_sizes}.",
+               help="give sizes of 0 or more; of `jnp.reshape`, one may be -1")
     if math.prod(new_sizes) != x.size:
         reject(TypeError, [x],
                f"reshape total size must be unchanged, got new_sizes {new_sizes} (size "
-               f"{math.prod(new_sizes)}) for shape {x.shape} (size {x.size}).")
+               f"{math.prod(new_sizes)}) for shape {x.shape} (size {x.size}).",
+               help=f"give sizes whose product is {x.size}; of `jnp.reshape`, one may be -1")
     if dimensions is not None and set(dimensions) != set(range(x.ndim)):
         reject(TypeError, [x],
                "reshape dimensions must be a permutation of operand dimensions, got "
-               f"dimensions {dimensions} for shape {x.shape}.")
+               f"dimensions {dimensions} for shape {x.shape}.",
+               help="name each dimension once, or leave dimensions out")
     return tuple(new_sizes), x.dtype
 
 

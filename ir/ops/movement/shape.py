@@ -53,26 +53,28 @@ def _broadcast_infer(x: ArrayType, *, shape: Shape, broadcast_dimensions: tuple[
         reject(TypeError, [x],
                "broadcast_in_dim broadcast_dimensions must have length equal to operand "
                f"ndim; got broadcast_dimensions {broadcast_dimensions} for operand ndim "
-               f"{x.ndim}.")
+               f"{x.ndim}.",
+               help="say for each dimension of the operand which one of the result it is")
     if len(shape) < x.ndim:
         reject(TypeError, [x],
                "broadcast_in_dim target broadcast shape must have equal or higher rank to "
                f"the operand shape; got operand ndim {x.ndim} and target broadcast ndim "
-               f"{len(shape)}.")
+               f"{len(shape)}.", help="`jnp.squeeze` takes out dimensions of size 1")
     if not set(broadcast_dimensions) <= set(range(len(shape))):
         reject(TypeError, [x], "broadcast_in_dim broadcast_dimensions must be a subset of output "
                f"dimensions, got {broadcast_dimensions} for operand ndim {x.ndim} and "
-               f"shape {shape}.")
+               f"shape {shape}.", help=f"name dimensions of the result: 0 to {len(shape) - 1}")
     if any(n not in (1, shape[d]) for n, d in zip(x.shape, broadcast_dimensions, strict=True)):
         reject(TypeError, [x],
                "broadcast_in_dim operand dimension sizes must either be 1, or be equal to "
                "their corresponding dimensions in the target broadcast shape; got operand "
                f"of shape {x.shape}, target broadcast shape {shape}, broadcast_dimensions "
-               f"{broadcast_dimensions} ")
+               f"{broadcast_dimensions} ", help="`jnp.tile` repeats whole operands")
     if len(set(broadcast_dimensions)) != len(broadcast_dimensions):
         reject(TypeError, [x],
                "broadcast_in_dim broadcast_dimensions must not contain duplicates, got "
-               f"broadcast_dimensions {broadcast_dimensions}")
+               f"broadcast_dimensions {broadcast_dimensions}",
+               help="name each dimension of the result once at most")
     return tuple(shape), x.dtype
 
 
@@ -171,11 +173,12 @@ broadcast_in_dim_p = defop(
 def _transpose_infer(x: ArrayType, *, permutation: tuple[int, ...]) -> tuple:
     if not isinstance(permutation, (tuple, list, np.ndarray)):
         reject(TypeError, [x], f"transpose permutation must be a tuple/list/ndarray, got "
-               f"{type(permutation)}.")
+               f"{type(permutation)}.", help="give a tuple such as (1, 0)")
     if sorted(permutation) != list(range(x.ndim)):
         reject(TypeError, [x],
                "transpose permutation isn't a permutation of operand dimensions, got "
-               f"permutation {permutation} for operand shape {x.shape}.")
+               f"permutation {permutation} for operand shape {x.shape}.",
+               help=f"name each of the {x.ndim} dimensions once")
     return tuple(x.shape[p] for p in permutation), x.dtype
 
 
@@ -217,13 +220,16 @@ transpose_p = defop(
 
 def _squeeze_infer(x: ArrayType, *, dimensions: tuple[int, ...]) -> tuple:
     if len(set(dimensions)) != len(dimensions):
-        reject(ValueError, [x], f"dimensions are not unique: {dimensions}")
+        reject(ValueError, [x], f"dimensions are not unique: {dimensions}",
+               help="name each dimension once")
     if not all(0 <= d < x.ndim for d in dimensions):
-        reject(ValueError, [x], f"dimensions outside range [0, ndim): {dimensions}")
+        reject(ValueError, [x], f"dimensions outside range [0, ndim): {dimensions}",
+               help=f"the operand has {x.ndim} dimensions, counted from 0")
     if any(x.shape[d] != 1 for d in dimensions):
         reject(ValueError, [x],
                "cannot select an axis to squeeze out which has size not equal to one, "
-               f"got shape={x.shape} and dimensions={dimensions}")
+               f"got shape={x.shape} and dimensions={dimensions}",
+               help="`jnp.take` takes one element there, `reshape` merges dimensions")
     return tuple(n for d, n in enumerate(x.shape) if d not in dimensions), x.dtype
 
 
@@ -256,10 +262,12 @@ squeeze_p = defop(
 
 def _rev_infer(x: ArrayType, *, dimensions: tuple[int, ...]) -> tuple:
     if len(set(dimensions)) != len(dimensions):
-        reject(TypeError, [x], f"rev dimensions must be unique, got {dimensions}.")
+        reject(TypeError, [x], f"rev dimensions must be unique, got {dimensions}.",
+               help="name each dimension once")
     if dimensions and not (max(dimensions) < x.ndim and min(dimensions) >= 0):
         reject(TypeError, [x], "rev dimensions must all be less than operand ndim, got dimensions "
-               f"{dimensions} for operand ndim {x.ndim}.")
+               f"{dimensions} for operand ndim {x.ndim}.",
+               help=f"the operand has {x.ndim} dimensions, counted from 0")
     return x.shape, x.dtype
 
 
@@ -307,9 +315,11 @@ rev_p = defop(
 def _tile_infer(x: ArrayType, *, reps: tuple[int, ...]) -> tuple:
     if len(reps) != x.ndim:
         reject(TypeError, [x], "reps length must be equal to the ndim of x, got "
-               f"len(reps)={len(reps)} and x.ndim={x.ndim}.")
+               f"len(reps)={len(reps)} and x.ndim={x.ndim}.",
+               help=f"give {x.ndim} numbers; `jnp.tile` adds what is missing")
     if any(r < 0 for r in reps):
-        reject(ValueError, [x], f"tile reps must be nonnegative, got {reps}.")
+        reject(ValueError, [x], f"tile reps must be nonnegative, got {reps}.",
+               help="give numbers of 0 or more")
     return tuple(n * r for n, r in zip(x.shape, reps, strict=True)), x.dtype
 
 

@@ -28,26 +28,31 @@ def _slice_infer(x: ArrayType, *, start_indices: tuple[int, ...], limit_indices:
     if x.ndim != len(start_indices):
         reject(TypeError, [x], "slice start_indices must have length equal to the number of "
                f"dimensions of the operand, got indices {start_indices} for operand shape "
-               f"{x.shape}.")
+               f"{x.shape}.", help=f"give {x.ndim} starts, one for each dimension")
     if len(start_indices) != len(limit_indices):
         reject(TypeError, [x], "slice limit_indices must have the same length as start_indices, "
-               f"got start_indices {start_indices} and limit_indices {limit_indices}.")
+               f"got start_indices {start_indices} and limit_indices {limit_indices}.",
+               help="give as many limits as starts")
     if any(stop > n for n, stop in zip(x.shape, limit_indices, strict=True)):
         reject(TypeError, [x], "slice limit_indices must be less than or equal to operand shape, "
-               f"got limit_indices {limit_indices} for operand shape {x.shape}.")
+               f"got limit_indices {limit_indices} for operand shape {x.shape}.",
+               help=f"limits are {x.shape} at most; an index cuts them off")
     if any(start < 0 for start in start_indices):
         reject(TypeError, [x], "slice start_indices must be greater than or equal to zero, got "
-               f"start_indices of {start_indices}.")
+               f"start_indices of {start_indices}.",
+               help="count from the front; in an index, negative ones count from the end")
     if any(stop < start for start, stop in zip(start_indices, limit_indices, strict=True)):
         reject(TypeError, [x], "slice limit_indices must be greater than or equal to "
                f"start_indices, got start_indices {start_indices} and limit_indices "
-               f"{limit_indices}.")
+               f"{limit_indices}.", help="give limits that are not below the starts")
     steps = (1,) * x.ndim if strides is None else tuple(strides)
     if len(steps) != x.ndim:
         reject(TypeError, [x], "slice strides must have length equal to the number of dimensions "
-               f"of the operand, got strides {strides} for operand shape {x.shape}.")
+               f"of the operand, got strides {strides} for operand shape {x.shape}.",
+               help=f"give {x.ndim} strides, one for each dimension")
     if not all(step > 0 for step in steps):
-        reject(TypeError, [x], f"slice strides must be positive, got {strides}")
+        reject(TypeError, [x], f"slice strides must be positive, got {strides}",
+               help="`lax.rev` reverses dimensions")
     return tuple(-(-(stop - start) // step) for start, stop, step
                  in zip(start_indices, limit_indices, steps, strict=True)), x.dtype
 

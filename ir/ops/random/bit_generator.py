@@ -38,9 +38,11 @@ class RandomAlgorithm(enum.IntEnum):
 def _result_types(key: ArrayType, shape: Shape, dtype: Any) -> list[tuple]:
     if (key.shape, key.dtype) not in (((4,), U32), ((2,), U64)):
         reject(TypeError, [key], "rng_bit_generator takes a state of type uint32[4] or uint64[2], "
-               f"got {key.str_short()}")
+               f"got {key.str_short()}",
+               help="a state is the two words of a key of `jax.random.PRNGKey`, twice")
     if np.dtype(dtype).kind != "u" or np.dtype(dtype).itemsize not in (1, 2, 4, 8):
-        reject(TypeError, [key], f"rng_bit_generator: unsupported dtype {dtype}")
+        reject(TypeError, [key], f"rng_bit_generator: unsupported dtype {dtype}",
+               help="take bits of np.uint32, and convert them")
     return [(key.shape, key.dtype, key.weak_type), (tuple(shape), np.dtype(dtype), False)]
 
 

@@ -32,7 +32,8 @@ def _gamma_infer(keys: ArrayType, a: ArrayType, *, log_space: bool) -> tuple:
     check_key("random_gamma", keys)
     if a.shape[:keys.ndim] != keys.shape:
         reject(TypeError, [keys, a], "random_gamma takes one key, or one for each leading "
-               f"element of `a`, got {keys.str_short(True)} and {a.str_short(True)}")
+               f"element of `a`, got {keys.str_short(True)} and {a.str_short(True)}",
+               help="`jax.random.split` makes as many keys as `a` has elements")
     return a.shape, a.dtype, False
 
 

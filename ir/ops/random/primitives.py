@@ -30,7 +30,8 @@ U32 = np.dtype(np.uint32)
 def check_key(op_name: str, t: ArrayType) -> None:
     if not is_extended(t.dtype):
         reject(TypeError, [t], f"{op_name} takes key array operand, got "
-               f"keys.dtype=dtype({long_name(t.dtype)!r})")
+               f"keys.dtype=dtype({long_name(t.dtype)!r})",
+               help="make a key with `jax.random.key`, or of words with `jax.random.wrap_key_data`")
 
 
 # -- seeds and words -------------------------------------------------------------------------------
@@ -38,7 +39,7 @@ def check_key(op_name: str, t: ArrayType) -> None:
 def _seed_infer(seeds: ArrayType, *, impl: str) -> tuple:
     if not issubdtype(seeds.dtype, np.integer):
         reject(TypeError, [seeds], "PRNG key seed must be an integer; got "
-               f"{seeds.str_short(True)}")
+               f"{seeds.str_short(True)}", help="give a Python int, or an array of integers")
     return seeds.shape, KEY_DTYPES[impl], False
 
 
@@ -55,15 +56,18 @@ random_seed_p = defop(
 def _wrap_infer(words: ArrayType, *, impl: str) -> tuple:
     if words.dtype != U32:
         reject(TypeError, [words], "JAX encountered invalid PRNG key data: expected key_data.dtype "
-               f"= uint32; got dtype={long_name(words.dtype)}")
+               f"= uint32; got dtype={long_name(words.dtype)}",
+               help="convert the words with `astype` to uint32")
+    wanted = KEY_DTYPES[impl]
     if words.ndim < 1:
         reject(TypeError, [words], "JAX encountered invalid PRNG key data: expected key_data.ndim "
-               f">= 1; got ndim={words.ndim}")
-    wanted = KEY_DTYPES[impl]
+               f">= 1; got ndim={words.ndim}",
+               help=f"give {wanted.key_shape[0]} words for each key")
     n = len(wanted.key_shape)
     if words.shape[words.ndim - n:] != wanted.key_shape:
         reject(TypeError, [words], "JAX encountered invalid PRNG key data: expected key_data.shape "
-               f"to end with {wanted.key_shape}; got shape={words.shape} for impl={impl}")
+               f"to end with {wanted.key_shape}; got shape={words.shape} for impl={impl}",
+               help=f"give {wanted.key_shape[0]} words for each key")
     return words.shape[:words.ndim - n], wanted, False
 
 
@@ -114,7 +118,7 @@ def _fold_infer(keys: ArrayType, data: ArrayType, *, generator: str = "fry") -> 
     check_key("random_fold_in", keys)
     if data.dtype != U32:
         reject(TypeError, [keys, data], "random_fold_in takes uint32 data, got "
-               f"{long_name(data.dtype)}")
+               f"{long_name(data.dtype)}", help="convert it with `astype` to uint32")
     return broadcast_shapes("random_fold_in", [keys, data]), keys.dtype, False
 
 
@@ -140,7 +144,8 @@ random_fold_in_p = defop(
 def _hash_infer(*types: ArrayType) -> list[tuple]:
     if any(t.dtype != U32 for t in types):
         reject(TypeError, types, "Arguments to threefry2x32 must have uint32 type, got "
-               f"({', '.join(t.str_short() for t in types)})")
+               f"({', '.join(t.str_short() for t in types)})",
+               help="convert them with `astype` to uint32")
     return [(broadcast_shapes("threefry2x32", types), U32, False)] * 2
 
 
@@ -216,9 +221,11 @@ def _new_dims_localize(context: LocalizeContext) -> list[Any]:
 def _bits_infer(keys: ArrayType, *, bit_width: int, shape: Shape, **params: Any) -> tuple:
     check_key("random_bits", keys)
     if bit_width not in (8, 16, 32, 64):
-        reject(TypeError, [keys], "requires 8-, 16-, 32- or 64-bit field width.")
+        reject(TypeError, [keys], "requires 8-, 16-, 32- or 64-bit field width.",
+               help="take 32 bits, and convert the results")
     if math.prod(shape) > 1 << 64:
-        reject(NotImplementedError, [keys], "random bits array of size exceeding 2 ** 64")
+        reject(NotImplementedError, [keys], "random bits array of size exceeding 2 ** 64",
+               help="draw in parts, each with a key of `jax.random.split`")
     return (*keys.shape, *shape), np.dtype(f"uint{bit_width}"), False
 
 

@@ -52,10 +52,11 @@ Arrays = tuple[Any, ...]          # of one shape
 def _infer(name: str, accepted: type[np.generic] = np.number) -> Callable[..., Any]:
     def infer(x: ArrayType, *, axis: int, reverse: bool) -> tuple[Shape, Any]:
         if axis < 0:
-            fail(ValueError, "XLA operations do not allow negative axes", code="axis-range")
+            fail(ValueError, "XLA operations do not allow negative axes", code="axis-range",
+                 help=f"count from the front: axis={axis + x.ndim}")
         if axis >= x.ndim:
             fail(ValueError, f"axis {axis} is out of bounds for array of shape {x.shape}",
-                 code="axis-range")
+                 code="axis-range", help=f"the operand has {x.ndim} dimensions, counted from 0")
         if not issubdtype(x.dtype, accepted) and not x.entries[axis]:    # `_explicit` comes first
             fail(TypeError, f"{name} does not accept dtype {long_name(x.dtype)}. Accepted dtypes "
                  f"are subtypes of {accepted.__name__}.", code="dtype-not-accepted",

@@ -47,13 +47,15 @@ def window_shape(types: Sequence[ArrayType], shape: Shape, window_dimensions: In
                  window_dilation: Ints) -> Shape:
     if len(shape) != len(window_dimensions):
         reject(TypeError, types, "reduce_window got the wrong number of window_dimensions for "
-               f"operand: got operand shape {shape} with window_dimensions {window_dimensions}.")
+               f"operand: got operand shape {shape} with window_dimensions {window_dimensions}.",
+               help=f"give one for each of the {len(shape)} dimensions, 1 where windows are one "
+                    "element wide")
     for name, value in (("window_strides", window_strides), ("base_dilation", base_dilation),
                         ("window_dilation", window_dilation)):
         if len(value) != len(window_dimensions):
             reject(TypeError, types, f"reduce_window got inconsistent {name} and "
                    f"window_dimensions: got {name} {value} and window_dimensions "
-                   f"{window_dimensions}.")
+                   f"{window_dimensions}.", help="give one of each for every dimension")
     return tuple(map(output_size, shape, window_dimensions, window_strides, padding, base_dilation,
                      window_dilation))
 
@@ -128,7 +130,7 @@ def _reduce_infer(x: ArrayType, **params: Any) -> tuple:
 def _sum_infer(x: ArrayType, **params: Any) -> tuple:
     if not issubdtype(x.dtype, np.number):
         reject(TypeError, [x], "operand to reduce_window_sum must have a number dtype, got "
-               f"{x.dtype}")
+               f"{x.dtype}", help="convert it with `astype` to int32")
     return _reduce_infer(x, **params)
 
 

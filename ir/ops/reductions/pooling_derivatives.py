@@ -55,7 +55,8 @@ def _gather_infer(tangents: ArrayType, x: ArrayType, *, select_prim: str, **para
     types = [tangents, x]
     if tangents.shape != x.shape:
         reject(TypeError, types, "select_and_gather_add tangents and operand shapes must match, "
-               f"got {tangents.shape} and {x.shape}.")
+               f"got {tangents.shape} and {x.shape}.",
+               help="give tangents of the operand's shape")
     check_same_dtypes("select_and_gather_add", types)
     return window_shape(types, x.shape, **params), x.dtype
 
@@ -71,7 +72,8 @@ def _gather_explicit(op: Op, types: Sequence[ArrayType], shapes: Sequence[Shape]
     tangents, x = types
     if tangents.entries != x.entries:
         fail(ShardingTypeError, "select_and_gather_add tangents and operand shardings must match, "
-             f"got {tangents.sharding} and {x.sharding}.", code="sharding-conflict")
+             f"got {tangents.sharding} and {x.sharding}.", code="sharding-conflict",
+             help="`reshard` one to the spec of the other")
     return window_explicit(op, types, shapes, params)
 
 
@@ -83,7 +85,9 @@ def _gather_transpose(ct: Any, tangents: Any, x: Any, *, select_prim: str, windo
     """
     if any(d != 1 for d in window_dilation):
         fail(NotImplementedError, "VJP not implemented for select_and_gather (MaxPool) with window "
-             f"dilation, got window_dilation={window_dilation}.", code="not-differentiable")
+             f"dilation, got window_dilation={window_dilation}.", code="not-differentiable",
+             help="take the windows with `lax.conv_general_dilated_patches`, which has "
+                  "rhs_dilation, then their maximum")
     spread = any(d != 1 for d in base_dilation)
     if spread:
         t = type_of(x)
@@ -207,12 +211,13 @@ def _scatter_infer(source: ArrayType, x: ArrayType, *, select_prim: str, window_
     if len(window_dimensions) != len(window_strides):
         reject(TypeError, types, "select_and_scatter got inconsistent window_strides and "
                f"window_dimensions: got window_strides {window_strides} and window_dimensions "
-               f"{window_dimensions}.")
+               f"{window_dimensions}.", help="give one stride for every dimension")
     ones = (1,) * x.ndim
     expected = window_shape(types, x.shape, window_dimensions, window_strides, padding, ones, ones)
     if source.shape != expected:
         reject(TypeError, types, "select_and_scatter_add source must have the shape of the "
-               f"windows, {expected}, got {source.shape}.")
+               f"windows, {expected}, got {source.shape}.",
+               help="give a source with one element for each window")
     check_same_dtypes("select_and_scatter_add", types)
     return x.shape, x.dtype
 

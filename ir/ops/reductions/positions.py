@@ -23,13 +23,15 @@ PIECE = 1 << 18         # bytes of an operand whose positions are found at once
 def _position_infer(x: ArrayType, *, axes: Axes, index_dtype: Any) -> tuple[Shape, Any, bool]:
     (axis,) = axes
     if not 0 <= axis < x.ndim:
-        fail(ValueError, f"Invalid axis {axis} for operand shape {x.shape}", code="axis-range")
+        fail(ValueError, f"Invalid axis {axis} for operand shape {x.shape}", code="axis-range",
+             help=f"the operand has {x.ndim} dimensions, counted from 0")
     if x.shape[axis] < 1:
         fail(ValueError, "argmin and argmax require non-empty reduced dimension. "
-             f"operand.shape={x.shape} axis={axis}", code="axis-range")
+             f"operand.shape={x.shape} axis={axis}", code="axis-range",
+             help="give it at least one element there, or test `x.size` first")
     if not issubdtype(index_dtype, np.integer):
         fail(TypeError, f"index_dtype must be an integer type, but got {long_name(index_dtype)}",
-             code="dtype-not-accepted")
+             code="dtype-not-accepted", help="write index_dtype=np.int32")
     return remaining_dims(x.shape, axes), np.dtype(index_dtype), False
 
 

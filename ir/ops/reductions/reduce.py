@@ -98,17 +98,20 @@ def _infer(*types: ArrayType, jaxpr: Program, dimensions: Axes) -> list[tuple]:
     operands, inits = _halves(types)
     if any(t.shape for t in inits):
         fail(ValueError, f"reduce found non-scalar initial value: {[t.shape for t in inits]}",
-             code="shape-mismatch")
+             code="shape-mismatch",
+             help="give a scalar of the operand's dtype for each")
     if any(t.shape != operands[0].shape for t in operands):
         fail(TypeError, "reduce operands must have equal shapes, got "
-             f"{', '.join(str(t.shape) for t in operands)}", code="shape-mismatch")
+             f"{', '.join(str(t.shape) for t in operands)}", code="shape-mismatch",
+             help="`jnp.broadcast_arrays` brings them to one shape")
     if [t.dtype for t in operands] != [t.dtype for t in inits]:
         fail(TypeError, "reduce operand dtypes should match corresponding initial value dtypes, "
              f"got operands={list(operands)} and initial_values={list(inits)}",
-             code="dtype-mismatch")
+             code="dtype-mismatch", help="give initial values of the operands' dtypes")
     if not all(0 <= d < operands[0].ndim for d in dimensions):
         fail(ValueError, f"reduction axes {dimensions} contains out-of-bounds indices for "
-             f"{operands[0]}.", code="axis-range")
+             f"{operands[0]}.", code="axis-range",
+             help=f"the operands have {operands[0].ndim} dimensions, counted from 0")
     return [(_without_dims(t.shape, dimensions), t.dtype, t.weak_type and i.weak_type)
             for t, i in zip(operands, inits, strict=True)]
 

@@ -54,10 +54,11 @@ def _check_axes(x: ArrayType, axes: Axes) -> None:
     if len(axes) == 1 and 0 <= axes[0] < len(x.shape):
         return
     if len(axes) != len(set(axes)):
-        fail(ValueError, f"duplicate value in 'axes' of reduction: {axes}", code="axis-range")
+        fail(ValueError, f"duplicate value in 'axes' of reduction: {axes}", code="axis-range",
+             help="name each dimension once")
     if not all(0 <= a < x.ndim for a in axes):
         fail(ValueError, f"reduction axes {axes} contains out-of-bounds indices for {x}.",
-             code="axis-range")
+             code="axis-range", help=f"the operand has {x.ndim} dimensions, counted from 0")
 
 
 def check_number(name: str, x: ArrayType) -> None:
@@ -282,7 +283,8 @@ reduce_min_p = declare_reduction(
 def _logical_infer(x: ArrayType, *, axes: Axes) -> tuple[Shape, Any, bool]:
     if not issubdtype(x.dtype, np.bool_) and not issubdtype(x.dtype, np.integer):
         fail(TypeError, "logical reduction requires operand dtype bool or int, got "
-             f"{long_name(x.dtype)}.", code="dtype-not-accepted")
+             f"{long_name(x.dtype)}.", code="dtype-not-accepted",
+             help="compare it with 0 first")
     _check_axes(x, axes)
     return remaining_dims(x.shape, axes), x.dtype, False
 

@@ -42,13 +42,16 @@ def _sort_infer(*types: ArrayType, dimension: int, is_stable: bool, num_keys: in
     if any(t.shape != types[0].shape for t in types):
         fail(TypeError, "Arguments to sort must have equal shapes, got: "
              f"{' '.join(str(t.shape) for t in types)}", code="shape-mismatch",
-             label=f"operands are {short_list(types)}")
+             label=f"operands are {short_list(types)}",
+             help="`jnp.broadcast_arrays` brings them to one shape")
     if not 0 <= dimension < types[0].ndim:
         fail(ValueError, f"dimension {dimension} is out of bounds for array of shape "
-             f"{types[0].shape}", code="axis-range")
+             f"{types[0].shape}", code="axis-range",
+             help=f"the operands have {types[0].ndim} dimensions, counted from 0")
     if not 1 <= num_keys <= len(types):
         fail(ValueError, f"num_keys={num_keys} must be between 1 and {len(types)}",
-             code="axis-range")
+             code="axis-range",
+             help="it says how many of the operands, from the first, are compared")
     return [(t.shape, t.dtype, t.weak_type) for t in types]
 
 
@@ -231,18 +234,21 @@ sort_p = defop(
 
 def _check_top_k(x: ArrayType, k: int, axis: int) -> None:
     if issubdtype(x.dtype, np.complexfloating):
-        fail(ValueError, "top_k is not compatible with complex inputs.", code="dtype-not-accepted")
+        fail(ValueError, "top_k is not compatible with complex inputs.", code="dtype-not-accepted",
+             help="order by `jnp.abs` or `jnp.real` of it")
     if k < 0:
-        fail(ValueError, f"k argument to top_k must be nonnegative, got {k}", code="axis-range")
+        fail(ValueError, f"k argument to top_k must be nonnegative, got {k}", code="axis-range",
+             help="give the number of elements to take, such as k=1")
     if not x.shape:
         fail(TypeError, f"top_k operand must have >= 1 dimension, got {x.shape}",
-             code="shape-mismatch")
+             code="shape-mismatch", help="`jnp.atleast_1d` makes it a vector")
     if not 0 <= axis < x.ndim:
         fail(ValueError, f"axis argument out of range: axis={axis} for operand.shape={x.shape}",
-             code="axis-range")
+             code="axis-range", help=f"the operand has {x.ndim} dimensions, counted from 0")
     if x.shape[axis] < k:
         fail(ValueError, "k argument to top_k must be no larger than size along axis; got "
-             f"k={k} with shape={list(x.shape)} and axis={axis}", code="axis-range")
+             f"k={k} with shape={list(x.shape)} and axis={axis}", code="axis-range",
+             help=f"take all with k={x.shape[axis]}")
 
 
 def _top_k_infer(x: ArrayType, *, k: int, axis: int) -> list[tuple]:

@@ -288,7 +288,9 @@ def delete(arr, obj, axis=None, *, assume_unique_indices=False):
     if not assume_unique_indices and where.size != 1:
         fail(ConcretizationTypeError,
              "jnp.delete: positions that are traced must be unique; say so with "
-             "assume_unique_indices=True", code="traced-value")
+             "assume_unique_indices=True", code="traced-value",
+             help="say so with assume_unique_indices, or delete by a mask of a fixed number of "
+                  "elements")
     # Positions sorted, the i-th kept element lies as many places further as deleted ones precede.
     where = clip(remainder(where, n), 0, n - 1)
     where = sort_p.bind(where, dimension=0, is_stable=True, num_keys=1)[0]

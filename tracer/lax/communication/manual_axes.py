@@ -141,7 +141,8 @@ def groups_of(axes: Axes, groups: Any, size: int, typed: bool = True
         return None
     if vmapped_axes(axes):
         fail(NotImplementedError, "axis_index_groups not supported in vmap collectives. Please "
-             "open a feature request!", code="axis-index-groups")
+             "open a feature request!", code="axis-index-groups",
+             help="`reshape` the mapped dimension into groups and vmap over both")
     out = tuple(tuple(int(i) for i in g) for g in groups)
     if sorted(i for g in out for i in g) != list(range(size)):
         raise ValueError("axis_index_groups must cover all indices exactly once")
@@ -225,7 +226,9 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
                  help="in a `shard_map` without `check_vma` sums cannot wait: use `psum`")
         return x
     if not set(axes) <= set(STATE.abstract_mesh.manual_axes):
-        fail(ValueError, "pvary should be called under jax.shard_map.", code="unbound-axis")
+        fail(ValueError, "pvary should be called under jax.shard_map.", code="unbound-axis",
+             help="call it in a function that `jax.shard_map` runs; elsewhere values vary over "
+                  "no axis")
 
     def one(leaf: Any) -> Any:
         have = common_state(leaf, axes, "pcast")

@@ -115,7 +115,9 @@ def _scan_length(xs: Sequence[Any], length: Any) -> int:
         if isinstance(length, Tracer):
             fail(ConcretizationTypeError, "The `length` argument to `scan` expects a concrete "
                  "`int` value. For scan-like iteration with a dynamic length, use `while_loop` or "
-                 "`fori_loop`.", code="traced-value")
+                 "`fori_loop`.", code="traced-value",
+                 help="pass a Python int, or name the argument that it comes from in the "
+                      "`static_argnames` of `jit`")
         length = int(length)
         if length < 0:
             raise ValueError(f"scan got a negative `length`, {length}.")

@@ -49,7 +49,8 @@ class Primitive:
         impl = self.impl
         if impl is None:
             fail(NotImplementedError, f"the primitive `{self.name}` has no `impl`, by functions of "
-                                      "`jax.numpy` and `jax.lax`, which shardtrace could trace")
+                                      "`jax.numpy` and `jax.lax`, which shardtrace could trace",
+                 help="give it one, by `def_impl`")
 
         def run(*values: Any) -> tuple[Any, ...]:
             outs = impl(*values, **params)
@@ -84,7 +85,8 @@ class _Rules:
         rule = ad.primitive_jvps.get(self.primitive)
         if rule is None:
             fail(NotImplementedError,
-                 f"Differentiation rule for '{self.primitive.name}' not implemented")
+                 f"Differentiation rule for '{self.primitive.name}' not implemented",
+                 help="enter one with `ad.defjvp`, or in `ad.primitive_jvps`")
         outs, moved = rule(list(primals), [
             ad.Zero(t.aval) if isinstance(t, SymbolicZero) else t for t in tangents], **self.params)
         if not self.primitive.multiple_results:
@@ -103,6 +105,7 @@ class _Rules:
             outs, places = named(axis.size, axis.name, None, tuple(operands), tuple(dims),
                                  **self.params)
         else:
-            fail(NotImplementedError, f"Batching rule for '{self.primitive.name}' not implemented")
+            fail(NotImplementedError, f"Batching rule for '{self.primitive.name}' not implemented",
+                 help="enter one in `batching.primitive_batchers`")
         return (list(outs), list(places)) if self.primitive.multiple_results else (
             [outs], [places])
