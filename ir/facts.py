@@ -66,6 +66,10 @@ PER_DEVICE = "per device"
 POSITION = "position"
 """The result is the device's position along mesh axes, those of `axis_name`."""
 
+COUNTS = "counts"
+"""The result is whole numbers of 0 or more: places in an array, or how many there are of something.
+"""
+
 LAYOUT = "layout"
 """Says how its operand is laid out, and computes nothing."""
 
@@ -82,10 +86,14 @@ UNEVEN = "uneven"
 """A dimension of the result has more or fewer rows than that of the operand it comes from, so that
 axes may divide only one of them; or its layout is given, whether axes divide it or not."""
 
-_IMPLIED = {IDENTITY: (BITCAST, VIEW), BITCAST: (VIEW,)}
+WHOLE_IN_XLA = "whole in xla"
+"""XLA's partitioner has no case for it, so that it runs on whole values there."""
+
+_IMPLIED = {IDENTITY: (BITCAST, VIEW), BITCAST: (VIEW,), POSITION: (COUNTS,)}
 _KNOWN = frozenset((IDENTITY, BITCAST, VIEW, CHEAP, EXACT, COMMUTES, TRANSCENDENTAL, GENERATED,
                     REARRANGED, IN_PLACE, FRESH, TAKEN, PERMUTED, READS_FUSED, BRANCHES, PER_DEVICE,
-                    POSITION, LAYOUT, SPLICED, BY_PLACE, REPEATS, UNEVEN, MAY_BE_NAN))
+                    POSITION, COUNTS, LAYOUT, SPLICED, BY_PLACE, REPEATS, UNEVEN, MAY_BE_NAN,
+                    WHOLE_IN_XLA))
 
 
 def facts_of(named: Iterable[str]) -> frozenset[str]:

@@ -13,6 +13,8 @@ from ..ir.passes import Pass, pipeline, run_passes
 from ..ir.program import Program
 from ..ir.rewriting.inline import inline
 from ..ir.rewriting.inside import inside
+from ..ir.rewriting.pattern import replaced
+from ..ir.rewriting.rewrite import Rewrites
 from ..ir.rewriting.unread import drop_dead
 from ..ir.spec import PartitionSpec
 from ..ir.support.lazy import lazy_import
@@ -100,6 +102,14 @@ def _combined(program: Program, request: PartitionRequest) -> Program:
                    two_steps=judged_by == "time")
 
 
+def _rewriting(name: str, rewrites: Rewrites, doc: str, plans: str = "", optimizes: bool = True
+               ) -> Pass:
+    """A pass of declared rewrites: it changes no program without the ops that they replace."""
+    ops = frozenset().union(*[replaced(one.pattern) for one in rewrites.rewrites])
+    return Pass(name, "optimized", lambda p, r: rewrites(p), doc, ops, plans=plans,
+                optimizes=optimizes)
+
+
 # XLA takes each equation by itself: it plans nothing ahead, and delays and rewrites nothing.
 PREPARE = pipeline(
     Pass("drop-checks", "inlined", lambda p, r: drop_checks(p),
@@ -148,30 +158,28 @@ SIMPLIFY = pipeline(
     Pass("hoist", "optimized", lambda p, r: hoist_invariants(p),
          "what a loop repeats on the same values, exchanges above all, is done once, before it",
          frozenset({"scan", "while"}), optimizes=True),
-    Pass("multiply", "optimized", lambda p, r: MULTIPLICATIONS(p),
-         "products that add nothing up are multiplications, which are fused",
-         frozenset({"dot_general"}), optimizes=True),
-    Pass("reduce-slices", "optimized", lambda p, r: REDUCE_SLICES(p),
-         "what was masked before it is reduced is sliced where its dimension is not split",
-         frozenset({"place"}), plans="own", optimizes=True),
+    _rewriting("multiply", MULTIPLICATIONS,
+               "products that add nothing up are multiplications, which are fused"),
+    _rewriting("reduce-slices", REDUCE_SLICES,
+               "what was masked before it is reduced is sliced where its dimension is not split",
+               plans="own"),
     Pass("dedupe", "optimized",
          lambda p, r: dedupe(p, POLICIES[r.objective.name].repeated),
          "equal equations are computed once, and so their collectives done once", optimizes=True),
-    Pass("fold-gathers", "optimized", lambda p, r: FOLD_GATHERS(p),
-         "the own block of what was gathered along the same axes is the block itself",
-         frozenset({"all_slice"}), plans="own", optimizes=True),
-    Pass("cut-first", "optimized", lambda p, r: CUT_FIRST(p),
-         "blocks are cut out before they are transposed", frozenset({"all_slice"}), plans="xla"),
-    Pass("form-scatters", "optimized", lambda p, r: FORM_SCATTERS(p),
-         "an all-reduce of which every device keeps its own block is a reduce-scatter, of what is "
-         "not transposed yet", frozenset({"all_slice", "reduce_scatter"}), plans="own",
-         optimizes=True),
+    _rewriting("fold-gathers", FOLD_GATHERS,
+               "the own block of what was gathered along the same axes is the block itself",
+               plans="own"),
+    _rewriting("cut-first", CUT_FIRST, "blocks are cut out before they are transposed",
+               plans="xla", optimizes=False),
+    _rewriting("form-scatters", FORM_SCATTERS,
+               "an all-reduce of which every device keeps its own block is a reduce-scatter, of "
+               "what is not transposed yet", plans="own"),
     Pass("form-scatters-as-xla", "optimized", lambda p, r: scatters_of_xla.form_scatters_as_xla(p),
          "an all-reduce of which every device keeps its own block, and all of it, is a "
          "reduce-scatter", frozenset({"all_slice"}), plans="xla"),
-    Pass("rows-of-one", "optimized", lambda p, r: ROWS_OF_ONE(p),
-         "rows that one device has are sent by it alone, to each the part that it wants",
-         frozenset({"all_to_all", "reduce_scatter"}), plans="own", optimizes=True),
+    _rewriting("rows-of-one", ROWS_OF_ONE,
+               "rows that one device has are sent by it alone, to each the part that it wants",
+               plans="own"),
     Pass("drop-dead", "optimized", lambda p, r: drop_dead(p),
          "what nothing reads is not computed", optimizes=True),
     Pass("share-rows", "optimized", lambda p, r: share_rows(p),

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..facts import COMMUTES
@@ -44,6 +44,11 @@ class Step(NamedTuple):
 def read(text: str) -> tuple[Step, ...]:
     """The equations of a pattern. Raises ValueError where a line is none."""
     return tuple([_step(line.strip()) for line in text.strip().splitlines()])
+
+
+def replaced(text: str) -> Sequence[str]:
+    """The names of the ops that the last equation of a pattern may be of; none is looked up."""
+    return text.strip().splitlines()[-1].split()[2].split("|")
 
 
 def orders(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:

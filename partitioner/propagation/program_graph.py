@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.facts import PER_DEVICE
+from ...ir.facts import PER_DEVICE, REPEATS
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op_instance import OpInstance
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.ops.control.region import Region, Slot
-from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.program import Equation, Program, Var
 from ...ir.reasons import reason_text
 from ...ir.rules.rule import ELEMENTWISE, make_rule
@@ -133,7 +132,7 @@ class ProgramGraph(Graph):
         if kind is None:
             kind = self.known[key] = (
                 self.elementwise(instance, *types) if op.rule == ELEMENTWISE else
-                self.kind(rule_info(instance.rule(*types)), op is broadcast_in_dim_p
+                self.kind(rule_info(instance.rule(*types)), REPEATS in op.facts
                           and eqn.invars[0].aval.size < eqn.outvars[0].aval.size))
         if kind.repeated:
             tensors = self.repeat(eqn, kind, tensors, manual)

@@ -3,10 +3,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...ir.facts import REPEATS, WHOLE_IN_XLA
 from ...ir.ops.communication.sharding import reshard_p
-from ...ir.ops.contractions.fft import fft_p
-from ...ir.ops.movement.shape import broadcast_in_dim_p
-from ...ir.ops.reductions.sorting import top_k_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.reasons import NO_CASE
 from ...ir.rewriting.inside import inside
@@ -20,7 +18,6 @@ from ..redistribution.effects import tile_count
 from ..redistribution.steps_of_xla import steps
 from .reshards import resharded
 
-_NEVER_SPLIT = frozenset((fft_p, top_k_p))      # XLA's partitioner has no case for these
 _GROUPS = ("feature_group_count", "batch_group_count")
 
 
@@ -59,7 +56,7 @@ def _on_whole_arrays(program: Program) -> Program:
 
 def _is_whole(eqn: Equation) -> bool:
     """Does XLA never split it? Nor a convolution in groups of several channels."""
-    return eqn.op in _NEVER_SPLIT or (eqn.params.get("feature_group_count", 1) > 1 and (
+    return WHOLE_IN_XLA in eqn.op.facts or (eqn.params.get("feature_group_count", 1) > 1 and (
         eqn.invars[1].aval.shape[eqn.params["dimension_numbers"].rhs_spec[1]] > 1))
 
 
@@ -82,7 +79,7 @@ def _steps_of(eqn: Equation, maker: Equation | None) -> Iterator[Equation]:
     """
     (now,), (result,) = eqn.invars, eqn.outvars
     target = result.aval
-    if maker is not None and maker.op is broadcast_in_dim_p and not maker.invars[0].aval.shape:
+    if maker is not None and REPEATS in maker.op.facts and not maker.invars[0].aval.shape:
         yield maker.replace(outvars=(result,))
         return
     if not eqn.location.known and maker is not None:

@@ -6,18 +6,12 @@ elements or of an order, those that an iota counts, and what was clipped at zero
 """
 from __future__ import annotations
 
+from ...ir.facts import COUNTS, VIEW
 from ...ir.ops.elementwise.arithmetic import max_p, min_p
 from ...ir.ops.elementwise.select import clamp_p
-from ...ir.ops.movement.reshape import reshape_p
-from ...ir.ops.movement.shape import broadcast_in_dim_p, squeeze_p, transpose_p
-from ...ir.ops.movement.slicing import slice_p
-from ...ir.ops.reductions.positions import argmax_p, argmin_p
 from ...ir.ops.reductions.sorting import sort_p, top_k_p
 from ...ir.program import Atom, Literal
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
-
-_MOVED = frozenset((broadcast_in_dim_p, reshape_p, slice_p, squeeze_p, transpose_p))
-_POSITIONS = frozenset((argmax_p, argmin_p))
 
 
 def is_never_negative(m: Match, x: Atom) -> bool:
@@ -25,8 +19,8 @@ def is_never_negative(m: Match, x: Atom) -> bool:
     if isinstance(x, Literal):
         return bool(x.val >= 0)
     eqn = m.maker(x)
-    while eqn is not None and eqn.op in _MOVED:
-        (x, *_) = eqn.invars
+    while eqn is not None and VIEW in eqn.op.facts and not eqn.op.multiple_results:
+        x = eqn.invars[0]
         eqn = m.maker(x)
     if eqn is None:
         return False
@@ -41,7 +35,7 @@ def is_never_negative(m: Match, x: Atom) -> bool:
         return is_never_negative(m, eqn.invars[eqn.outvars.index(x)])
     if eqn.op is top_k_p:
         return x is eqn.outvars[1]
-    return eqn.op in _POSITIONS or eqn.op.name == "iota"
+    return COUNTS in eqn.op.facts
 
 
 COUNT_FROM_FRONT = Rewrites(Rewrite("counted-from-the-front", """

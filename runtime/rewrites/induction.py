@@ -26,7 +26,6 @@ from ...ir.rewriting.inline import inline
 from ...ir.rewriting.unread import drop_dead, without_unread
 from ...ir.types import ArrayType
 
-_OF_ONE_SHAPE = frozenset({"clamp", "select_n"})         # ops whose scalars do not broadcast
 MOST = 1 << 18          # iterations, at most, of a loop whose scalars are worth storing
 
 
@@ -123,8 +122,9 @@ class _AllIterations:
         for e in scan.ahead:
             operands = [self.of.get(a, a) for a in e.invars]
             if e.outvars[0] in scan.varying:
-                operands = [self._repeated(a) if type(a) is Var or e.op.name in _OF_ONE_SHAPE
-                            else a for a in operands]
+                # ops of two operands broadcast literals, others such as `clamp` do not
+                operands = [self._repeated(a) if type(a) is Var or len(operands) > 2 else a
+                            for a in operands]
             self.of[e.outvars[0]] = self.emit(e.op.name, *operands, **e.params)
 
     def emit(self, op: str, *operands: Atom, **params: Any) -> Var:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import issubdtype
-from ...facts import MAY_BE_NAN, DeviceCost, Types
+from ...facts import MAY_BE_NAN, WHOLE_IN_XLA, DeviceCost, Types
 from ...op import Op, Sample, defop
 from ...param_types import register_param_type
 from ...types import ArrayType, Entries, Shape
@@ -148,7 +148,7 @@ fft_p = defop(
     "fft", doc="The discrete Fourier transform of the last dimensions.",
     infer=_infer, rule=_rule, explicit=_explicit, pending="carry",
     linear=((0,),), jvp="linear", transpose=_transpose,
-    evaluate=_evaluate, facts=(MAY_BE_NAN,), cost=DeviceCost(_flops),
+    evaluate=_evaluate, facts=(MAY_BE_NAN, WHOLE_IN_XLA), cost=DeviceCost(_flops),
     samples=lambda: [
         _sample((3, 8), FftType.FFT, (8,)),
         _sample((2, 3, 4), FftType.IFFT, (3, 4)),

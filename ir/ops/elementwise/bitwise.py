@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import itemsize_bits, loop_dtype
-from ...facts import CHEAP, COMMUTES, EXACT
+from ...facts import CHEAP, COMMUTES, COUNTS, EXACT
 from .declaration import BOOL_OR_INTEGER, INTEGER, nary, sampled, unary
 
 I32, U8 = np.int32, np.uint8
@@ -130,9 +130,11 @@ population_count_p = unary(
     "population_count", "The number of bits that are set.", INTEGER,
     jvp="zero",
     function=_population_count,
+    facts=(COUNTS,),
     samples=sampled(1, -99, 99, (I32,)))
 clz_p = unary(
     "clz", "The number of zero bits before the first set one.", INTEGER,
     jvp="zero",
     function=_leading_zeros,
+    facts=(COUNTS,),
     samples=sampled(1, -99, 99, (I32,)))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import issubdtype, long_name
-from ...facts import CHEAP, GENERATED
+from ...facts import CHEAP, COUNTS, GENERATED
 from ...op import OPS, LocalizeContext, Op, Sample, defop
 from ...shardings.sharding import NamedSharding
 from ...types import ArrayType, Entries, Shape
@@ -75,7 +75,7 @@ iota_p = defop(
     infer=_iota_infer, rule=_private_rule, explicit=_created_as("sharding"),
     sharding_param="sharding",
     jvp="zero",
-    evaluate=_iota_evaluate, arithmetic=False, facts=(CHEAP, GENERATED),
+    evaluate=_iota_evaluate, arithmetic=False, facts=(CHEAP, GENERATED, COUNTS),
     resize=lambda params, operands, results: {**params, "shape": results[0]},
     localize=_iota_localize,
     samples=lambda: [

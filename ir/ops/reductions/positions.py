@@ -8,7 +8,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...dtypes import issubdtype, long_name
-from ...facts import READS_FUSED, DeviceCost, Types
+from ...facts import COUNTS, READS_FUSED, DeviceCost, Types
 from ...kernels.reductions import WIDE, first_position
 from ...op import OPS, LocalizeContext, Op, Sample
 from ...types import ArrayType, Shape
@@ -122,7 +122,7 @@ def _extremal_position(name: str, doc: str, function: Any, ufunc: np.ufunc) -> O
     return declare_reduction(
         name, doc, name, infer=_position_infer, pending="indexed",
         jvp="zero",
-        evaluate=_position(function, ufunc), facts=(READS_FUSED,), cost=DeviceCost(_flops),
+        evaluate=_position(function, ufunc), facts=(READS_FUSED, COUNTS), cost=DeviceCost(_flops),
         localize=_position_localize(lambda: OPS[name]),
         samples=_position_samples)
 

@@ -19,7 +19,7 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
-from ...facts import IN_PLACE, DeviceCost, Sizes, Types
+from ...facts import IN_PLACE, WHOLE_IN_XLA, DeviceCost, Sizes, Types
 from ...kernels.sorting import largest, largest_values, stable_order, taken
 from ...meshes.mesh import empty_abstract_mesh
 from ...op import OPS, Evaluator, LinearOperand, LocalizeContext, Op, Sample, defop, only
@@ -342,7 +342,8 @@ top_k_p = defop(
     infer=_top_k_infer, multiple_results=True, rule=_top_k_rule, explicit=_top_k_explicit,
     pending="indexed",
     jvp=_top_k_jvp, batch=in_place("top_k", "axis"),
-    evaluate=Evaluator(_top_k, narrowed=only(0, "only_values")), cost=DeviceCost(_sort_flops),
+    evaluate=Evaluator(_top_k, narrowed=only(0, "only_values")), facts=(WHOLE_IN_XLA,),
+    cost=DeviceCost(_sort_flops),
     padded=_top_k_padded, localize=_top_k_localize,
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 3),), {"k": 2, "axis": 1}),
