@@ -88,9 +88,9 @@ def _ratios(worker: Worker, rounds: int) -> dict[str, float]:
 def planned_of(worker: Worker) -> tuple[Any, list[str]]:
     """The function, jitted and run once, and the lines of its plans."""
     f = worker.fresh()
-    with recording_plans() as told:
+    with recording_plans() as recorded:
         f(*worker.args)
-    return f, [line.partition("  #")[0] for what, text in told
+    return f, [line.partition("  #")[0] for what, text in recorded
                if what == "planned" and "= inlined(" not in text    # bodies of blocks
                for line in text.splitlines()]
 

@@ -60,15 +60,15 @@ class Options(NamedTuple):
         """The objective for a program. Raises ValueError for an unknown one, VerificationError if
         the program's text names it.
         """
-        said = program.attributes.get(OBJECTIVE, ("", "", 0))
+        stated = program.attributes.get(OBJECTIVE, ("", "", 0))
         limit = self.memory_limit
         try:
             return Objective.of(
-                self.objective or said[0] or config.read("shardtrace_objective"),
-                self.hardware or said[1] or config.read("shardtrace_hardware"),
-                said[2] or config.read("shardtrace_memory_limit") if limit is None else limit)
+                self.objective or stated[0] or config.read("shardtrace_objective"),
+                self.hardware or stated[1] or config.read("shardtrace_hardware"),
+                stated[2] or config.read("shardtrace_memory_limit") if limit is None else limit)
         except ValueError as problem:
-            if any(said):
+            if any(stated):
                 raise VerificationError(str(problem)) from None
             raise
 
@@ -95,9 +95,9 @@ class Partitioned:
     @property
     def taken(self) -> Objective:
         """What made the plan that is taken: `objective`, or another one that was tried for it."""
-        said = self.stages["inlined"].attributes.get(OBJECTIVE)
-        return Objective.of(said[0], self.objective.hardware, self.objective.memory_limit) if (
-            said) else self.objective
+        stated = self.stages["inlined"].attributes.get(OBJECTIVE)
+        return Objective.of(stated[0], self.objective.hardware, self.objective.memory_limit) if (
+            stated) else self.objective
 
     @property
     def traced(self) -> Program:
@@ -151,9 +151,9 @@ def partition(program: Program, *, mesh: AbstractMesh,
     program = with_attribute(program, Requests.KEY, requests)
     if request.skip:
         program = with_attribute(program, SKIPPED_PASSES, tuple(sorted(request.skip)))
-    said = objective.said
-    if said:
-        program = with_attribute(program, OBJECTIVE, said)
+    stated = objective.as_attribute
+    if stated:
+        program = with_attribute(program, OBJECTIVE, stated)
     stages = {"traced": program}
     dump = (Dump.of(config.read("shardtrace_dump"), program, request) if options.dump
             else Dump(None, keeps=False))
@@ -187,8 +187,8 @@ def _requests(program: Program, request: PartitionRequest) -> Requests | None:
         asked = _as_types(program.out_avals, request.out_shardings, request.mesh)
     except ValueError:
         return None                      # an invalid type: the passes say what is wrong
-    said = {*given, *asked} - {None} or (request.mesh.auto_axes and program.invars)
-    return Requests(given, asked) if said else None
+    stated = {*given, *asked} - {None} or (request.mesh.auto_axes and program.invars)
+    return Requests(given, asked) if stated else None
 
 
 def _as_types(avals: Sequence[ArrayType], specs: Sequence[PartitionSpec | None], mesh: AbstractMesh

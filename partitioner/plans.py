@@ -86,7 +86,7 @@ class _Plans:
             request = request._replace(out_shardings=tuple([
                 t.sharding.spec for t in self.usual.local.global_out]))
         if objective != self.objective:                     # for later stages its text names it
-            source = with_attribute(source, OBJECTIVE, objective.said)
+            source = with_attribute(source, OBJECTIVE, objective.as_attribute)
         return staged(source, request._replace(objective=objective, draft=draft), steps, dump)
 
     def of(self, objective: Objective) -> Plan:

@@ -180,7 +180,7 @@ def autoshard_program(program: Program, *, hardware: str | Hardware | None = Non
     inside = [c for c in found.changes() if not isinstance(c, Argument | Result)]
     whole = edited(found.program, inside, mesh) if inside else found.program
     if found.result.best.limited:
-        whole = with_attribute(whole, OBJECTIVE, objective.said)
+        whole = with_attribute(whole, OBJECTIVE, objective.as_attribute)
     return found.proposal(((arguments, {}), results), ()).made_by(None, lambda: explain_program(
         whole, objective.hardware, in_shardings=plan.arguments, topology=found.topology))
 

@@ -120,22 +120,22 @@ def _by_cause(e: Analysis, advised: int) -> Iterator[str]:
     short = 0
     root_causes = e.root_causes if advised else e.causes_by_cost
     best = root_causes[0].groups[0][0].suggestions if advised and root_causes else ()
-    told = _Told()
+    shown = _Shown()
     if best and best[0].time < e.time:
-        yield "\n".join(["", *_proposal(e, "change first", best[0], told)])
+        yield "\n".join(["", *_proposal(e, "change first", best[0], shown)])
     left = [g for cause in root_causes for g in cause.groups[1:]
             if g[0].exchange is None or g[0].exchange is not cause.groups[0][0].exchange]
     left.sort(key=lambda g: g[0].kind in ("all-reduce", "reduce-scatter"))
     more_advised = {id(g) for g in left[:max(0, advised - len(root_causes))]}
     for i, cause in enumerate(root_causes, 1):
         first, *others = cause.groups
-        start = ["", f"{i}. because of {cause.said(e.received_bytes)}", "   "] if others else [
+        start = ["", f"{i}. because of {cause.described(e.received_bytes)}", "   "] if others else [
             "", f"{i}. because of {cause.text}: " if cause.text else f"{i}. "]
-        told.cause = cause
-        yield from _entry(e, first, start, i <= advised, told)
+        shown.cause = cause
+        yield from _entry(e, first, start, i <= advised, shown)
         for group in others:
             if id(group) in more_advised:
-                yield from _entry(e, group, ["   and "], True, told)
+                yield from _entry(e, group, ["   and "], True, shown)
         others = [g for g in others if id(g) not in more_advised]
         lines = [f"   also {heading(g[0])}{places(g)}, {g[0].place}" for g in others[:_FEW]]
         more = [c for g in others[_FEW:] for c in g]
@@ -145,11 +145,11 @@ def _by_cause(e: Analysis, advised: int) -> Iterator[str]:
         short += len(others)
         if lines:
             yield "\n".join(lines)
-    if short or told.less:
+    if short or shown.less:
         yield "\n(`--all`, or `text(each=True)`, shows in full what is shortened here)"
 
 
-class _Told:
+class _Shown:
     """What a text has stated already, which it does not repeat. less: has it left out reasons?
     cause: which it describes now.
     """
@@ -185,9 +185,9 @@ class _Told:
 
 
 def _entry(e: Analysis, group: Sequence[ExplainedCollective], start: Sequence[str], advised: bool,
-           told: _Told | None = None) -> Iterator[str]:
-    """Equal collectives: what, where, why, and what avoids them. start: what is before it; told:
-    what need not be repeated (None: all is shown).
+           shown: _Shown | None = None) -> Iterator[str]:
+    """Equal collectives: what, where, why, and what avoids them. start: what is before it; shown:
+    what need not be repeated (None: all is).
     """
     c = group[0]
     lines = [*start[:-1], f"{start[-1]}{heading(c)}{places(group)}"]
@@ -199,20 +199,20 @@ def _entry(e: Analysis, group: Sequence[ExplainedCollective], start: Sequence[st
     lines += [f"   {quantity(sum(p.received_bytes for p in own), 'B')} of "
               f"{own[0].value or own[0].source.text()}{places(own)}, {own[0].place}: "
               f"{own[0].verdict}" for own in grouped(c.parts)]
-    sentences, about = causes(group), c.cause.told
-    if told is None or not told.asked(c):
+    sentences, about = causes(group), c.cause.subjects
+    if shown is None or not shown.asked(c):
         lines.append(f"   {c.verdict}")
     elif c.cause.move is None:
         sentences, about = sentences[1:], about[1:]      # that it is written where it was asked for
-    for k, sentence in enumerate(sentences if told is None else (
-            told.nearest(sentences, _REASONS, about))):
+    for k, sentence in enumerate(sentences if shown is None else (
+            shown.nearest(sentences, _REASONS, about))):
         lines.append(f"   {'because: ' if k == 0 else '         '}{sentence}")
-    vetoes = c.vetoes if told is None else told.nearest(c.vetoes, 1)
+    vetoes = c.vetoes if shown is None else shown.nearest(c.vetoes, 1)
     for k, sentence in enumerate(vetoes):
         lines.append(f"   {'instead: ' if k == 0 else '         '}{sentence}")
     yield "\n".join(lines)
     if advised:
-        yield "\n".join(advice(e, c, told=told))
+        yield "\n".join(advice(e, c, shown=shown))
 
 
 def advised_of(e: Analysis, count: int) -> list[ExplainedCollective]:
@@ -223,12 +223,12 @@ def advised_of(e: Analysis, count: int) -> list[ExplainedCollective]:
     return list(firsts.values())[:count]
 
 
-def advice(e: Analysis, c: ExplainedCollective, count: int = 3, told: _Told | None = None
+def advice(e: Analysis, c: ExplainedCollective, count: int = 3, shown: _Shown | None = None
            ) -> list[str]:
     """What avoids a collective, and what that saves; the latter not for what was shown before."""
     search = c.search
-    found = [s for s in _worth_telling(e, search.suggestions)[:count]
-             if told is None or s.lessens or s.text not in told.suggestions]
+    found = [s for s in _worth_showing(e, search.suggestions)[:count]
+             if shown is None or s.lessens or s.text not in shown.suggestions]
     left = search.candidates - search.tried
     tried = (f"of {search.candidates} candidates the first {search.tried} were tried"
              + (", then it was stopped" if search.stopped
@@ -240,7 +240,7 @@ def advice(e: Analysis, c: ExplainedCollective, count: int = 3, told: _Told | No
     lines = []
     for s in found:
         word = "avoided" if s.removes else "less" if s.lessens else "faster"
-        lines += [f"   {line}" for line in _proposal(e, f"{word} by", s, told)]
+        lines += [f"   {line}" for line in _proposal(e, f"{word} by", s, shown)]
     if search.turn is not None:
         factor, other = search.turn
         lines.append(f"   from about {factor:.2g} times the data on, "
@@ -248,9 +248,9 @@ def advice(e: Analysis, c: ExplainedCollective, count: int = 3, told: _Told | No
     return lines + ([f"   {tried}"] if tried else [])
 
 
-def _proposal(e: Analysis, word: str, s: Suggestion, told: _Told | None) -> Iterator[str]:
+def _proposal(e: Analysis, word: str, s: Suggestion, shown: _Shown | None) -> Iterator[str]:
     """A suggestion, the code that it changes, and its effect; only its words if shown before."""
-    if told is not None and told.again(s):
+    if shown is not None and shown.again(s):
         yield f"{word}: {s.text} (as above)"
         return
     yield f"{word}: {s.text}"
@@ -259,7 +259,7 @@ def _proposal(e: Analysis, word: str, s: Suggestion, told: _Told | None) -> Iter
     yield f"   {effect(e, s)}"
 
 
-def _worth_telling(e: Analysis, found: Sequence[Suggestion]) -> list[Suggestion]:
+def _worth_showing(e: Analysis, found: Sequence[Suggestion]) -> list[Suggestion]:
     """Without what takes much more memory or operations, and no less time than the first."""
     return [s for s in found if s is found[0] or s.time < found[0].time or not (
         s.peak_bytes > e.peak_bytes * MUCH or s.flops > e.flops * MUCH)]

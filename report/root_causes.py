@@ -21,8 +21,8 @@ from ..ir.source.wording import duration
 from ..partitioner.pipeline import Partitioned
 from .advice.changes import Argument, Change, Constrain, Respec, Result, pattern_of, row_of
 from .advice.code.changes import Rewritten
-from .advice.code.interleave import Interleave
 from .advice.freedoms import Freedoms
+from .advice.interleaving.change import Interleave
 from .advice.trials import key_of
 from .equal_collectives import grouped
 from .explained_collective import ExplainedCollective
@@ -81,7 +81,7 @@ class RootCause:
         """Seconds of its collectives, as if each were alone."""
         return sum(c.total_time for c in self.collectives)
 
-    def said(self, total: int) -> str:
+    def described(self, total: int) -> str:
         """In a sentence. total: bytes that the program receives."""
         n = self.count
         return (f"{self.text or 'no annotation'}: {n} collective{'s' if n != 1 else ''}, "
@@ -260,23 +260,24 @@ class _Rows:
         """
         cause, axes = c.cause, whole_axes(c.mesh_axes)
         if cause.asked_by is not None:
-            text = self.told(cause.asked_by.result, cause.asked_by.text, cause.asked_by.location)
+            asked = cause.asked_by
+            text = self.annotated(asked.result, asked.text, asked.location)
             self.asked.add(text)
             yield text, True, axes
         for path in cause.paths:
             if over := axes & whole_axes([path.axis]):
                 own = path.wanted or all(_keeps_layout(name) for name, _ in path.steps)
                 result = self.result_of.get(path.tensors[-1], -1) if path.tensors else -1
-                yield self.text.get(path.argument) or self.told(
+                yield self.text.get(path.argument) or self.annotated(
                     result, path.root, path.root_location), own, over
         for hold in cause.holds:
             result = self.result_of.get(hold.tensor, -1)
             text = hold.root
             if text == "`with_sharding_constraint`" and hold.root_location.text():
                 text = _expression(hold.root_location)
-            yield self.told(result, text, hold.root_location), True, axes
+            yield self.annotated(result, text, hold.root_location), True, axes
 
-    def told(self, result: int, text: str, at: Location) -> str:
+    def annotated(self, result: int, text: str, at: Location) -> str:
         """What is written at a place, or asks for a result, by its number, if that is none of -1.
         """
         text = self.results.get(result) or self.placed(text, at)

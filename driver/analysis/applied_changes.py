@@ -27,8 +27,8 @@ from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned, parti
 from ...partitioner.preparation.dead_code import drop_unread
 from ...partitioner.stages import carrying, with_attribute
 from ...report.advice.changes import Change, Inside, arg_specs, edited, result_specs
-from ...report.advice.code.interleave import INTERLEAVED, Interleave, Interleaved
-from ...report.advice.code.row_order import Order, Rows
+from ...report.advice.interleaving.change import INTERLEAVED, Interleave, Interleaved
+from ...report.advice.interleaving.row_order import Order, Rows
 from ...report.advice.repetition import Shortened
 from ...runtime.arrays.array import ArrayImpl
 from ...tracer.autodiff.replay import evaluate, stage

@@ -107,14 +107,14 @@ class Objective(NamedTuple):
                          bool(parts[3]), bool(parts[4]), bool(parts[5]), parts[6] or "")
 
     @property
-    def said(self) -> tuple[str, str, int] | None:
+    def as_attribute(self) -> tuple[str, str, int] | None:
         """The objective as the text of a program states it; None for the default."""
         name = self.name + f"_weight_{self.weight}" * (self.weight > 1)
         name += "_no_repeats" * self.no_repeats + "_wide" * self.wide
         name += "_carried_rows" * self.carried_rows
         name += f"_for_{self.tried_for}" * bool(self.tried_for)
-        said = name, self.hardware.key, self.memory_limit
-        return None if said == ("time", DEFAULT_HARDWARE, 0) else said
+        stated = name, self.hardware.key, self.memory_limit
+        return None if stated == ("time", DEFAULT_HARDWARE, 0) else stated
 
     def prices(self, mesh: AbstractMesh, kept: bool = False) -> Prices:
         """The prices of a mesh. kept: of a program that says where values are moved (KEPT)."""

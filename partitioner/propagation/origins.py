@@ -61,8 +61,8 @@ class Origins:
                   if t in asked and asked[t].location.known} if asked else {}
         if graph.mesh.explicit_axes:
             return LayoutConstraints(None, places)
-        told = {*asked, *[t for t, axes in enumerate(graph.pending) if axes]}
-        fixed = self.pinned.union([v for v, t in tensors.items() if t in told])
+        constrained = {*asked, *[t for t, axes in enumerate(graph.pending) if axes]}
+        fixed = self.pinned.union([v for v, t in tensors.items() if t in constrained])
         return LayoutConstraints(fixed, places)
 
 

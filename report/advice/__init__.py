@@ -1,7 +1,8 @@
 """What would avoid a collective: candidate changes, each costed on the whole program.
 
     candidates, freedoms, other_layouts, charges    which changes are worth a trial, likeliest first
-    changes, code/                                  a change as data: of shardings, of the code
+    changes, code/, interleaving/                   a change as data: of shardings, of the code, of
+                                                    the order of rows
     trials, repetition                              a program partitioned with changes made
     suggestions, kinds, ranking, suggestion         those that help, the most worth first
 """

@@ -32,11 +32,11 @@ from ..words import spec_text
 from .changes import Argument, Change, Respec, Result, pattern_of, rows
 from .charges import Charges
 from .code.changes import Rewritten, Site, sites
-from .code.interleave import Interleave
-from .code.seeds import Seed, seeds
 from .code.shard_map_bodies import Ungather, body_changes
 from .freedoms import Freedoms
 from .grouped_changes import GroupedChanges
+from .interleaving.change import Interleave
+from .interleaving.seeds import Seed, seeds
 from .other_layouts import is_layout, layouts_over_others, merged, other_layouts
 from .placed_values import line_of
 

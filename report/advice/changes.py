@@ -24,8 +24,8 @@ from ..reasons.causes import sharding_key
 from ..reasons.value_paths import Place, rewritten
 from ..words import listed, spec_text
 from .code.changes import Rewritten
-from .code.interleave import Interleave
 from .code.shard_map_bodies import Ungather, Unsum
+from .interleaving.change import Interleave
 
 
 @dataclass(frozen=True)

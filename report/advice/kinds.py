@@ -45,10 +45,10 @@ class Kinds:
             p.tensors[-1] for p in cause.paths if p.tensors}
         self.askers |= {where(p.root_location)[:-1] for p in cause.paths
                         if p.root_location.line and self.roots}
-        told = self.roots | {h.tensor for h in cause.holds}
+        named = self.roots | {h.tensor for h in cause.holds}
         given = candidates.freedoms.given if candidates.freedoms is not None else {}
         # the results of which out_shardings brought its axes, or holds its value
-        self.held = {~i for i, one in given.items() if i < 0 and one.tensor in told}
+        self.held = {~i for i, one in given.items() if i < 0 and one.tensor in named}
 
     def brought_to(self, move: Equation) -> PartitionSpec:
         """The layout to which a reshard, and those that follow it, bring a value."""

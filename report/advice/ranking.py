@@ -37,7 +37,7 @@ from dataclasses import replace
 
 from .changes import Argument, Change, Constrain, Respec, Result, row_of, rows, tree_of
 from .code.changes import Rewritten
-from .code.interleave import Interleave
+from .interleaving.change import Interleave
 from .kinds import Kinds
 from .suggestion import SOME, Suggestion
 from .trials import MUCH, Trials, Tried
@@ -270,7 +270,7 @@ def without_repeats(found: Sequence[Suggestion]) -> list[Suggestion]:
     kept: list[Suggestion] = []
     again: list[Suggestion] = []
     for s in found:
-        if not any(set(k.changes) < set(s.changes) or _dearer(s, k) or _same_values(s, k)
+        if not any(set(k.changes) < set(s.changes) or _costs_more(s, k) or _same_values(s, k)
                    or s.text == k.text or _part_of(s, k) for k in (*kept, *again)):
             (again if any(is_equal(s, k) for k in kept) else kept).append(s)
     return [*kept, *again][:_KEPT]
@@ -301,7 +301,8 @@ def _same_targets(s: Suggestion, other: Suggestion) -> bool:
     return {*map(target, s.changes)} == {*map(target, other.changes)}
 
 
-def _dearer(s: Suggestion, other: Suggestion) -> bool:
+def _costs_more(s: Suggestion, other: Suggestion) -> bool:
+    """Does it take more memory or operations than the other one, and is better in nothing?"""
     price, least = (s.peak_bytes, s.flops), (other.peak_bytes, other.flops)
     return (not set(s.changes) < set(other.changes) and price != least
             and s.time >= other.time and s.received_bytes >= other.received_bytes

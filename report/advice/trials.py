@@ -20,7 +20,7 @@ from ...partitioner.plans import plans_made
 from ..reasons.value_paths import Place, places
 from .changes import Argument, Change, Result
 from .code.changes import Rewritten
-from .code.interleave import Interleave
+from .interleaving.change import Interleave
 from .repetition import PERIODS, Run, Shortened, runs, shortened
 
 RATE = 6000        # equations that an ordinary processor partitions in a second

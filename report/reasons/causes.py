@@ -128,7 +128,7 @@ class Cause:
         return f"chosen: no more expensive than {other.text} ({price})"
 
     @property
-    def told(self) -> tuple[Path | Hold | None, ...]:
+    def subjects(self) -> tuple[Path | Hold | None, ...]:
         """What the sentences of the reason are about: first none of these, if it has a text. Of
         several that read alike, such as those of `q`, `k` and `v`, one.
         """
@@ -137,7 +137,7 @@ class Cause:
 
     def lines(self) -> list[str]:
         """The reason in sentences, the nearest cause first."""
-        return [self.text if one is None else str(one) for one in self.told]
+        return [self.text if one is None else str(one) for one in self.subjects]
 
     def __str__(self) -> str:
         return "; ".join(self.lines())

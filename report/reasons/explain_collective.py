@@ -180,11 +180,11 @@ class Reasons(BodyPaths):
         if record.why and record.why[0].sentence in (say.EXCHANGES, say.LEAVES_RESULTS):
             return None
         axes = whole_axes(record.mesh_axes)
-        told = {c._replace(place="") for c in record.why}
+        stated = {c._replace(place="") for c in record.why}
 
         def score(of: tuple[Reason, frozenset[str]]) -> tuple:
             reason, changed = of[0], whole_axes(of[1])
-            named = bool(reason) and (told.issuperset(reason) or told.issubset(reason))
+            named = bool(reason) and (stated.issuperset(reason) or stated.issubset(reason))
             return (bool(axes & changed), named or reason == record.why, -len(axes ^ changed))
 
         found = self.equal_moves.get(reached(record.source), {})

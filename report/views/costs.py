@@ -51,7 +51,7 @@ def cause_data(e: Analysis, advised: int) -> list[dict[str, Any]]:
     number = {id(c): n for n, c in enumerate(e.parts)}
     chosen = [c.largest for c in advised_of(e, advised)] if advised else []
     with_advice = [*chosen, *(cause.groups[0][0] for cause in e.root_causes[:advised])]
-    return [{"text": cause.text, "said": cause.said(e.received_bytes),
+    return [{"text": cause.text, "described": cause.described(e.received_bytes),
              "bytes": cause.received_bytes, "time": cause.time,
              "groups": [{"members": [number[id(c)] for c in group],
                          "reasons": causes(group), "instead": list(group[0].vetoes),

@@ -108,7 +108,7 @@ function deviceGrid(type) {              // which devices hold which block of an
 function showCollectives() {
   const cards = view.causes.map((cause, n) => {
     const inside = make("div", {class: "in"}), card = make("details", {class: "card"},
-      make("summary", {}, cause.text ? make("b", {}, `because of ${cause.said}`) : cause.said,
+      make("summary", {}, cause.text ? make("b", {}, `because of ${cause.described}`) : cause.described,
         make("span", {class: "bars"}, make("i", {style: `width:${100 * cause.bytes / (view.received_bytes || 1)}%`}))), inside);
     const fill = () => { if (card.open && !inside.firstChild) inside.append(...cause.groups.map(group)); };
     card.addEventListener("toggle", fill);

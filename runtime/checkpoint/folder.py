@@ -196,11 +196,11 @@ def not_saved(path: str, generation: int, only_writer: bool, made: bool, problem
         intact = ("there was no checkpoint here, and there is none now" if current is None else
                   "the checkpoint that was here before is whole, and is what `restore` gives")
     help = "make room on the disk" if problem.errno in _FULL else "see that it can be written to"
-    told = error(OSError, f"The checkpoint could not be saved at {path}: {problem}",
+    failure = error(OSError, f"The checkpoint could not be saved at {path}: {problem}",
                  code="checkpoint-not-saved", notes=(intact,),
                  help=f"{help}, or give a path elsewhere, and save again")
-    told.errno = problem.errno  # type: ignore[attr-defined]
-    return told
+    failure.errno = problem.errno  # type: ignore[attr-defined]
+    return failure
 
 
 def _is_ours(name: str) -> bool:

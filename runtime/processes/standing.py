@@ -26,14 +26,14 @@ class Standing(NamedTuple):
     """The state of one process, for messages.
 
     what, parts, processes: of the call in which it waits, as in `Call`. where: the line of that
-    call. said: what it raised.
+    call. error: what it raised.
     """
     state: State
     what: str = ""
     parts: Parts = ()
     processes: tuple[int, ...] = ()
     where: str = ""
-    said: str = ""
+    error: str = ""
 
 
 def waiting(call: Call) -> Standing:
@@ -46,7 +46,7 @@ def waiting(call: Call) -> Standing:
 def raised(e: BaseException) -> Standing:
     """The standing of a process that raised this."""
     text = str(e).split("\n")[0]
-    return Standing(State.FAILED, said=type(e).__name__ + (f": {text}" if text else ""))
+    return Standing(State.FAILED, error=type(e).__name__ + (f": {text}" if text else ""))
 
 
 def reason(standings: Sequence[Standing]) -> str:
@@ -85,8 +85,8 @@ def places(standings: Sequence[Standing]) -> tuple[str, ...]:
             text = f"waits in {s.what} at {s.where}"
             if len(s.processes) != len(standings):
                 text += f" (with {named(s.processes)})"
-        elif s.state is State.FAILED and s.said:
-            text = f"raised {s.said}"
+        elif s.state is State.FAILED and s.error:
+            text = f"raised {s.error}"
         out.append(f"process {i} {text}")
     return tuple(out)
 

@@ -50,19 +50,19 @@ def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[
     value whose memory it shares.
     """
     wanted = [v for v in wanted if price(v)]
-    into, dear = _cheap_region(wanted, made, price)
+    into, costly = _cheap_region(wanted, made, price)
     recomputed: set[Var] = set()
-    if dear.issuperset(wanted):
+    if costly.issuperset(wanted):
         return recomputed
     sets, asked = DisjointSets[Var](), set(wanted)
     for v, operands in into.items():
         sets.join(v, *operands)
     for part in sets.groups(into):
         mine = [v for v in part if v in asked]
-        if dear.issuperset(mine):
+        if costly.issuperset(mine):
             continue
         before = sum(map(price, {root(v) for v in mine}))
-        cut = dear.intersection(part)           # wanted ones among them are kept anyway
+        cut = costly.intersection(part)           # wanted ones among them are kept anyway
         won = before - sum(map(price, cut))
         if won < least:
             continue
@@ -79,7 +79,7 @@ def _cheap_region(wanted: Sequence[Var], made: Mapping[Var, Equation], price: Ca
     the expensive values among them).
     """
     into: dict[Var, list[Var]] = {}
-    dear: set[Var] = set()
+    costly: set[Var] = set()
     level = list(wanted)
     for step in range(MAX_CHAIN + 1):
         after: list[Var] = []
@@ -88,13 +88,13 @@ def _cheap_region(wanted: Sequence[Var], made: Mapping[Var, Equation], price: Ca
                 continue
             eqn = made.get(v)
             if eqn is None or step == MAX_CHAIN or not is_cheap(eqn):
-                dear.add(v)
+                costly.add(v)
                 into[v] = []
                 continue
             into[v] = [a for a in eqn.invars if type(a) is Var and price(a)]
             after += into[v]
         level = after
-    return into, dear
+    return into, costly
 
 
 def _on_the_way(wanted: Sequence[Var], saved: set[Var], into: Mapping[Var, list[Var]]) -> set[Var]:

@@ -29,7 +29,7 @@ def _aged(heard: Any, since: float, last: float) -> Any:
 
 def raised_and_ended() -> Any:
     heard = over(State.ENDED)
-    heard.failed = "abc 1", Standing(State.FAILED, said="KeyError")
+    heard.failed = "abc 1", Standing(State.FAILED, error="KeyError")
     return heard
 
 

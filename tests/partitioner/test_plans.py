@@ -291,4 +291,4 @@ def test_each_trial_has_a_name_a_reason_and_plans_of_its_own():
         assert trial.why and not trial.when(Facts(False))
         variants = trial.variants(usual)
         assert variants and usual not in variants
-        assert all(Objective.of(v.said[0]) == v for v in variants)      # its text makes it again
+        assert all(Objective.of(v.as_attribute[0]) == v for v in variants)  # text makes it again

@@ -61,7 +61,7 @@ def test_the_text_is_as_long_for_many_layers_as_for_few() -> None:
     few, many = (found[n].text(suggestions=0).splitlines() for n in found)
     assert len(many) <= len(few) + 10
     short, full = (" ".join(found[8].text(0, each=each).split()) for each in (False, True))
-    assert f"because of {found[8].root_causes[0].said(found[8].received_bytes)}" in short
+    assert f"because of {found[8].root_causes[0].described(found[8].received_bytes)}" in short
     assert "`--all`" in short and "`--all`" not in full and len(full) > len(short)
 
 

@@ -114,7 +114,7 @@ def test_what_is_asked_for_is_in_the_text_and_in_all_that_is_made_of_it():
     text = str(lowered.stages["traced"])
     assert '\nobjective bytes on "h100"\n' in text
     again = partition(parse_program(text), mesh=M24)
-    assert again.objective.said == ("bytes", "h100", 0)
+    assert again.objective.as_attribute == ("bytes", "h100", 0)
     for name, program in lowered.stages.items():
         assert str(again.stages[name]) == str(program)
 

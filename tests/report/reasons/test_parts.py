@@ -59,7 +59,7 @@ def test_text_and_plain_data_say_what_each_operand_is(found) -> None:
     assert [(p["received_bytes"], p["source"]["line"], p["value"]) for p in data["parts"]] == [
         (p.received_bytes, p.source.line, p.value) for p in found.collectives[0].parts]
     assert [c.source.line for c in found.at(FIRST)] == [FIRST, FIRST]
-    assert "1 collective" in found.root_causes[0].said(found.received_bytes)
+    assert "1 collective" in found.root_causes[0].described(found.received_bytes)
 
 
 def test_each_operand_counts_to_its_own_root_cause() -> None:
