@@ -195,6 +195,9 @@ def plan_callback(p: Any, eqn: Equation) -> None:
 
 def _each_place(call: HostCall, places: tuple[str, ...], stacks: Sequence[tuple[str, ...]],
                 masked: bool, types: Sequence[ArrayType], atoms: MeshAtoms) -> Callable[..., list]:
+    """A function of stacked arrays that calls back at each place of the mesh axes over which they
+    differ. stacks: the axes of the leading dimensions of each; masked: the first says where.
+    """
     sizes = atoms.sizes(places)
     wanted = [(sizes + t.shape, storage_dtype(t.dtype)) for t in types]
 

@@ -112,6 +112,9 @@ class Recorder:
 
     def _add(self, eqns: Sequence[Equation], anew: Sequence[bool], start: float, taken: float
              ) -> None:
+        """Spread what was taken since `start` over equations by their weights, without the time of
+        what was measured inside. anew: whether each counts as a further run.
+        """
         own = max(0.0, taken - self._inside.pop())
         if self._inside:
             self._inside[-1] += taken

@@ -278,6 +278,9 @@ class Candidates(GroupedChanges):
 
     def changes(self, t: int, axes: tuple[str, ...], wanted: Entries | None, others: bool = False
                 ) -> Iterator[Change]:
+        """The changes of the layout of one tensor that may avoid an exchange over these axes.
+        wanted: what its reader would have; others: over other axes of the mesh, too.
+        """
         var = self.value.get(t)
         if var is None or var not in self.place or not var.aval.shape:
             return

@@ -235,6 +235,7 @@ def edited(program: Program, changes: Sequence[Change], mesh: AbstractMesh) -> P
 
 
 def _made(program: Program, at: Place, change: Placed, mesh: AbstractMesh) -> Program:
+    """The program with a change made at one place of it."""
     eqns = list(program.eqns)
     if isinstance(change, Ungather | Unsum):
         eqns[at.equation] = change.made(eqns[at.equation])

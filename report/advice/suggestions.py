@@ -122,6 +122,7 @@ class Search:
         return Kinds(self.candidates, cause, frozenset(whole_axes(record.mesh_axes)))
 
     def searched(self, record: CollectiveRecord, cause: Cause) -> Found:
+        """Try the changes that may avoid a collective of this cause, and combine what helps."""
         short = self.short_for(record)
         trials = short or self.whole
         parts = [(c,) for changes in self.good if len(changes) > 1 for c in changes]
@@ -353,6 +354,9 @@ class _One(Ranking):
             base.received_bytes, self.trials.before.at.get(key)) or tried.figures.time != base.time
 
     def judged(self, changes: Sequence[Change], tried: Tried) -> Suggestion | None:
+        """What changes are worth to the collective, from the plan with them; None if they do not
+        help.
+        """
         base, record = self.trials.base, self.record
         key = key_of(record)
         axes = frozenset(map(str, record.mesh_axes))

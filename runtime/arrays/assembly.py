@@ -180,6 +180,9 @@ def _is_shape(x: Any) -> bool:
 
 
 def _from_process(sharding: Any, local: Any, global_shape: Any) -> ArrayImpl:
+    """The array of which each process gives its part. local: that of this process; global_shape:
+    None in dimensions that follow from it.
+    """
     if process_count() == 1 or sharding is None:
         given = np.shape(local)
         if global_shape is not None and tuple(global_shape) != given:

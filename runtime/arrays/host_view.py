@@ -65,6 +65,9 @@ class HostView(Array):
 
     def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None,
                    copy: bool | None = None) -> Any:
+        """The capsule of an array on one device. Raises BufferError for what JAX cannot export
+        either.
+        """
         count = self.sharding.num_devices
         if count > 1:
             raise BufferError(
@@ -255,6 +258,9 @@ def _is_pending(x: HostView) -> bool:
 
 
 def _repr(x: HostView) -> str:
+    """The text of an array, as JAX has it: its elements, or its shape where they are not all known
+    here.
+    """
     aval = x.aval
     if is_extended(aval.dtype):
         words = key_words(x.value) if _shows_value(x) else f"shape={aval.shape}"

@@ -222,6 +222,8 @@ def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspe
 
 
 def _to_global(x: Any, mesh: Mesh, spec: PartitionSpec) -> ArrayImpl:
+    """The global array whose part on the devices of this process is `x`, split by `spec` over them.
+    """
     if isinstance(x, ArrayImpl) and not x.is_fully_addressable:
         return x
     local = NamedSharding(mesh.local_mesh, spec)

@@ -172,6 +172,7 @@ def check_fits(sharding: Sharding, shape: tuple[int, ...], what: str) -> None:
 
 def _move(x: ArrayImpl, sharding: Sharding, may_alias: bool | None,
           coordinator: Coordinator | None) -> ArrayImpl:
+    """An array with another sharding. may_alias: False for a copy even where nothing moves."""
     storage, aval = x.storage, x.aval
     if sharding is x.sharding and x.committed and may_alias is not False:
         return x
@@ -301,6 +302,9 @@ def _equal(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _moved(x: ArrayImpl, sharding: Sharding, coordinator: Coordinator) -> Storage:
+    """What an array stores under another sharding, some of whose devices other processes have: all
+    of them exchange their blocks.
+    """
     source = x.sharding
     if sharding.memory_kind == source.memory_kind and sharding.is_equivalent_to(
             source, x.aval.ndim):

@@ -99,6 +99,9 @@ def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], None]) 
 
 def _cells(shape: tuple[int, ...], sharding: Sharding, scale: float, min_width: int,
            max_width: int) -> list[list[_Cell]]:
+    """The cells of the picture, by row and column: which devices hold each block, and how large it
+    is drawn.
+    """
     block, found = sharding.shard_shape(shape), _blocks(shape, sharding, _drawn(shape, sharding))
     platform = sharding.device_assignment[0].platform.upper()
     height = int(10 * scale)
@@ -123,6 +126,7 @@ def _has_colors() -> bool:
 
 
 def _print(rows: list[list[_Cell]], max_width: int, color_map: ColorMap | None) -> None:
+    """Print the cells as a table, coloured by their first device if there is a colour map."""
     table = _table.Table(show_header=False, show_lines=color_map is None, padding=0,
                          highlight=color_map is None, pad_edge=False,
                          box=_box.SQUARE if color_map is None else None)

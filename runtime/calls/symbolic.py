@@ -276,6 +276,7 @@ class Symbol(np.lib.mixins.NDArrayOperatorsMixin):
         return self.tape.step(REDUCE, ufunc, (self,), shape, self.dtype, axes)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Symbol:
+        """Record the functions of numpy that are no ufuncs and that evaluators call on symbols."""
         if kwargs:
             raise _NotRecordable
         if function is np.broadcast_to:

@@ -109,6 +109,9 @@ def _check_raw(found: Any) -> None:
 
 
 def _check_sharding(found: Any, what: str) -> None:
+    """Raise for a recorded sharding that is none: fields that are missing, a mesh of other sizes
+    than its devices, an axis that is used twice. what: its name in messages.
+    """
     fields(found, {"kind": str, "devices": list}, what)
     expect(found["kind"] in _SHARDINGS, f"{what} is of no known kind")
     fields(found, _SHARDINGS[found["kind"]], what)

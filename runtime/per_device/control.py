@@ -21,6 +21,7 @@ from .wire import Flight
 
 
 def run_scan(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
+    """Run the body for each item on all active devices, and stack what it gives."""
     params = eqn.params
     parts, length = scan_operands(params), params["length"]
     consts, carry, xs = parts.split(operands)
@@ -45,6 +46,7 @@ def _stacked(blocks: list[np.ndarray], aval: Any) -> np.ndarray:
 
 
 def run_while(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
+    """Run the body on the devices whose condition holds, until it holds on none."""
     params = eqn.params
     of_test, of_body, carry = while_operands(params).split(operands)
     outer = executor.active, executor.splits
@@ -64,6 +66,7 @@ def run_while(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list
 
 
 def run_cond(executor: Any, eqn: Equation, operands: Sequence[Buffers]) -> list[Buffers]:
+    """Run each branch on the devices that choose it."""
     branches = eqn.params["branches"]
     results: list[Buffers] = [[None] * len(executor.coordinates) for _ in eqn.outvars]
     chosen = {d: min(max(int(operands[0][d]), 0), len(branches) - 1) for d in executor.active}

@@ -139,6 +139,9 @@ class PerDeviceRun(DeviceBlocks):
 
     def equation(self, eqn: Equation, operands: Sequence[Buffers]
                  ) -> Sequence[Buffers | PendingResult]:
+        """Run an equation on all active devices: the buffers of each result, None where a device is
+        not active.
+        """
         op = eqn.op
         if POSITION in op.facts:
             dtype = storage_dtype(eqn.outvars[0].aval.dtype)

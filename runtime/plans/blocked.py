@@ -134,6 +134,8 @@ class Blocked:
         return found
 
     def __call__(self, *arrays: Any) -> list[Any]:
+        """Compute the results of the group, block by block, on several threads where it has them.
+        """
         rows, threads, size = self._rows, self._threads, self._size
         self._runs -= 1
         if not self._runs:
@@ -150,6 +152,7 @@ class Blocked:
         bodies = {n: self._body(n) for n in {size, rows % size or size}}
 
         def work() -> None:
+            """Compute the blocks that no other thread has begun."""
             before = np.setbufsize(self._buffer) if self._buffer else 0    # of this thread
             held: dict[int, Any] = {}
             try:
@@ -189,6 +192,9 @@ class Blocked:
         return x.reshape(form[recording.result].of(self._rows))         # type: ignore[union-attr]
 
     def _body(self, rows: int) -> Body:
+        """The calls for a block of so many rows, written out as a function, which equal groups
+        share.
+        """
         body = self._bodies.get(rows)
         if body is None:
             key = (rows, self._rows, self._excess, self._zeros, self._loops, *self._results,

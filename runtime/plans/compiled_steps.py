@@ -58,6 +58,7 @@ class LoopCall:
         self.repeats = not {ROW, COLUMN}.isdisjoint(forms)
 
     def __call__(self, *arrays: Any) -> Any:
+        """Run the loop on arrays of these forms; the last one is the result, which it fills."""
         given, strides, apart = list(arrays), [], self.repeats
         for i, (form, dtype, size, whole) in enumerate(self.reads):
             x, stride = arrays[i], self.columns

@@ -145,6 +145,7 @@ class Lines:
         return "".join(f"{self.letter}{s}, " for s in slots)
 
     def write(self) -> None:
+        """Write a line, or several, for each call of the plan."""
         w = self.writer
         for call, ends in zip(self.calls, self.dead, strict=True):
             recording = call.recording

@@ -81,6 +81,7 @@ class InFloat32:
 
     def _step(self, step: Step, recording: Recording, at: dict[int, int], given: Sequence[int]
               ) -> int:
+        """Append a step of a call, in float32 where it computes in half precision; its result."""
         (shape, dtype), first = recording.values[step.result], step.operands[0]
         operands = tuple([self._wide(at[v] if type(v) is int else v) for v in step.operands])
         narrow = dtype in HALVES

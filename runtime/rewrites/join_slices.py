@@ -79,6 +79,7 @@ class _Joining:
         self.reads.update(program.outvars)
 
     def program(self) -> Program:
+        """The program after the walk; itself where nothing is put together slice by slice."""
         changed = False
         for at, eqn in enumerate(self.source.eqns):
             found = (self.placed(eqn) if eqn.op is place_p else

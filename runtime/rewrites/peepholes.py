@@ -93,6 +93,7 @@ def _alternate(m: Match) -> int | None:
 
 
 def _interleaved(m: Match) -> Atom | None:
+    """Two arrays side by side in a dimension of size 2, merged with the one before it."""
     d, shape = _alternate(m), m.eqn.outvars[0].aval.shape
     assert d is not None
     parts = (m.x, m.y) if m.first[d][0] == 0 else (m.y, m.x)

@@ -150,6 +150,7 @@ class Workspace:
         return self.call(Reshaped((1,) * rank), slot) if rank else slot
 
     def _scalar(self, value: Value) -> int:
+        """The slot of that number: what the value repeats, or its first element."""
         calls = self.plan.calls
 
         def made(i: int) -> int:
@@ -204,6 +205,9 @@ class Workspace:
         return found
 
     def _fold(self, value: Value, axes: frozenset[str], operator: str) -> Value:
+        """The value combined over mesh axes that it is stacked over; a sum over others is a
+        multiple.
+        """
         layout = value.layout
         left = axes - layout.folded
         there = layout.atoms & left

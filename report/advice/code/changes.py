@@ -140,6 +140,7 @@ def _held(eqn: Equation, n: int, makers: dict[Var, Equation]) -> Iterator[tuple[
 
 
 def _rewritten(program: Program, rewrites: Rewrites) -> Program:
+    """The program, and those that it holds, after the rewrites."""
     eqns, changed = [], False
     makers: dict[Var, Equation] = {}
     for n, eqn in enumerate(program.eqns if program.holds_programs else ()):

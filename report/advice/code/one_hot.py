@@ -86,6 +86,7 @@ def _rows_code(m: Match) -> str:
 
 
 def _rows_of_gradient(m: Match) -> Atom | None:
+    """The gradient of a product with one-hot rows: rows added to zeros at the places they name."""
     for onehot, other in ((m.left, m.right), (m.right, m.left)):
         index, last = _named(m, onehot), onehot.aval.ndim - 1
         if index is None or m.dims != ((tuple(range(last)),) * 2, ((), ())):

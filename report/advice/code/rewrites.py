@@ -218,6 +218,8 @@ def by_device(m: Match, atom: Atom, n: int, names: Sequence[str]) -> np.ndarray 
 
 
 def _one_block(m: Match) -> Atom | None:
+    """A block sent to the device that reads it, or to all from one, instead of all blocks to all.
+    """
     gather = m.maker(m.whole)
     found = None if gather is None else sources(m, m.eqn, gather)
     if found is None or gather is None:
@@ -253,6 +255,7 @@ def varying_as(m: Match, number: Any, other: Atom) -> Atom:
 
 
 def _one_block_code(m: Match) -> str:
+    """That in the user's code: a `ppermute` or a masked sum; "" where it cannot be written."""
     gather, x, text = m.maker(m.whole), called(m, m.x), expression(m.eqn)
     found = None if gather is None else sources(m, m.eqn, gather)
     if found is None or not x or not text or not m.tiled and m.d:

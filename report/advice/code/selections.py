@@ -92,6 +92,7 @@ def _top_of_rows(m: Match) -> list[Atom] | None:
 
 
 def _place_first(m: Match) -> Atom | None:
+    """The place of the largest of each block, then of those few over all devices."""
     block = _Block.of(m)
     if block is None or tuple(m.axes) != (block.d,) or block.x.aval.shape[block.d] < 2:
         return None
