@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator
 # Products here are small: further threads of the library of products would spin for nothing.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # JAX reads this when it is first asked for devices, in whichever test that is. What it compiles
-# runs once, or twice: to optimize it takes longer.
+# runs once, or twice: to optimize it takes longer, and so do the newer emitters of fused loops.
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8 "
                       "--xla_backend_optimization_level=0 "
-                      "--xla_llvm_disable_expensive_passes=true")
+                      "--xla_llvm_disable_expensive_passes=true "
+                      "--xla_cpu_use_fusion_emitters=false")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import hypothesis

@@ -4,6 +4,7 @@ Each starts a job, which takes seconds: many programs share one.
 """
 from __future__ import annotations
 
+import functools
 import json
 import pathlib
 import re
@@ -184,18 +185,23 @@ for name in sys.argv[2:]:
 '''
 
 
+@functools.cache
+def losses_on(engine: str, name: str) -> list[float]:
+    """The losses of an example's steps in this process, on eight devices."""
+    with config.override(jax_num_cpu_devices=8, engine=engine):
+        return example_module(name).main(steps=STEPS)
+
+
 @pytest.mark.parametrize("count", [2, 4])
 def test_losses_are_those_of_the_simulation(count: int) -> None:
     said = run(count, TRAIN, [str(STEPS), *MODELS])
     found = dict(json.loads(line[6:]) for line in said.splitlines() if line.startswith("found"))
     assert set(found) == set(MODELS)
     for name in MODELS:
-        with config.override(jax_num_cpu_devices=8):
-            # the simulation computes blocks of all devices in one product: other roundings
-            np.testing.assert_allclose(found[name], example_module(name).main(steps=STEPS),
-                                       rtol=1e-6, err_msg=name)
-        with config.override(jax_num_cpu_devices=8, engine="per_device"):
-            assert found[name] == example_module(name).main(steps=STEPS), name
+        # the simulation computes blocks of all devices in one product: other roundings
+        np.testing.assert_allclose(found[name], losses_on("simulated", name), rtol=1e-6,
+                                   err_msg=name)
+        assert found[name] == losses_on("per_device", name), name
 
 
 def test_the_example_trains_on_ranks_as_in_simulated_processes(
