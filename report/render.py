@@ -177,7 +177,7 @@ class _Shown:
         order = sorted(range(1, len(sentences)), key=lambda n: n not in own)
         return [sentences[n] for n in (0, *order)[:min(count, len(sentences))]]
 
-    def again(self, s: Suggestion) -> bool:
+    def is_repeated(self, s: Suggestion) -> bool:
         """Was this suggestion shown? It counts as shown from now on."""
         seen = s.text in self.suggestions
         self.suggestions.add(s.text)
@@ -250,7 +250,7 @@ def advice(e: Analysis, c: ExplainedCollective, count: int = 3, shown: _Shown | 
 
 def _proposal(e: Analysis, word: str, s: Suggestion, shown: _Shown | None) -> Iterator[str]:
     """A suggestion, the code that it changes, and its effect; only its words if shown before."""
-    if shown is not None and shown.again(s):
+    if shown is not None and shown.is_repeated(s):
         yield f"{word}: {s.text} (as above)"
         return
     yield f"{word}: {s.text}"

@@ -175,7 +175,7 @@ class Link:
                 status.hear()
                 if status.broken is None and now - began > TELL and now - reported > TELL:
                     reported = now
-                    status.tell(here, place, missing)
+                    status.report(here, place, missing)
                 if status.broken is None and (now - began > self.patience or
                                               status.in_vain(missing, place, began)):
                     status.give_up(place, missing)
@@ -191,7 +191,7 @@ class Link:
     # -- the end -------------------------------------------------------------------------------
     def stop(self, problem: BaseException, place: str) -> None:
         """Tell those that are at this place that this rank has raised there."""
-        self.status.tell(raised(problem), place)
+        self.status.report(raised(problem), place)
 
     def _fail(self, kind: type[BaseException], problem: BaseException, trace: Any) -> None:
         """An uncaught exception ends the job."""
@@ -203,14 +203,14 @@ class Link:
         sys.stdout.flush()
         sys.stderr.flush()
         self.failed = True
-        self.status.tell(raised(problem))
+        self.status.report(raised(problem))
         self.status.wait_for_ends(LINGER)
         MPI.COMM_WORLD.Abort(1)
 
     def _end(self) -> None:
         """The rank has ended; it answers until all have."""
         if not self.failed:
-            self.status.tell(Standing(State.ENDED))
+            self.status.report(Standing(State.ENDED))
             self.status.wait_for_ends()
 
     def _terminated(self, number: int, frame: Any) -> None:

@@ -63,7 +63,7 @@ class RankStatus:
         self.token += self.now is None
         self.now = standing
 
-    def tell(self, standing: Standing, place: str = "", peers: Iterable[int] = (),
+    def report(self, standing: Standing, place: str = "", peers: Iterable[int] = (),
              broken: Any = None) -> None:
         """Tell all others where this rank is."""
         text = json.dumps([standing._replace(state=standing.state.name, parts=()), self.token,
@@ -138,7 +138,7 @@ class RankStatus:
     def give_up(self, place: str, missing: Iterable[int]) -> None:
         """This rank waits in vain: collect where the others are, and end all."""
         assert self.now is not None
-        self.tell(self.now, place, missing)
+        self.report(self.now, place, missing)
         until = time.monotonic() + 2 * TELL
         while time.monotonic() < until and self.broken is None and any(
                 self.standing(i).state is State.RUNNING for i in range(self.size)
@@ -153,7 +153,7 @@ class RankStatus:
         if self.broken is None:
             self.broken = reason(standings), places(standings)
             self.speaks = speaker == self.rank
-            self.tell(self.now or Standing(State.RUNNING), broken=[*self.broken, speaker])
+            self.report(self.now or Standing(State.RUNNING), broken=[*self.broken, speaker])
 
     def wait_for_ends(self, seconds: float = float("inf")) -> None:
         """Return when all others have ended, or when so long has passed."""

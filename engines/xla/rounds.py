@@ -17,9 +17,9 @@ import numpy as np
 from ...ir.ops.communication.retiling import (
     Tiling,
     coordinates,
-    pieces,
     place,
     retiled_shape,
+    tile_pieces,
 )
 from ...ir.ops.communication.row_exchange_plan import sources
 from ...ir.support.named_tuple import NamedTuple
@@ -89,7 +89,7 @@ def retile_rounds(shape: Shape, axes: Sequence[str], axis_sizes: Sequence[int], 
     sent: list[Message] = []
     for i in range(count):
         at = coordinates(i, axes, size)
-        for where, there, here in pieces(shape, source, target, axes, size, at):
+        for where, there, here in tile_pieces(shape, source, target, axes, size, at):
             s = place(axes, where, size)
             message = Message(s, i, tuple([x.stop - x.start for x in there]),
                               [x.start for x in there], [x.start for x in here])

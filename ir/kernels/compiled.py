@@ -167,7 +167,7 @@ class Loop:
         """Compile it; say whether it is there. wait: for another thread that compiles just now."""
         if self._run is None and _LOCK.acquire(blocking=wait):
             try:
-                if self._run is None and not _SEEN.in_vain and _tells_data():
+                if self._run is None and not _SEEN.in_vain and _holds_address():
                     self._engine, address = _engine_of(self.text())
                     arrays = [ctypes.c_void_p] * (len(self._reads) + len(self._writes))
                     sizes = [ctypes.c_int64] * (len(self._reads) + 2)
@@ -245,8 +245,8 @@ def _loaded(lines: list[str], width: int, kind: str, at: str) -> Value:
     return value if stored == kind else value.to(kind, "trunc")
 
 
-def _tells_data() -> bool:
-    """Do arrays, as objects, say where their data are as the loops read it?"""
+def _holds_address() -> bool:
+    """Do arrays, as objects, hold the address of their data where the loops read it?"""
     x = np.zeros(1)
     return ctypes.c_void_p.from_address(id(x) + _DATA).value == x.ctypes.data
 

@@ -270,7 +270,7 @@ class _WholeProcess:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.profiles: list[PhaseProfile] = []
-        atexit.register(self.tell)
+        atexit.register(self.report)
 
     def of_new_thread(self) -> PhaseProfile:
         profile = PhaseProfile()
@@ -278,7 +278,8 @@ class _WholeProcess:
             self.profiles.append(profile)
         return profile
 
-    def tell(self) -> None:
+    def report(self) -> None:
+        """Print the phases of all threads together."""
         whole = PhaseProfile()
         for profile in self.profiles:
             whole.add(profile)

@@ -42,7 +42,7 @@ class CostedStrategy(NamedTuple):
         return not (self.summed or self.exchanges_inside)
 
     @property
-    def stays(self) -> bool:
+    def moves_nothing(self) -> bool:
         """Does it exchange nothing before its results?"""
         return self.ends and not self.moved
 
@@ -127,7 +127,7 @@ class Comparison:
     @property
     def only_ends(self) -> bool:
         """Is nothing exchanged except to bring results to where they are wanted?"""
-        free = [r for r in self.rows if r.stays]
+        free = [r for r in self.rows if r.moves_nothing]
         return bool(free) and all([r.after for r in free])
 
     # -- words -----------------------------------------------------------------------------------

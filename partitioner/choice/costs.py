@@ -8,7 +8,7 @@ from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.column_sort import edge_elements, elements_received
 from ...ir.ops.communication.halo_exchange import plan_of
 from ...ir.ops.communication.halo_plan import Exchange
-from ...ir.ops.communication.row_exchange_plan import joined, lacking
+from ...ir.ops.communication.row_exchange_plan import concatenated_rows, lacking
 from ...ir.rules.factor import HALO, ORDERED, REDUCE, SCAN
 from ...ir.support.caches import cached
 from ...ir.support.named_tuple import NamedTuple
@@ -116,7 +116,7 @@ def _halo(info: RuleInfo, shapes: Sequence[Shape], f: int, devices: int, operand
     block = shapes[operand][dim] // devices
     if factor.operator == "joined":
         sizes = [s[dim] for s in shapes[:info.operands]]
-        return lacking(devices, *joined(devices, sizes)), block, 1
+        return lacking(devices, *concatenated_rows(devices, sizes)), block, 1
     if not factor.reach:
         return block, block, 1                 # mirrored: another block than its own
     plan = halo_plan(info, shapes, f, devices)

@@ -121,7 +121,7 @@ class LayoutTable:
                 cost, best = other, n
         return cost, best
 
-    def left(self, amount: int, kind: int, source: int, target: int, home: int) -> int:
+    def left_after(self, amount: int, kind: int, source: int, target: int, home: int) -> int:
         """What is left of `amount` after a reshard; negative if it does not suffice.
 
         The cost between sums over different axes takes a plan; none is made if the amount covers

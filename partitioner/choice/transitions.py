@@ -193,7 +193,7 @@ class TransitionTable(dict[tuple[LayoutIds, ...], tuple[Transition, ...]]):
                         if key in costs:
                             left -= costs[key]
                         else:
-                            left = layouts.left(left, *key, ahead.home)
+                            left = layouts.left_after(left, *key, ahead.home)
                 if left < 0:
                     continue
                 for i in living:

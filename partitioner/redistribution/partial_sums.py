@@ -73,7 +73,7 @@ class _Search:
         most = min(costs)
         first, target = (self.source, self.finish), (self.target, self.start)
         ticket = itertools.count()      # breaks ties by order of discovery
-        queue: list[tuple] = [(self.left(first), next(ticket), (0, 0, 0), first, ())]
+        queue: list[tuple] = [(self.lower_bound(first), next(ticket), (0, 0, 0), first, ())]
         best: dict[_State, _Cost] = {first: (0, 0, 0)}
         axes = self.finish.union(*self.source, *self.target)
         for _ in range(states(STATES, len(axes))):
@@ -87,7 +87,7 @@ class _Search:
             for move, reached, new in self.steps(state, cost):
                 if new < best.get(reached, most):
                     best[reached] = new
-                    total = _plus(new, self.left(reached))
+                    total = _plus(new, self.lower_bound(reached))
                     if total < most:
                         heapq.heappush(queue, (total, next(ticket), new, reached,
                                                (*path, (move, reached[0]))))
@@ -160,7 +160,7 @@ class _Search:
         if not unfinished and spec != target:
             yield Move("retile"), target, pending
 
-    def left(self, state: _State) -> _Cost:
+    def lower_bound(self, state: _State) -> _Cost:
         """A lower bound for the rest of the path: what a device lacks of its final block, or all of
         that block if it is part of a sum.
         """

@@ -125,8 +125,8 @@ class _Chooser:
             else:
                 self.holding(eqn)
             part += 1 if members.__class__ is Decision else len(members)    # type: ignore[arg-type]
-        outvars = [self.left(atom) if k in self.search.free else self.as_typed(atom, UNKNOWN, ())
-                   for k, atom in enumerate(program.outvars)]
+        outvars = [self.smallest_form(atom) if k in self.search.free else
+                   self.as_typed(atom, UNKNOWN, ()) for k, atom in enumerate(program.outvars)]
         if self.reasons.open and not self.draft:
             self.reasons.explain(eqns, outvars, self.source)
         if self.loose and not self.search.types_stay:
@@ -196,7 +196,7 @@ class _Chooser:
             return atom
         return self.bring(atom, form(atom.aval), location, reason)
 
-    def left(self, atom: Atom) -> Atom:
+    def smallest_form(self, atom: Atom) -> Atom:
         """A result in the layout in which it is available, if its blocks are smaller there."""
         if atom in self.env and form(atom.aval) not in self.forms(atom):
             found, t = self.env[atom], self.env[atom].aval

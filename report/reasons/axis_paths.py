@@ -125,7 +125,7 @@ class AxisPaths(Values):
         if first in known:
             return known[first]
         known[first] = found = None          # a value that comes from itself
-        waiting = [(first, self.followed(*first))]
+        waiting = [(first, self.traced_path(*first))]
         while waiting:
             key, search = waiting[-1]
             try:
@@ -137,12 +137,14 @@ class AxisPaths(Values):
                 found = known.get(asked)
                 if asked not in known:
                     known[asked] = None
-                    waiting.append((asked, self.followed(*asked)))
+                    waiting.append((asked, self.traced_path(*asked)))
         return found
 
-    def followed(self, var: Var, dim: int, axis: str
-                 ) -> Generator[_Asked, Path | None, Path | None]:
-        """The same. What it yields are paths of other values, which it is then given."""
+    def traced_path(self, var: Var, dim: int, axis: str
+                    ) -> Generator[_Asked, Path | None, Path | None]:
+        """The path of an axis, as a generator: it yields the values whose paths it needs, and is
+        sent these.
+        """
         name = self.name(var)
         source = self.source(var)
         if self.origins is None:

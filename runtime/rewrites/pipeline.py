@@ -75,42 +75,42 @@ EXECUTION = pipeline(
 PassObserver = Callable[[int, Pass, Program], Any]
 
 
-def run_execution_passes(program: Program, tell: PassObserver | None = None) -> Program:
+def run_execution_passes(program: Program, observe: PassObserver | None = None) -> Program:
     """The LOCAL program after all passes, which it remembers.
 
-    tell: called with number, pass and result for each pass that changed the program.
+    observe: called with number, pass and result for each pass that changed the program.
     """
     key = "prepared", config.read("shardtrace_skip")
     found = program.memo.get(key)
-    if found is None or tell is not None:
-        after = _run(program, skipped(key[1]), tell)
+    if found is None or observe is not None:
+        after = _run(program, skipped(key[1]), observe)
         # True for an unchanged program: remembering itself would be a cycle
         found = program.memo[key] = after if after is not program else True
     return program if found is True else found
 
 
-def dump_bodies(program: Program, tell: Callable[[int, Pass, Program, str], Any],
+def dump_bodies(program: Program, observe: Callable[[int, Pass, Program, str], Any],
                 numbers: Iterator[int] | None = None) -> None:
     """Report each pass that changes the program of a loop or branch, as the executor plans these
-    separately. `tell` gets a name such as "scan1", too: op and number.
+    separately. `observe` gets a name such as "scan1", too: op and number.
 
     program: after all passes.
     """
     numbers = itertools.count(1) if numbers is None else numbers
     for eqn, _, body in program.subprograms():
         name = f"{eqn.op.name}{next(numbers)}"
-        after = run_execution_passes(body, lambda i, step, p, name=name: tell(i, step, p, name))
-        dump_bodies(after, tell, numbers)
+        after = run_execution_passes(body, lambda i, step, p, name=name: observe(i, step, p, name))
+        dump_bodies(after, observe, numbers)
 
 
-def _run(program: Program, skip: frozenset[str], tell: PassObserver | None) -> Program:
+def _run(program: Program, skip: frozenset[str], observe: PassObserver | None) -> Program:
     check = config.read("shardtrace_check")
 
     def changed(number: int, step: Pass, before: Program, after: Program) -> Program:
         if check:
             in_phase("verify", verify, after)
-        if tell is not None:
-            tell(number, step, after)
+        if observe is not None:
+            observe(number, step, after)
         return after
 
     return run_passes(EXECUTION, program, skip=skip, changed=changed)

@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Any
 
 from shardtrace.ir.ops.communication.collective_kinds import each_collective
-from shardtrace.ir.ops.communication.retiling import coordinates, pieces, place
+from shardtrace.ir.ops.communication.retiling import coordinates, place, tile_pieces
 from shardtrace.ir.ops.communication.row_exchange_plan import sources
 from shardtrace.ir.program import Equation, Program
 from shardtrace.ir.spec import axis_factor
@@ -42,7 +42,8 @@ def _pieces_sent(e: Equation, devices: int) -> int:
         count = 0
         for i in range(members):
             at = coordinates(i, p["axes"], size)
-            for there, where, _ in pieces(x.shape, p["source"], p["target"], p["axes"], size, at):
+            for there, where, _ in tile_pieces(x.shape, p["source"], p["target"], p["axes"], size,
+                                               at):
                 if place(p["axes"], there, size) != i:
                     count += math.prod([s.stop - s.start for s in where])
         return count * x.dtype.itemsize * (devices // members)

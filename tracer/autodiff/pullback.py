@@ -22,8 +22,8 @@ from .forward import Linear, Mask
 from .transpose import backward, zero_cotangent
 
 
-class _Says:
-    """Says one thing in the place of a gradient: what shall become of it, or what became."""
+class _Marker:
+    """Stands in the place of a gradient: what shall become of it, or what became."""
 
     __slots__ = ()
 
@@ -37,23 +37,23 @@ class _Says:
         return hash(type(self))
 
 
-class NotNeeded(_Says):
+class NotNeeded(_Marker):
     """In `args_res`, stands for an argument that the derivative does not look at."""
 
 
-class GradValue(_Says):
+class GradValue(_Marker):
     """For `with_refs`: the gradient by this argument is to be returned."""
 
 
-class DontWant(_Says):
+class DontWant(_Marker):
     """For `with_refs`: the gradient by this argument is not needed."""
 
 
-class GradRef(_Says):
+class GradRef(_Marker):
     """Returned for an argument whose gradient was added to a reference."""
 
 
-class DidntWant(_Says):
+class DidntWant(_Marker):
     """Returned for an argument whose gradient is not needed."""
 
 

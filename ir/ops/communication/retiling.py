@@ -89,8 +89,9 @@ def coordinates(index: int, axes: Sequence[str], size: Sizes) -> dict[str, int]:
     return out
 
 
-def pieces(shape: Sequence[int], source: Tiling, target: Tiling, axes: Sequence[str], size: Sizes,
-           at: Mapping[str, int]) -> Iterator[tuple[dict[str, int], tuple, tuple]]:
+def tile_pieces(shape: Sequence[int], source: Tiling, target: Tiling, axes: Sequence[str],
+                size: Sizes, at: Mapping[str, int]
+                ) -> Iterator[tuple[dict[str, int], tuple, tuple]]:
     """What the device at these coordinates puts its new tile together from.
 
     Yields (coordinates of the device that has the piece, slices of its tile, slices of the new

@@ -111,7 +111,8 @@ def sources(devices: int, parts: tuple[int, ...], wanted: tuple[Wanted, ...]
     return np.concatenate(owners, 1), np.concatenate(places, 1)
 
 
-def joined(devices: int, sizes: Sequence[int]) -> tuple[tuple[int, ...], tuple[Wanted, ...]]:
+def concatenated_rows(devices: int, sizes: Sequence[int]
+                      ) -> tuple[tuple[int, ...], tuple[Wanted, ...]]:
     """(parts, wanted) of arrays of these sizes, all split, put one after the other."""
     ends = [sum(sizes[:k + 1]) for k in range(len(sizes))]
     pieces = tuple([Piece(end - n, end, k, 0, 1)

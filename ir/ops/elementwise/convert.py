@@ -96,7 +96,7 @@ def cast(x: np.ndarray, dtype: Any) -> np.ndarray:
         x = x.astype(compute_dtype(x.dtype))
     # Of an array alone: of what only records what is done to it, the processor says nothing.
     if type(x) is np.ndarray and dtype.kind == "i" and dtype.itemsize >= 4 and (
-            _tells(x.dtype, dtype)):
+            _flags_overflow(x.dtype, dtype)):
         try:
             with np.errstate(invalid="raise"):
                 return x.astype(dtype)
@@ -124,7 +124,7 @@ def cast(x: np.ndarray, dtype: Any) -> np.ndarray:
 
 
 @cached(1024)
-def _tells(source: np.dtype, target: np.dtype) -> bool:
+def _flags_overflow(source: np.dtype, target: np.dtype) -> bool:
     """Does the processor flag floats that such an integer cannot hold? Looking for them takes
     longer than converting them.
     """

@@ -22,7 +22,7 @@ from ...padded import Padded, PaddedContext
 from ...support.buffer_pool import SMALLEST
 from ...types import ArrayType, Entries, Shape, array_type, short_list
 from ..communication.halo_exchange import split_halos
-from ..communication.row_exchange_plan import joined, plain
+from ..communication.row_exchange_plan import concatenated_rows, plain
 from ..derivatives import cotangent_type, in_front, in_place, slice_along, type_of
 from ..elementwise.declaration import arange, check_same_dtypes
 from ..emitting import Emitting
@@ -165,7 +165,7 @@ def _concatenate_localize(context: LocalizeContext) -> list[Any]:
     if not axes:
         return [x]
     n = out.size(axes)
-    parts, wanted = joined(n, [t.shape[d] for t in context.operand_types])
+    parts, wanted = concatenated_rows(n, [t.shape[d] for t in context.operand_types])
     return [out.call("exchange_rows", x, axis_name=axes, axis_size=n, dimension=d, parts=parts,
                      wanted=plain(wanted))]
 

@@ -25,13 +25,13 @@ from .rewrites import (
     REDUCTIONS,
     CodeChange,
     MadeOf,
-    alone,
     called,
     expression,
     fit,
     over,
     parts_of_operands,
     varying_as,
+    whole_name,
     written,
 )
 
@@ -256,7 +256,7 @@ def _smaller_first_code(m: Match) -> str:
     if found is None or gather is None:
         return ""
     text, whole, part = expression(m.eqn), called(m, gather.outvars[0]), called(m, gather.invars[0])
-    word = alone(whole)
+    word = whole_name(whole)
     if not (whole and part) or len(re.findall(word, text)) != 1:
         return ""
     names = repr(gather.axes[0] if len(gather.axes) == 1 else gather.axes)

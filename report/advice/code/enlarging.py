@@ -13,7 +13,7 @@ from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS
 from ....ir.rules.rule import FactorRule
 from .blocks import Blocks, size_of
-from .rewrites import CodeChange, MadeOf, alone, called, expression, fit, written
+from .rewrites import CodeChange, MadeOf, called, expression, fit, whole_name, written
 
 Operand = tuple[Atom, int | None]       # and the dimension along which blocks of it lie, if any
 
@@ -111,9 +111,9 @@ def _enlarged_behind_code(m: Match) -> str:
     if len(sources) != 1 or sources[0][1] != m.d or not sources[0][0]:
         return ""
     source = sources[0][0]
-    if wide == source or len(re.findall(alone(source), wide)) != 1:
+    if wide == source or len(re.findall(whole_name(source), wide)) != 1:
         return ""
-    return written(wide, alone(source), text.replace(wide, source))
+    return written(wide, whole_name(source), text.replace(wide, source))
 
 
 ENLARGING: tuple[CodeChange, ...] = (

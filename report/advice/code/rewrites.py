@@ -302,7 +302,7 @@ def as_operand(text: str) -> str:
     return text if whole else f"({text})"
 
 
-def alone(text: str) -> str:
+def whole_name(text: str) -> str:
     """A pattern of an expression where it is not part of a longer name."""
     return rf"(?<![\w.]){re.escape(text)}(?!\w)"
 

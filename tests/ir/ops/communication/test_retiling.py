@@ -16,10 +16,10 @@ from shardtrace.ir.ops.communication.retiling import (
     coordinates,
     disjoint_axes,
     merged_axes,
-    pieces,
     place,
     received,
     retiled_shape,
+    tile_pieces,
 )
 from shardtrace.ir.rules.factor_axes import axes_without, axis_set
 from shardtrace.ir.shardings.normalized import unsharded
@@ -59,7 +59,7 @@ def test_pieces_are_what_is_needed_and_come_from_who_has_them(source, target):
         assert want.shape == retiled_shape(shape, source, target, SIZE)
         out = np.full(want.shape, -1)
         away = 0
-        for where, there, here in pieces(shape, source, target, axes, SIZE, at):
+        for where, there, here in tile_pieces(shape, source, target, axes, SIZE, at):
             out[here] = elements(source, where)[there]
             if where != at:
                 away += out[here].size
@@ -75,7 +75,7 @@ def test_pieces_are_what_is_needed_and_come_from_who_has_them(source, target):
 
 def test_a_tile_without_elements_is_made_of_nothing():
     at = {"x": 1, "y": 0}
-    found = list(pieces((0, 2), (("x",), ()), ((), ("y",)), ("x", "y"), {"x": 2, "y": 2}, at))
+    found = list(tile_pieces((0, 2), (("x",), ()), ((), ("y",)), ("x", "y"), {"x": 2, "y": 2}, at))
     assert found == [(at, (slice(0, 0), slice(0, 1)), (slice(0, 0), slice(0, 1)))]
 
 

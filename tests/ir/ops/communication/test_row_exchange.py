@@ -12,7 +12,7 @@ from shardtrace.ir.ops.communication.halo_plan import Halo, exchange
 from shardtrace.ir.ops.communication.row_exchange_plan import (
     Piece,
     Wanted,
-    joined,
+    concatenated_rows,
     lacking,
     sent,
     sources,
@@ -54,7 +54,7 @@ def test_a_device_receives_the_rows_that_others_have(case):
 
 
 def test_a_concatenation_wants_all_rows_in_order():
-    parts, wanted = joined(4, (8, 4, 0, 12))
+    parts, wanted = concatenated_rows(4, (8, 4, 0, 12))
     owner, where = sources(4, parts, wanted)
     rows = [(s, k, r) for k, n in enumerate((2, 1, 0, 3)) for s in range(4) for r in range(n)]
     starts = (0, 2, 3, 3)
