@@ -94,10 +94,9 @@ class Search:
     def suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:
         """Changes that avoid one collective, the best first."""
         key = _key(record, cause)
-        found = self.found.get(key)
-        if found is None:
-            found = self.found[key] = self.searched(record, cause)
-        return found
+        if key not in self.found:
+            self.found[key] = self.searched(record, cause)
+        return self.found[key]
 
     def add(self, s: Suggestion, record: CollectiveRecord, cause: Cause) -> None:
         """Rank a suggestion that was found for another collective among those for this one, if it
@@ -330,8 +329,7 @@ class _One(Ranking):
                 best = good
 
     def kept(self, changes: tuple[Change, ...], tried: Tried) -> None:
-        """Try changes again with the results kept as they are, if they change layouts of results.
-        """
+        """Try changes that alter layouts of results again, with these as they were."""
         asked = {c.index for c in changes if isinstance(c, Result)}
         kept = tuple(c for c in self.search.candidates.unchanged_results(
             self.trials.results, self.trials.partitioned, tried.partitioned)
@@ -354,9 +352,7 @@ class _One(Ranking):
             base.received_bytes, self.trials.before.at.get(key)) or tried.figures.time != base.time
 
     def judged(self, changes: Sequence[Change], tried: Tried) -> Suggestion | None:
-        """What changes are worth to the collective, from the plan with them; None if they do not
-        help.
-        """
+        """What changes are worth to the collective, by the plan with them; None if nothing."""
         base, record = self.trials.base, self.record
         key = key_of(record)
         axes = frozenset(map(str, record.mesh_axes))

@@ -392,9 +392,7 @@ def _trace(f: Callable[..., Sequence[Any]], types: Sequence[ArrayType], name: st
         state.interpreter, state.abstract_mesh = outer, saved
     parent = builder.parent
     if parent is not None and builder.meshes:
-        for m in builder.meshes:
-            if m not in parent.meshes:
-                parent.meshes.append(m)
+        parent.meshes += [m for m in builder.meshes if m not in parent.meshes]
     mesh_of_types = context
     if not mesh_of_types.axis_names:
         for v in [*builder.args, *(v for v, _ in builder.consts), *builder.captured_vars]:

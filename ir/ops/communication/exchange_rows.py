@@ -38,7 +38,8 @@ def _infer(t: ArrayType, *, axis_name: tuple[str, ...], axis_size: int, dimensio
         inside = 0 <= part < len(parts) and stride > 0 and begin < end and start >= 0
         if not inside or start + (end - begin - 1) * stride >= parts[part] * axis_size:
             fail(ValueError, f"the piece {(begin, end, part, start, stride)} of exchange_rows lies "
-                 f"outside of parts {parts} on {axis_size} devices", code="exchange-rows")
+                 f"outside of parts {parts} on {axis_size} devices", code="exchange-rows",
+                 help="rows of a part are counted over all devices, from 0")
     shape = list(t.shape)
     shape[dimension] = sum(run[2] for run in wanted)
     return tuple(shape), t.dtype
@@ -48,7 +49,8 @@ def _state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualSta
     t, axes = types[0], params["axis_name"]
     if math.prod(map(t.mesh.axis_size, axes)) != params["axis_size"]:
         fail(ValueError, f"exchange_rows says that {axes} has {params['axis_size']} devices, but "
-             f"the mesh has {t.mesh}", code="exchange-rows")
+             f"the mesh has {t.mesh}", code="exchange-rows",
+             help=f"give axis_size the number of devices along {axes}")
     m = t.manual
     return [ManualState(axis_set(m.varying.union(axes), t.mesh), m.unreduced, m.reduced)]
 

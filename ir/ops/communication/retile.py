@@ -39,7 +39,8 @@ def _infer(t: ArrayType, *, axes: tuple[str, ...], axis_sizes: tuple[int, ...], 
         used = _used(tiling)
         if len(tiling) != t.ndim:
             fail(ValueError, f"the {which} tiling of retile has {len(tiling)} dimensions, its "
-                 f"operand {t.ndim}", code="retile", label=f"the operand is {t.str_short(True)}")
+                 f"operand {t.ndim}", code="retile", label=f"the operand is {t.str_short(True)}",
+                 help="give an entry for each dimension, () where it is whole")
         if len(set(used)) != len(used) or not set(used) <= size.keys():
             fail(ValueError, f"the {which} tiling {tiling} of retile must use axes of {axes}, each "
                  "once", code="retile")
@@ -56,10 +57,11 @@ def _state(op: Op, types: Sequence[ArrayType], params: Params) -> list[ManualSta
     for a, n in zip(params["axes"], params["axis_sizes"], strict=True):
         if t.mesh.axis_size(a) != n:
             fail(ValueError, f"retile says that axis {a} has size {n}, but the mesh has {t.mesh}",
-                 code="retile")
+                 code="retile", help="give axis_sizes the sizes of the mesh's axes")
     if any(axes_overlap(a, b) for a in target if a not in source for b in t.varying):
         fail(ValueError, f"retile cannot accept an operand that varies over axes which only its "
-             f"target tiling has. Got {t.str_short(True)} and {params['target']}", code="retile")
+             f"target tiling has. Got {t.str_short(True)} and {params['target']}", code="retile",
+             help="make it equal along them first, with a sum or a gather")
     remaining_axes = axes_without(t.varying, source, t.mesh)
     m = t.manual
     return [ManualState(axis_set(remaining_axes.union(target), t.mesh), m.unreduced, m.reduced)]

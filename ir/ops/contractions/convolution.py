@@ -65,16 +65,16 @@ def _check_sizes(lhs: ArrayType, rhs: ArrayType, n: ConvDimensionNumbers,
 
     def bad(message: str) -> None:
         reject(ValueError, types, "conv_general_dilated " + message,
-               f"lhs has its (batch, features, windows) in dimensions {n.lhs_spec}, rhs its "
-               f"(output features, input features, windows) in {n.rhs_spec}: dimension_numbers "
-               "says so")
+               f"dimension_numbers say where lhs has batch, features and windows ({n.lhs_spec}), "
+               f"and rhs output features, input features and windows ({n.rhs_spec})")
 
     if lhs.ndim != rhs.ndim:
         bad("lhs and rhs must have the same number of dimensions, but got "
             f"{lhs.shape} and {rhs.shape}.")
-    if feature_group_count <= 0:
-        bad(f"feature_group_count must be a positive integer, got {feature_group_count}.")
-    features, outputs = lhs.shape[n.lhs_spec[1]], rhs.shape[n.rhs_spec[0]]
+    for word, count in (("feature", feature_group_count), ("batch", batch_group_count)):
+        if count <= 0:
+            bad(f"{word}_group_count must be a positive integer, got {count}.")
+    (batch, features, *_), outputs = [lhs.shape[d] for d in n.lhs_spec], rhs.shape[n.rhs_spec[0]]
     if features % feature_group_count:
         bad("feature_group_count must divide lhs feature dimension size, but "
             f"{feature_group_count} does not divide {features}.")
@@ -85,9 +85,6 @@ def _check_sizes(lhs: ArrayType, rhs: ArrayType, n: ConvDimensionNumbers,
     if outputs % feature_group_count:
         bad("rhs output feature dimension size must be a multiple of feature_group_count, but "
             f"{outputs} is not a multiple of {feature_group_count}.")
-    if batch_group_count <= 0:
-        bad(f"batch_group_count must be a positive integer, got {batch_group_count}.")
-    batch = lhs.shape[n.lhs_spec[0]]
     if batch % batch_group_count:
         bad("batch_group_count must divide lhs batch dimension size, but "
             f"{batch_group_count} does not divide {batch}.")
@@ -128,23 +125,20 @@ def _infer(lhs: ArrayType, rhs: ArrayType, *, window_strides: tuple[int, ...], p
 
 def _check_preferred(types: Sequence[ArrayType], dtype: np.dtype, preferred: np.dtype) -> None:
     """Refuse a result of another kind or signedness than the operands, or a narrower one."""
+    problem = ""
+    if preferred.itemsize < dtype.itemsize:
+        problem = "`preferred_element_type` must not be narrower than the original type."
     if not (issubdtype(dtype, np.integer) and issubdtype(preferred, np.floating)):
         if any(issubdtype(dtype, kind) and not issubdtype(preferred, kind)
                for kind in (np.integer, np.floating, np.complexfloating)):
-            reject(TypeError, types, "Input type is incompatible with `preferred_element_type`. "
-                   "The compatible combinations of (input_type, preferred_element_type) are "
-                   "(integral, integral), (integral, floating), (floating, floating), (complex, "
-                   "complex.",
-                   help="leave preferred_element_type out, and convert the result with `astype`")
-        if (issubdtype(dtype, np.signedinteger)
-                and not issubdtype(preferred, np.signedinteger)):
-            reject(TypeError, types, "`preferred_element_type` must have the same signedness as "
-                   "the original type.",
-                   help="leave preferred_element_type out, and convert the result with `astype`")
-    if preferred.itemsize < dtype.itemsize:
-        reject(TypeError, types, "`preferred_element_type` must not be narrower than the original "
-               "type.",
-               help="leave preferred_element_type out, and convert the result with `astype`")
+            problem = ("Input type is incompatible with `preferred_element_type`. The compatible "
+                       "combinations of (input_type, preferred_element_type) are (integral, "
+                       "integral), (integral, floating), (floating, floating), (complex, complex.")
+        elif issubdtype(dtype, np.signedinteger) and not issubdtype(preferred, np.signedinteger):
+            problem = "`preferred_element_type` must have the same signedness as the original type."
+    if problem:
+        reject(TypeError, types, problem,
+               "leave preferred_element_type out, and convert the result with `astype`")
 
 
 # -- the factor rule and Explicit axes -------------------------------------------------------------
