@@ -147,7 +147,7 @@ def _reduced_in_place(m: Match) -> Atom | None:
         return None
     x = _on_other_rows(m, eqns, {
         a: e.invars[0] for a, e in zip(begins, cuts, strict=True) if e is not None}, shape)[m.rows]
-    number = Literal(identity(_REDUCTIONS[m.eqn.op.name], t.dtype),
+    number = Literal(identity(_operator(m.eqn), t.dtype),
                      array_type((), t.dtype, t.weak_type, memory_space=t.memory_space))
     base = m.full(number, shape)
     for d in masked:
@@ -223,14 +223,15 @@ def _reduced_of_slice(m: Match) -> Atom | None:
 def _changes_nothing(m: Match, base: Atom) -> bool:
     """Is every element of it the identity of the reduction?"""
     number = m.constant_of(base)
-    return number is not None and number.val == identity(_REDUCTIONS[m.eqn.op.name],
-                                                         base.aval.dtype)
+    return number is not None and number.val == identity(_operator(m.eqn), base.aval.dtype)
 
 
-# How a reduction combines elements.
-_REDUCTIONS = {"reduce_sum": "sum", "reduce_prod": "prod", "reduce_max": "max", "reduce_min": "min",
-               "reduce_and": "and", "reduce_or": "or", "reduce_xor": "xor"}
-_REDUCTION = "out = " + "|".join(_REDUCTIONS)
+def _operator(eqn: Equation) -> str:
+    """How a reduction combines elements, by its factor rule: "sum", "max" and so on."""
+    return next(f.operator for f in eqn.instance.rule(*eqn.types).factors if f.operator)
+
+
+_REDUCTION = "out = reduce_sum|reduce_prod|reduce_max|reduce_min|reduce_and|reduce_or|reduce_xor"
 
 REDUCE_IN_PLACE = Rewrites(Rewrite(
     "reduction-of-slice", f"{_REDUCTION} rows {{axes}}", _reduced_in_place, where=may_be_split,

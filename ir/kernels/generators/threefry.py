@@ -77,7 +77,7 @@ def _hash(key1: np.ndarray, key2: np.ndarray, first: np.ndarray, x1: np.ndarray,
 
 
 def _hash_of(key1: Value, key2: Value, x1: Value, x2: Value) -> tuple[Value, Value]:
-    """The same for the elements of a compiled loop."""
+    """Both words of the hash, for the elements of a compiled loop."""
     keys = (key1, key2, key1 ^ key2 ^ _PARITY)
     for group in range(5):
         for count in _ROTATIONS[group % 2]:

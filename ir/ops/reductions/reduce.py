@@ -215,9 +215,7 @@ def _apply_dual(op: Op, pairs: Sequence[tuple[Any, Any]], params: dict[str, Any]
 
 def _jvp(operands: Sequence[Any], tangents: Sequence[Any], *, jaxpr: Program, dimensions: Axes
          ) -> tuple[list[Any], list[Any]]:
-    """The same reduction of primals and tangents together, in which the computation is
-    differentiated.
-    """
+    """One reduction of primals and tangents together, by the derivative of the computation."""
     count = len(operands) // 2
     moving = [has_tangent(x.dtype) for x in operands[:count]]
 

@@ -227,7 +227,7 @@ class Blocks(MadeOf[tuple[Atom, int]]):
 
 
 def _reduced_first_between(m: Match) -> Atom | None:
-    """The same made of the block, reduced, and only that exchanged."""
+    """The reduction of what is computed from a gathered value: of the block, then over devices."""
     blocks = Blocks(m)
     found = blocks.reduced(m.eqn)
     if found is None or blocks.gather is None:
@@ -237,7 +237,7 @@ def _reduced_first_between(m: Match) -> Atom | None:
 
 
 def _smaller_first(m: Match) -> Atom | None:
-    """The same made of the block, and only that gathered."""
+    """What is computed from a gathered value, computed from the block and gathered then."""
     blocks = Blocks(m)
     found = blocks.made(m.eqn)
     gather = blocks.gather

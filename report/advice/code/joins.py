@@ -146,7 +146,7 @@ class Parts(MadeOf[tuple[list[Atom], int]]):
 
 
 def _reduced_first(m: Match) -> Atom | None:
-    """The same made of each part, reduced, and theirs combined."""
+    """The reduction of what is computed from joined parts: of each part, then of all."""
     if "concatenate" not in m.program.op_names:
         return None
     for flat in (True, False):

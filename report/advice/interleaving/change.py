@@ -55,7 +55,7 @@ class Interleave:
                 "instead of one part behind the other")
 
     def of(self, arguments: Sequence[int]) -> Interleave:
-        """The same change of other arguments."""
+        """This change, made to other arguments."""
         return Interleave(self.at, tuple(arguments), self.dim, self.group, self.counts, self.name,
                           self.location)
 
