@@ -83,6 +83,13 @@ class Emitting:
             return x
         return self.call("slice", x, **slice_along(x.aval.shape, dim, start, stop))
 
+    def part_from(self, x: Atom, dim: int, start: Atom, count: int) -> Atom:
+        """`count` positions along a dimension from an int32 value on."""
+        shape = x.aval.shape
+        starts = [start if d == dim else literal(0, INT32) for d in range(len(shape))]
+        sizes = tuple(count if d == dim else n for d, n in enumerate(shape))
+        return self.call("dynamic_slice", x, *starts, slice_sizes=sizes)
+
     def without(self, x: Atom, dim: int) -> Atom:
         """`x` without a dimension of size one."""
         return self.call("squeeze", x, dimensions=(dim,))

@@ -115,7 +115,7 @@ exchange_rows_p = defop(
     doc="Rows of all members' blocks along `dimension`: for each (step, offset, "
     "count, pieces) of `wanted` member i gets the places from i * step + offset on, `count` of "
     "them; pieces = (begin, end, part, start, stride) say what stands there, and zeros where none "
-    "does.",
+    "does. A fifth number divides i * step + offset, rounding down.",
     infer=_infer, rule=unrelated, explicit="follow", manual=_state,
     linear=((0,),),
     arithmetic=False, collective=Collective(

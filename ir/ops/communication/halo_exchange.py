@@ -28,12 +28,16 @@ def plan_of(factor: Factor, devices: int, source: int, result: int, permutes: bo
     valid = None if factor.operator == "ring" else factor.valid or (0, source)
     step, lowest = part * factor.stride, factor.offset
     highest = lowest + (part - 1) * factor.stride + factor.reach - 1
-    apart = factor.spread
-    if step % apart:
+    apart, offset = factor.spread, lowest + factor.spread - 1           # to round up
+    if step % apart == 0:
+        lowest, highest = offset // apart, highest // apart
+        return exchange(devices, source // devices, step // apart, lowest, highest - lowest + 1,
+                        valid, permutes)
+    if factor.stride != 1:
         return None
-    lowest, highest = -(-lowest // apart), highest // apart
-    return exchange(devices, source // devices, step // apart, lowest, highest - lowest + 1, valid,
-                    permutes)
+    rows = max([(i + highest) // apart - (i + offset) // apart + 1
+                for i in range(0, devices * step, step)])
+    return exchange(devices, source // devices, step, offset, rows, valid, permutes, apart)
 
 
 def split_halos(context: LocalizeContext) -> dict[int, tuple[str, ...]]:
@@ -56,7 +60,7 @@ class Rows:
                  source: int, result: int) -> None:
         plan = plan_of(factor, out.size(axes), source, result, out.context.permutes)
         assert plan is not None, f"no exchange for {factor} over {axes}"
-        self.out, self.dim, self.axes, self.plan = out, dim, axes, plan
+        self.out, self.dim, self.axes, self.plan, self.factor = out, dim, axes, plan, factor
         self.ring = factor.operator == "ring"
         self.index = out.context.block_offset(axes, 1)
         self.devices = out.size(axes)
@@ -66,14 +70,38 @@ class Rows:
     @property
     def first(self) -> Atom:
         """int32: the source row of the first row."""
-        return self._affine(self.plan.step, self.plan.offset)
+        plan, out = self.plan, self.out
+        if plan.apart == 1:
+            return self._affine(plan.step, plan.offset)
+        lift = max(-plan.first(0), 0)                   # the division is of positive numbers
+        row = out.call("div", self._affine(plan.step, plan.offset + lift * plan.apart),
+                       literal(plan.apart, INT32))
+        return out.call("sub", row, literal(lift, INT32)) if lift else row
+
+    @property
+    def lead(self) -> int | Atom:
+        """Where the first position that this device wants is among the rows, put as far apart as
+        they lie, after `spread - 1` empty positions: a number, or int32 where devices differ.
+        """
+        plan, out, spread = self.plan, self.out, self.factor.spread
+        if plan.apart == 1:
+            return self.factor.offset + spread - 1 - plan.offset * spread
+        lift = max(-plan.first(0), 0)
+        return out.call("rem", self._affine(plan.step, plan.offset + lift * plan.apart),
+                        literal(plan.apart, INT32))
+
+    def from_lead(self, x: Atom, dim: int, count: int) -> Atom:
+        """`count` positions from `lead` on, along a dimension of x."""
+        lead = self.lead
+        return (self.out.part(x, dim, lead, lead + count) if isinstance(lead, int)
+                else self.out.part_from(x, dim, lead, count))
 
     def masked(self, fill: Any, valid: tuple[int, int]) -> Atom:
         """The rows, with `fill` (a rank-0 atom) in place of those that are not source rows
         `valid[0]` to `valid[1]` (not included)."""
         out, shape, plan = self.out, self.x.aval.shape, self.plan
-        last = (self.devices - 1) * plan.step + plan.offset + self.count
-        if valid[0] <= plan.offset and last <= valid[1]:
+        last = plan.first(self.devices - 1) + self.count
+        if valid[0] <= plan.first(0) and last <= valid[1]:
             return self.x
         places = out.call("add", out.iota((self.count,), 0),
                           out.broadcast(self.first, (self.count,), ()))
@@ -144,10 +172,7 @@ class Rows:
         return self._rows_from(buffer, self._affine(plan.step - plan.block, at), plan.rows)
 
     def _rows_from(self, x: Atom, start: Atom, count: int) -> Atom:
-        shape = x.aval.shape
-        starts = [start if d == self.dim else literal(0, INT32) for d in range(len(shape))]
-        sizes = tuple(count if d == self.dim else n for d, n in enumerate(shape))
-        return self.out.call("dynamic_slice", x, *starts, slice_sizes=sizes)
+        return self.out.part_from(x, self.dim, start, count)
 
     def _piece(self, x: Atom, t: int, piece: Piece) -> Atom:
         """One piece of the buffer that rows are cut from: the rows of block t after the home block,

@@ -3,6 +3,8 @@
 A result position p of a slice, a padding or a window reads the source rows p * stride + offset and
 the next ones, `reach` of them. With both split over n devices, device i needs `rows` source rows
 from i * step + offset on: the end of one block, perhaps whole ones, and the beginning of another.
+Where source rows lie `apart` from each other, as in a transposed convolution, the first of them is
+(i * step + offset) // apart, which may be at another place of each block.
 `exchange` says which blocks these are, as pieces that lie side by side in a buffer, and who sends
 them. Rows that no device has (beyond the ends) are zero in the buffer.
 """
@@ -53,7 +55,8 @@ class Halo:
 
 @immutable
 class Exchange:
-    """block, step, offset, rows: as above. pieces side by side; received: rows that a device gets.
+    """block, step, offset, rows, apart: as above. pieces side by side; received: rows that a
+    device gets.
 
     aligned: the row of its block at which every device begins, None where that differs. direct:
     the exchange of just the rows that are lacking, where permutations move more; () where they do
@@ -68,6 +71,11 @@ class Exchange:
     aligned: int | None
     direct: tuple[Wanted, ...] = ()
     halos: tuple[Halo, ...] = ()
+    apart: int = 1
+
+    def first(self, device: int) -> int:
+        """The first source row that a device needs."""
+        return (device * self.step + self.offset) // self.apart
 
     @property
     def exchanges(self) -> int:
@@ -79,7 +87,8 @@ class Exchange:
 
 @cached(4096)
 def exchange(devices: int, block: int, step: int, offset: int, rows: int,
-             valid: tuple[int, int] | None, permutes: bool = False) -> Exchange | None:
+             valid: tuple[int, int] | None, permutes: bool = False, apart: int = 1
+             ) -> Exchange | None:
     """The exchange of `devices` blocks of `block` rows; None where nothing is wanted.
 
     permutes: by permutations, wherever there are such, even if they move more, as in XLA.
@@ -98,6 +107,10 @@ def exchange(devices: int, block: int, step: int, offset: int, rows: int,
     else:
         low, high = max(valid[0], 0), min(valid[1], size)
         pieces = (Run(low, high, 0, low, 1),) if low < high else ()
+    if apart > 1:
+        wanted = Wanted(step, offset, rows, pieces, apart)
+        least = lacking(devices, (block,), (wanted,))
+        return Exchange(block, step, offset, rows, (), least, None, (wanted,), (), apart)
     halos = _halos(devices, block, step, offset, rows) if permutes and valid is not None else ()
     if halos:
         moved = sum([h.end - h.start for h in halos if h.distance])

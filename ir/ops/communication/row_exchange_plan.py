@@ -27,12 +27,14 @@ class Piece(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """Device i wants the places i * step + offset + (0 .. count - 1); none has what is in no piece.
+    """Device i wants the places (i * step + offset) // apart + (0 .. count - 1); none has what is
+    in no piece.
     """
     step: int
     offset: int
     count: int
     pieces: tuple[Piece, ...]
+    apart: int = 1
 
 
 Runs = Iterator[tuple[int, np.ndarray, np.ndarray, int]]
@@ -41,8 +43,8 @@ Runs = Iterator[tuple[int, np.ndarray, np.ndarray, int]]
 def _runs(devices: int, parts: tuple[int, ...], wanted: tuple[Wanted, ...]) -> Runs:
     """(rows of a block, first row for each device, how many, stride) of each wanted piece."""
     i = np.arange(devices)
-    for step, offset, size, pieces in wanted:
-        first = i * step + offset
+    for step, offset, size, pieces, apart in [Wanted(*run) for run in wanted]:
+        first = (i * step + offset) // apart
         for begin, end, part, start, stride in pieces:
             low, high = np.maximum(first, begin), np.minimum(first + size, end)
             yield (parts[part], start + (low - begin) * stride, np.maximum(high - low, 0), stride)
@@ -97,8 +99,8 @@ def sources(devices: int, parts: tuple[int, ...], wanted: tuple[Wanted, ...]
     its block, the parts one after the other."""
     owners, places = [], []
     offsets = np.cumsum((0, *parts))
-    for step, offset, size, pieces in wanted:
-        place = np.arange(devices)[:, None] * step + offset + np.arange(size)
+    for step, offset, size, pieces, apart in [Wanted(*run) for run in wanted]:
+        place = (np.arange(devices)[:, None] * step + offset) // apart + np.arange(size)
         owner = np.full(place.shape, -1)
         where = np.zeros(place.shape, np.int64)
         for begin, end, part, start, stride in pieces:
@@ -122,6 +124,6 @@ def concatenated_rows(devices: int, sizes: Sequence[int]
 
 
 def plain(wanted: Sequence[Wanted]) -> tuple[tuple, ...]:
-    """As tuples, for the params of an equation."""
-    return tuple([(step, offset, count, tuple(map(tuple, pieces)))
-                  for step, offset, count, pieces in wanted])
+    """As tuples, for the params of an equation; `apart` only where it is not 1."""
+    return tuple([(step, offset, count, tuple(map(tuple, pieces)), *[apart] * (apart != 1))
+                  for step, offset, count, pieces, apart in wanted])

@@ -32,7 +32,7 @@ from ...rules.rule import FactorRule, make_rule
 from ...shardings.sharding import NamedSharding
 from ...support.named_tuple import NamedTuple
 from ...types import ArrayType, Entries, Shape, short_list
-from ..communication.halo_exchange import rows_needed, split_halos
+from ..communication.halo_exchange import Rows, rows_needed, split_halos
 from ..elementwise.declaration import check_same_dtypes
 from ..rules import permutation_inverse, reject, resized_entries, rule_text
 from .conv_phases import by_phases
@@ -347,6 +347,7 @@ def _localize(context: LocalizeContext) -> list[Any]:
     (lhs, rhs), params = context.operands, context.params
     params = _resize(params, context.local_operand_shapes, context.local_result_shapes)
     n, padding = params["dimension_numbers"], list(params["padding"])
+    cuts: list[tuple[Rows, int, int]] = []
     for d, axes in split_halos(context).items():
         i = n.lhs_spec.index(d) - 2
         factor = context.rule.factors[context.rule.operands[0][d][0]]
@@ -355,10 +356,18 @@ def _localize(context: LocalizeContext) -> list[Any]:
         rows = rows_needed(context, lhs, d, axes, positions=positions)
         lhs, padding[i] = rows.x, (0, 0)
         if factor.spread > 1:                   # the windows begin and end between rows
-            low = rows.plan.offset * factor.spread - factor.offset
-            covered = (positions // rows.devices - 1) * factor.stride + factor.reach
+            count, low, lead = positions // rows.devices, factor.spread - 1, rows.lead
+            covered = (count - 1) * factor.stride + factor.reach
+            if isinstance(lead, int):
+                low -= lead
+            else:                               # on each device elsewhere: cut what is before it
+                covered += low
+                cuts.append((rows, n.out_spec[2 + i], count))
             padding[i] = (low, covered - low - spread_size(rows.count, factor.spread))
-    return context.emit(conv_general_dilated_p, [lhs, rhs], {**params, "padding": tuple(padding)})
+    made = context.emit(conv_general_dilated_p, [lhs, rhs], {**params, "padding": tuple(padding)})
+    for rows, d, count in cuts:
+        made = [rows.from_lead(made[0], d, count)]
+    return made
 
 
 # -- the op ---------------------------------------------------------------------------------------

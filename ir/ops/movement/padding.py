@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from ...facts import MAY_BE_NAN, REARRANGED, SPLICED, UNEVEN
-from ...kernels.windows import Config, pad_array, padding_of
+from ...kernels.windows import Config, halo, pad_array, padding_of, spread_size
 from ...op import OPS, Evaluator, LinearOperand, LocalizeContext, Sample, defop
 from ...padded import Padded, PaddedContext, same_number
 from ...program import Literal
 from ...rules.rule import FactorRule, make_rule
 from ...types import ArrayType, Shape, array_type
-from ..communication.halo_exchange import rows_needed, split_halos
+from ..communication.halo_exchange import Rows, rows_needed, split_halos
 from ..derivatives import batch_first, explicit_sharding, move_first, type_of
 from ..elementwise.declaration import arange
 from ..rules import batch_dim, call, cotangent_sharding, reject, resized_entries, rule_text
@@ -71,7 +71,7 @@ def _pad_rule(operands: tuple[Shape, ...], results: tuple[Shape, ...], *,
             sizes |= {f"d{d}": operands[0][d], f"p{d}": inner + 1}
             kinds.append(f"p{d}!:replicate")
         elif config != (0, 0, 0):
-            kinds.append(f"d{d}:halo" if inner else f"d{d}:halo({-low},1,1)")
+            kinds.append(f"d{d}:{halo(1, 1, (low, 0), spread=inner + 1)}")
     return make_rule(rule_text([dims, []], [out], kinds), operands, results, sizes)
 
 
@@ -158,13 +158,20 @@ def _pad_localize(context: LocalizeContext) -> list[Any]:
         value = context.emit(OPS["select_n"], [*first, zero, value], {})[0]
         known_zero = False
     config = list(context.params["padding_config"])
+    cuts: list[tuple[Rows, int, int]] = []
     for d, split in split_halos(context).items():
+        inner, count = config[d][2], context.local_result_shapes[0][d]
         rows = rows_needed(context, x, d, split)
         x = rows.x if known_zero else rows.masked(value, (0, context.operand_types[0].shape[d]))
         config[d] = (0, 0, 0)
-    if all(c == (0, 0, 0) for c in config):
-        return [x]
-    return context.emit(pad_p, [x, value], {"padding_config": tuple(config)})
+        if inner:
+            config[d] = (inner, count - spread_size(rows.count, inner + 1), inner)
+            cuts.append((rows, d, count))
+    if any(map(any, config)):
+        (x,) = context.emit(pad_p, [x, value], {"padding_config": tuple(config)})
+    for rows, d, count in cuts:
+        x = rows.from_lead(x, d, count)
+    return [x]
 
 
 def _zero(dtype: Any) -> Literal:

@@ -33,7 +33,7 @@ from ...types import ArrayType, Entries, Shape
 from ..communication.halo_exchange import Rows, rows_needed, split_halos
 from ..derivatives import type_of
 from ..elementwise.declaration import check_same_dtypes
-from ..emitting import Emitting, literal
+from ..emitting import INT32, Emitting, literal
 from ..identities import extremum
 from ..rules import call, reject, rule_text
 from .pooling import (
@@ -323,20 +323,29 @@ def _scatter_localize(context: LocalizeContext) -> list[Any]:
     (source, x), params, out = context.operands, dict(context.params), Emitting(context)
     padding, cut = list(params["padding"]), [(0, 0, 0)] * x.aval.ndim
     dtype, whole = x.aval.dtype, context.operand_types[1].shape
+    differ: list[tuple[Rows, int, int]] = []
     for d, axes in split_halos(context).items():
         windows, block = rows_needed(context, source, d, axes), x.aval.shape[d]
-        covered = _covered(params, d, windows.count)
-        count = max(covered, block)
-        first = windows.plan.offset * params["window_strides"][d] - padding[d][0]
-        wanted = Factor("", whole[d], HALO, offset=first, reach=count - block + 1)
+        w, s = params["window_dimensions"][d], params["window_strides"][d]
+        covered, lead = _covered(params, d, windows.count), windows.lead
+        # the first window begins w - s + lead rows before the block, on some devices up to w - 1
+        before, more = (w - s + lead, 0) if isinstance(lead, int) else (w - 1, s - 1)
+        count = max(covered + more, block)
+        wanted = Factor("", whole[d], HALO, offset=-before, reach=count - block + 1)
         rows = Rows(out, x, d, axes, wanted, whole[d], whole[d])
         neutral = literal(extremum(dtype, params["select_prim"] == "le"), dtype)
         source, x = windows.x, rows.masked(neutral, (0, whole[d]))
-        padding[d], cut[d] = (0, covered - count), (first, block - first - count, 0)
+        padding[d], cut[d] = (0, covered - count), (-before, block + before - count, 0)
+        if not isinstance(lead, int):
+            x = out.part_from(x, d, out.call("sub", literal(s - 1, INT32), lead), covered)
+            padding[d], cut[d] = (0, 0), (s - w, block + w - 1 - covered, 0)
+            differ.append((windows, d, block))
     made = context.emit(select_and_scatter_add_p, [source, x], {
         **params, "padding": tuple(padding)})
     if any(map(any, cut)):
         made = [out.call("pad", made[0], literal(0, dtype), padding_config=tuple(cut))]
+    for windows, d, block in differ:
+        made = [windows.from_lead(made[0], d, block)]
     return made
 
 

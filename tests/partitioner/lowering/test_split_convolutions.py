@@ -49,6 +49,33 @@ def test_only_edges_are_moved(f, most):
     assert agree(f, [x, k], [(None, "x"), ()], (None, "x")) <= most * 4 * 4
 
 
+@pytest.mark.parametrize("f, most", [
+    (lambda x, k: jnp.sum(lax.conv_general_dilated(
+        x, k, (3,), "SAME", dimension_numbers=NHC) ** 2), 8),
+    (lambda x, k: jnp.sum(x[:, 1::3] ** 2), 9),
+    (lambda x, k: jnp.sum(lax.reduce_window(x, 0., lax.add, (1, 5, 1), (1, 3, 1), "SAME") ** 2),
+     14),
+])
+def test_gradients_by_strides_that_do_not_divide_blocks_move_only_edges(f, most):
+    """4,096 rows over 8 devices, of which every third counts: blocks begin at different ones."""
+    x, k = numbers(1, 4096, 16), numbers(3, 16, 16, seed=1)
+    assert agree(st.grad(f), [x, k], [(None, "x"), ()], (None, "x")) <= most * 16 * 4
+
+
+@pytest.mark.parametrize("sizes", [(8,), (3, 2)])
+@given(data=draw.data())
+@settings(max_examples=15, deadline=None)
+def test_any_padding(sizes, data):
+    low, high = data.draw(draw.integers(-3, 9)), data.draw(draw.integers(-3, 9))
+    inner, value = data.draw(draw.integers(0, 4)), data.draw(draw.sampled_from([0.0, 2.0]))
+
+    def f(x):
+        y = lax.pad(x, value, ((0, 0, 0), (low, high, inner), (0, 0, 0)))
+        return jnp.sin(y).sum(2), st.grad(lambda x: (lax.pad(
+            x, value, ((0, 0, 0), (low, high, inner), (0, 0, 0))) ** 3).sum())(x)
+    agree(f, [numbers(2, 48, 3)], [(None, "x")], None, sizes)
+
+
 def test_the_gradient_of_a_kernel_is_a_sum_over_blocks_with_edges():
     x, k = numbers(4, 64, 8), numbers(3, 8, 8, seed=1)
 
