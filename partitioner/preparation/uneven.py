@@ -22,6 +22,7 @@ from ...ir.spec import PartitionSpec
 from ...ir.support.immutable import immutable
 from ...ir.types import Shape
 from ..policy import OWN, Policy
+from ..propagation.divisibility import part_counts
 from ..propagation.graph import Graph
 from ..propagation.propagate import solve
 from ..regions import has_region, region_of, with_programs
@@ -34,7 +35,7 @@ def pad_uneven(program: Program, mesh: AbstractMesh,
     """The pass: a TRACED program, calls inlined, with all dimensions rounded up to what their axes
     divide.
     """
-    splits = [n for n in mesh.axis_sizes if n > 1]
+    splits = part_counts(mesh)
     if not splits or not mesh.auto_axes or mesh.manual_axes or not _may_gain(program, splits):
         return program
     wanted = _Wanted(solve(program, mesh, in_shardings, out_shardings, uneven=True).graph)

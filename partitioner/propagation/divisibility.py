@@ -30,11 +30,16 @@ def may_be_split(m: Match) -> bool:
 @cached(4096, "shapes that all axes divide")
 def rounded_up(shape: Shape, mesh: AbstractMesh) -> Shape:
     """The shape with dimensions rounded up so that every axis no larger than the dimension divides
-    it; such are the layouts of padded blocks.
+    it, and all axes together; such are the layouts of padded blocks.
     """
-    sizes = [n for n in mesh.axis_sizes if n > 1]
-    return tuple([-(-n // mesh.size) * mesh.size if any([n >= k and n % k for k in sizes]) else n
+    counts = part_counts(mesh)
+    return tuple([-(-n // mesh.size) * mesh.size if any([n >= k and n % k for k in counts]) else n
                   for n in shape])
+
+
+def part_counts(mesh: AbstractMesh) -> list[int]:
+    """In how many parts a dimension may be split: over each axis, and over all."""
+    return [n for n in dict.fromkeys((*mesh.axis_sizes, mesh.size)) if n > 1]
 
 
 _given = [0]

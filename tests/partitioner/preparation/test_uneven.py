@@ -44,6 +44,7 @@ CASES = {
     "with positions": (lambda a: (a[1:] * lax.broadcasted_iota(np.float32, (63, 16), 0)).sum(),
                        ROW + 7),
     "selected": (lambda a: jnp.where(a[1:] > a[:-1], a[1:], -1).sum(0), None),
+    "60 rows, which each axis divides": (lambda a: (jnp.tanh(a[4:]) * a[:-4]).sum(), 4 * ROW + 7),
     "quotient": (lambda a: (a[1:] / a[:-1]).sum(), ROW + 7),
     "in a loop": (lambda a: lax.scan(
         lambda c, _: (c + jnp.pad(neighbours(c), ((0, 1), (0, 0))), None), a, None, length=3)[0],
