@@ -239,8 +239,9 @@ class Lockstep:
         whole = [np.concatenate([np.take(b, range(starts[k], starts[k] + n), d) for b in blocks], d)
                  for k, n in enumerate(p["parts"])]
         out = []
-        for step, offset, count, pieces in p["wanted"]:
-            for place in range(i * step + offset, i * step + offset + count):
+        for step, offset, count, pieces, *apart in p["wanted"]:
+            first = (i * step + offset) // (apart or [1])[0]
+            for place in range(first, first + count):
                 row = np.zeros_like(np.take(blocks[0], [0], d))
                 for begin, end, part, start, stride in pieces:
                     if begin <= place < end:

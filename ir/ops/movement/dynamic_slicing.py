@@ -140,6 +140,12 @@ def _dynamic_slice_localize(context: LocalizeContext) -> list[Any]:
     for d, axes in split.items():
         m = context.local_result_shapes[0][d]
         offset = context.block_offset(axes, block[d])
+        if m == 1:
+            place = out.call("sub", starts[d], offset)
+            row = out.part_from(x, d, place, 1)             # moved inside
+            here = out.broadcast(out.inside(place, block[d]), row.aval.shape, ())
+            x = out.select(here, row, out.full(0, row.aval.shape, row.aval.dtype))
+            continue
         places = out.minus(out.iota((m,), 0), out.call("sub", offset, starts[d]))
         x = out.rows_inside(x, d, places)
     return [x]

@@ -88,6 +88,9 @@ def _localize(context: LocalizeContext) -> list[Any]:
     places = out.minus(places, literal(low, INT32))
     if d in split_halos(context):
         rows = source if start == low else rows_needed(context, source, d, axes).x
+    elif count == 1:                        # wherever it goes
+        rows = out.broadcast(out.without(out.part(source, d, start, limit), d), shape,
+                             [e for e in range(len(shape)) if e != d])
     else:
         highest = out.full(limit - 1, (), INT32)
         rows = out.rows(source, d, out.call(

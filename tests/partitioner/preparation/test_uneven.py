@@ -110,6 +110,16 @@ def test_a_few_rows_of_a_padded_dimension_are_all_that_is_exchanged():
             assert record.received_bytes <= 2 * 2 * ROW
 
 
+@pytest.mark.parametrize("f", [
+    lambda a: (jnp.pad(a, ((1, 1), (0, 0)), mode="edge")[2:] * a[:1]).sum(0),
+    lambda a: lax.dynamic_slice(a, (a.sum().astype(int), 0), (1, 512)),
+], ids=["edges repeated", "a row somewhere"])
+def test_one_row_is_taken_without_looking_up_rows(f):
+    x = st.ShapeDtypeStruct((4096, 512), np.float32, sharding=NamedSharding(grid(), P(("x", "y"))))
+    compiled = st.jit(f).lower(x).compile()
+    assert compiled.collectives() and " gather[" not in compiled.as_text()
+
+
 @pytest.mark.parametrize("rows, axis, step", [(128, "x", 2), (256, "y", 3)])
 def test_every_second_row_of_few_less_is_taken_in_blocks(rows, axis, step):
     """126 rows are even over two devices; the 63 that are taken are not."""
