@@ -120,17 +120,18 @@ def jvp_extremal(op_name: str) -> Callable[..., tuple]:
         """Where several candidates are extremal, the mean of their tangents."""
         x, indices, updates = operands
         out = call(op_name, x, indices, updates, **params)
-        g_x, g_updates = (full_like(v, 0) if g is None else g
-                          for v, g in ((x, tangents[0]), (updates, tangents[2])))
+        g_x, _, g_updates = tangents
         target = _gathered(out, indices, type_of(updates), params, fill=None)
         hit = convert(call("eq", updates, target), type_of(updates).dtype)
-        written = call("scatter-add", full_like(x, 0), indices, full_like(updates, 1), **params)
-        # What is not written is kept, NaN too.
-        kept = convert(call("or", call("eq", x, out), call("eq", written, full_like(written, 0))),
-                       type_of(x).dtype)
+        kept = call("eq", x, out)
+        if g_x is not None:             # what is not written is kept, NaN too
+            written = call("scatter-add", full_like(x, 0), indices, full_like(updates, 1), **params)
+            kept = call("or", kept, call("eq", written, full_like(written, 0)))
+        kept = convert(kept, type_of(x).dtype)
         counts = call("scatter-add", kept, indices, hit, **params)
         counts = call("max", counts, full_like(counts, 1))
-        total = call("scatter-add", call("mul", kept, g_x), indices, call("mul", hit, g_updates),
-                     **params)
+        of_x, of_updates = (full_like(v, 0) if g is None else call("mul", which, g)
+                            for v, which, g in ((x, kept, g_x), (updates, hit, g_updates)))
+        total = call("scatter-add", of_x, indices, of_updates, **params)
         return out, call("div", total, counts)
     return jvp

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shardtrace import ShapeDtypeStruct, grad, make_jaxpr, ops
 from shardtrace.ir.diagnostics.errors import ShardingTypeError
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import LinearOperand
@@ -305,6 +306,19 @@ def test_equal_extremes_share_a_tangent() -> None:
         out, tangent = OPS["scatter-max"].jvp((x, at, updates), tangents, **OVERLAP)
     np.testing.assert_array_equal(out, x)
     np.testing.assert_array_equal(tangent, [[(3 + 6 + 9) / 3], [7]])
+    with evaluating():
+        of_updates = OPS["scatter-max"].jvp((x, at, updates), (None, *tangents[1:]), **OVERLAP)[1]
+        of_x = OPS["scatter-max"].jvp((x, at, updates), (*tangents[:2], None), **OVERLAP)[1]
+    np.testing.assert_array_equal(of_updates, [[(6 + 9) / 3], [0]])
+    np.testing.assert_array_equal(of_x, [[3 / 3], [7]])
+
+
+def test_what_is_written_is_not_counted_for_updates_alone() -> None:
+    """As of the largest in each segment, where one sum over devices less is to be made."""
+    def loss(z: Any, segments: Any) -> Any:
+        return ops.segment_max(z, segments, 4).sum()
+    struct = ShapeDtypeStruct((8, 3), np.float32), ShapeDtypeStruct((8,), np.int32)
+    assert str(make_jaxpr(grad(loss))(*struct)).count("scatter-add[") == 1
 
 
 def test_products_need_unique_indices_for_the_updates_derivative() -> None:
