@@ -1,7 +1,8 @@
 """Arithmetic that changes nothing, or that works on more elements than necessary.
 
-Derivatives multiply by the ones that they start from, and the derivative of a subtracted broadcast
-is the sum of negated elements. XLA's algebraic simplifier removes the same.
+Derivatives multiply by the ones that they start from, the derivative of a subtracted broadcast is
+the sum of negated elements, and a triangle's mask adds the number of its diagonal to those of rows.
+XLA's algebraic simplifier removes the same.
 """
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from ...ir.program import Program
 from ...ir.rewriting.inside import inside
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 
-IDENTITIES = frozenset(("mul", "div", "neg"))
+IDENTITIES = frozenset(("mul", "div", "neg", "iota"))
 """Without these ops there is nothing to do."""
 
 
@@ -24,6 +25,9 @@ _REWRITES = Rewrites(
           ("times-one", "out = mul x 1"), ("over-one", "out = div x 1"),
           ("times-ones", "ones = broadcast_in_dim 1\nout = mul x ones"),
           ("over-ones", "ones = broadcast_in_dim 1\nout = div x ones"))],
+    Rewrite("numbers-plus-zero", "numbers = iota\nout = add numbers 0", lambda m: m.numbers,
+            why="the main diagonal of a mask is no diagonal further on",
+            where=lambda m: m.numbers.aval == m.eqn.outvars[0].aval),
     Rewrite("negated-twice", "once = neg x\nout = neg once", "x", where=_is_result,
             why="x is what its negation is the negation of"),
     Rewrite("sum-of-negated", "negated = neg x\nout = reduce_sum negated {axes, out_sharding}",

@@ -14,7 +14,7 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import issubdtype
-from ...facts import CHEAP, EXACT
+from ...facts import CHEAP, EXACT, DeviceCost, Types
 from ...inference import pending
 from ...kernels.elementwise.selection import selected
 from ...meshes.mesh import empty_abstract_mesh
@@ -156,13 +156,18 @@ def _select(lead: int, which: np.ndarray, *cases: np.ndarray) -> np.ndarray:
     return out
 
 
+def _select_flops(operands: Types, results: Types, params: dict[str, Any]) -> float:
+    """One for each element, as XLA counts a choice."""
+    return float(results[0].size)
+
+
 select_n_p = defop(
     "select_n",
     doc="cases[which] element by element; a boolean `which` chooses the second case where true.",
     infer=_select_infer, rule="... -> ...", explicit=_select_explicit, pending=_select_pending,
     linear=lambda count, types, params: (tuple(range(1, count)),), jvp=_select_jvp,
     transpose=_select_transpose, batch=_select_batch,
-    evaluate=_select, arithmetic=False, facts=(CHEAP, EXACT),
+    evaluate=_select, arithmetic=False, facts=(CHEAP, EXACT), cost=DeviceCost(_select_flops),
     samples=lambda: [
         Sample((values((4, 6), bool, 0, 1), values((4, 6), F32, -3, 3),
                 values((4, 6), F32, -5, 5, 1))),

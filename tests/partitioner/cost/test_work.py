@@ -42,6 +42,9 @@ CASES = {
         lambda r, n, x, o: lambda v, k: x.conv_general_dilated(
             v, k, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")),
         (IMAGE, ((3, 3, 16, 16), "float32")), 2 * 8 * 47 * 47 * 16 * 16),
+    "rows or zeros": (
+        lambda r, n, x, o: lambda v: n.where(v > 0, v, 0.0), (ROWS,), 2 * 256 * 64),
+    "lower triangle": (lambda r, n, x, o: lambda v: n.tril(v), (ROWS,), 2 * 256 * 64),
     "powers": (
         lambda r, n, x, o: lambda v: v ** 7 + v ** -2, (ROWS,), 256 * 64 * (4 + 2 + 1)),
 }
