@@ -65,7 +65,7 @@ def test_gradients_by_strides_that_do_not_divide_blocks_move_only_edges(f, most)
 @pytest.mark.parametrize("sizes", [(8,), (3, 2)])
 @given(data=draw.data())
 @settings(max_examples=15, deadline=None)
-def test_any_padding(sizes, data):
+def test_any_padding_of_a_split_dimension(sizes, data):
     low, high = data.draw(draw.integers(-3, 9)), data.draw(draw.integers(-3, 9))
     inner, value = data.draw(draw.integers(0, 4)), data.draw(draw.sampled_from([0.0, 2.0]))
 
