@@ -1,8 +1,9 @@
 """Live ranges: from when to when a program holds each of its buffers.
 
 Parameters are held throughout, unless they are donated; results from the equation that computes
-them. A fused value has no buffer. An elementwise result takes over the buffer of an operand whose
-live range ends there, and so does what a loop carries. An equation has three instants: at `ENTRY`
+them. A fused value has no buffer. What an elementwise equation makes takes over the buffer of an
+operand whose live range ends there, and so does what a loop carries; a result of the program has
+memory of its own, in which the operand may lie, or another value before it. An equation has three instants: at `ENTRY`
 operands are copied into the order in which they are read, or packed; at `RUN` the equation runs; at
 `EXIT` its output is copied into the order of its result, or unpacked.
 """
@@ -49,13 +50,16 @@ class Buffer(Span):
 class LiveRanges:
     """The buffers of a program, in the order in which they are made, their live ranges in instants.
 
-    free: parameters whose buffers end with their last use. copies: what equations hold besides, as
-    copies of operands and results. live: for each instant the bytes of all that is held then, but
-    for what the programs hold that an equation has.
+    free: parameters whose buffers end with their last use. own_results: whether results have
+    memory of their own, rather than that of what they are made of. copies: what equations hold
+    besides, as copies of operands and results. live: for each instant the bytes of all that is held
+    then, but for what the programs hold that an equation has.
     """
 
-    def __init__(self, program: Program, free: Set[Var] = frozenset()) -> None:
+    def __init__(self, program: Program, free: Set[Var] = frozenset(), own_results: bool = False
+                 ) -> None:
         self.program = program
+        results = {*program.outvars} if own_results else set[Atom]()
         held = buffers(program, WRITTEN)
         count = len(program.eqns)
         unfinished = _unfinished(program)
@@ -82,7 +86,10 @@ class LiveRanges:
             stacked = () if eqn.op.region is None else _stacked(eqn)
             if eqn.op.subprograms or in_place(eqn, held.kinds[i].elementwise) and not any(
                     [eqn.outvars[0] in apart for apart in (held.beside, ordered, self._twice)]):
-                self._take_operands(i, [v for v in made if v not in stacked], ending.get(i, []))
+                if results.isdisjoint(made) or eqn.op.subprograms:
+                    self._take_operands(i, [v for v in made if v not in stacked], ending.get(i, []))
+                else:
+                    start = self._end_before_result(i, made[0], ending.get(i, []))
             for v in made:
                 if v not in self._of:
                     self._of[v] = Buffer(v, i, start, self._end(v, i))
@@ -115,6 +122,16 @@ class LiveRanges:
                 buffer = self._of[v] = self._of[taken]
                 buffer.end = self._end(v, i)
                 buffer.values.append((i, v))
+
+    def _end_before_result(self, i: int, v: Var, ending: list[Var]) -> int:
+        """Let operands that equation i could overwrite end before its result begins, which has
+        memory of its own: either may lie there until then. Returns when it begins.
+        """
+        for u in ending:
+            if (u in self._of and (u, i) not in self._moved
+                    and self._of[u].nbytes == v.aval.local_nbytes):
+                self._of[u].end = INSTANTS * i + RUN
+        return INSTANTS * i + EXIT
 
     def _copy(self, eqn: Equation, i: int, held: Buffers,
               ordered: Mapping[Var, list[int]]) -> int:

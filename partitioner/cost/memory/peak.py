@@ -80,7 +80,8 @@ def _memory(program: Program, donated: Sequence[bool]) -> Memory:
         program = breadth_first(program)
     given = dict(zip(program.invars, donated, strict=False))
     timeline: list[Moment] = []
-    ranges = LiveRanges(program, {v for v, d in given.items() if d})
+    freed = {v for v, d in given.items() if d}
+    ranges = LiveRanges(program, freed, own_results=True)
     spans: list[Span] = [*(b for b in ranges.buffers if not b.given), *ranges.copies]
     most = _peak(ranges, timeline, spans)
     results = {id(v): v.aval.local_nbytes for v in program.outvars}

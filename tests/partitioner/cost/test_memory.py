@@ -232,7 +232,8 @@ def test_plans_of_xla_gather_all_parameters_first():
     peak_bytes = found.memory_analysis().peak_memory_in_bytes
     assert found.explain().peak_bytes == peak_bytes
     as_written = found.program.replace(attributes={})       # without the note of whose plan it is
-    assert peak_bytes - memory(as_written).peak_bytes == 256 * 256 * 4
+    assert peak_bytes == 606_208                            # as XLA's compiler says
+    assert peak_bytes - memory(as_written).peak_bytes == 256 * 256 * 4 - 8 * 256 * 4
 
 
 def test_their_order_is_that_of_the_compiled_program():
