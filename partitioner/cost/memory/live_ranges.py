@@ -3,9 +3,9 @@
 Parameters are held throughout, unless they are donated; results from the equation that computes
 them. A fused value has no buffer. What an elementwise equation makes takes over the buffer of an
 operand whose live range ends there, and so does what a loop carries; a result of the program has
-memory of its own, in which the operand may lie, or another value before it. An equation has three instants: at `ENTRY`
-operands are copied into the order in which they are read, or packed; at `RUN` the equation runs; at
-`EXIT` its output is copied into the order of its result, or unpacked.
+memory of its own, in which the operand may lie, or another value before it. An equation has three
+instants: at `ENTRY` operands are copied into the order in which they are read, or packed; at `RUN`
+the equation runs; at `EXIT` its output is copied into the order of its result, or unpacked.
 """
 from __future__ import annotations
 
