@@ -3,6 +3,7 @@
     NAME                   instead of                                 written
     reduce first, between  reducing a value computed from a gather    reducing that of a block, psum
     products first         a product along a gathered dimension       that of the blocks, then psum
+    added up first         adding gathered values up by place         adding up a block's, psum
     smaller first          computing less from a gathered value       computing it, then the gather
     narrow first           casting such a value to fewer bits         the cast, then the gather
 
@@ -236,6 +237,36 @@ def _reduced_first_between(m: Match) -> Atom | None:
     return fit(m, over(m, REDUCTIONS[how], part, blocks.gather.axes))
 
 
+def _added_up_first(m: Match) -> Atom | None:
+    """What is added up by place, of the block; the others have to add nothing else, such as what
+    was there before.
+    """
+    base = m.maker(m.base)
+    while base is not None and base.op.name in ("pvary", "broadcast_in_dim") and isinstance(
+            base.invars[0], Var):
+        base = m.maker(base.invars[0])
+    zeros = base is not None and base.op.name == "broadcast_in_dim" and isinstance(
+        base.invars[0], Literal) and base.invars[0].val == 0
+    return _reduced_first_between(m) if zeros or m.eqn.op.name != "scatter-add" else None
+
+
+def _added_up_first_code(m: Match) -> str:
+    text, axes = expression(m.eqn), ""
+    for gather in (e for e in behind(m) if e.op.name in GATHERS):
+        whole, part = called(m, gather.outvars[0]), called(m, gather.invars[0])
+        if not (whole and part and gather.params["tiled"]) or not re.search(alone(whole), text):
+            return ""
+        text, axes = written(text, alone(whole), part), _axes_text(gather)
+    over_devices = REDUCTIONS[m.eqn.op.name.replace("scatter-add", "reduce_sum").replace(
+        "scatter-", "reduce_")]
+    return f"lax.{over_devices}({text}, {axes})" if axes else ""
+
+
+def _axes_text(gather: Equation) -> str:
+    """The axes of a gather as code."""
+    return repr(gather.axes[0] if len(gather.axes) == 1 else gather.axes).replace("'", '"')
+
+
 def _smaller_first(m: Match) -> Atom | None:
     """What is computed from a gathered value, computed from the block and gathered then."""
     blocks = Blocks(m)
@@ -259,9 +290,8 @@ def _smaller_first_code(m: Match) -> str:
     word = whole_name(whole)
     if not (whole and part) or len(re.findall(word, text)) != 1:
         return ""
-    names = repr(gather.axes[0] if len(gather.axes) == 1 else gather.axes)
-    return (f"lax.all_gather({written(text, word, part)}, {names}, axis={found[1]}, "
-            "tiled=True)").replace("'", '"')
+    return (f"lax.all_gather({written(text, word, part)}, {_axes_text(gather)}, axis={found[1]}, "
+            "tiled=True)")
 
 
 def size_of(v: Atom) -> int:
@@ -278,6 +308,10 @@ BLOCKS: tuple[CodeChange, ...] = (
         "products first", "out = dot_general x y", _reduced_first_between,
         why="products of blocks are summed over devices, and no block is gathered"),
         "sum the products of each device's blocks instead of gathering", lambda m: ""),
+    CodeChange(Rewrite(
+        "added up first", "out = scatter-add|scatter-max|scatter-min base *others",
+        _added_up_first, why="parts are added up where they are, and only the sums exchanged"),
+        "add up each device's own before the exchange instead of gathering", _added_up_first_code),
     CodeChange(Rewrite(
         "narrow first", "out = convert_element_type value", _smaller_first,
         why="what is kept in fewer bits is exchanged in these"),
