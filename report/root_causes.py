@@ -5,15 +5,17 @@ with most bytes is named first, with all its collectives (of several with nearly
 one whose own value is moved or wanted); then the root of most of the remaining ones, and so on.
 Bytes that no way of running the operation avoids count half. Everything written on one line is one
 root. Arguments in one row of a table of specs, such as the `wo` of all layers, are one root; those
-laid out unlike others (advice/freedoms.py) are suspect, and count for more.
+laid out unlike others (advice/freedoms.py), or unlike most of their row, are suspect, and count for
+more.
 """
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..ir.facts import VIEW
 from ..ir.op import OPS
 from ..ir.rules.rule import ELEMENTWISE
 from ..ir.source.location import Location
@@ -26,7 +28,7 @@ from .advice.interleaving.change import Interleave
 from .advice.trials import key_of
 from .equal_collectives import grouped
 from .explained_collective import ExplainedCollective
-from .reasons.causes import Asked, Hold, Path, whole_axes
+from .reasons.causes import Asked, Hold, Path, where, whole_axes
 from .words import quantity, spec_text
 
 _SUSPECT = 8             # times the bytes, or seconds, that those of a suspect argument count
@@ -124,7 +126,8 @@ def root_causes(known: Roots, changes: Sequence[Change] = (),
     """The root causes, that with the costliest collectives first; an argument that is laid out
     unlike others rather than these. changes: what of the program is known to save most if it is
     changed, a root cause before all others; about: the collective that they are for. A line of
-    code, or a constraint, that is changed is one of this, if no line asked for it.
+    code, or a constraint, that is changed, or what shapes a value that is to be constrained, is one
+    of this, if no line asked for it.
     """
     collectives, rows = known.collectives, known.rows
     roots = {key: {**texts} for key, texts in known.of.items()}
@@ -133,7 +136,8 @@ def root_causes(known: Roots, changes: Sequence[Change] = (),
         changed = {*roots.get(id(about), ())}
     elif about is not None and not changed:
         lines = {rows.placed(_expression(c.location), c.location): True for c in changes
-                 if isinstance(c, Rewritten | Respec) and c.location.line}
+                 if isinstance(c, Rewritten | Respec) and c.location.line
+                 or isinstance(c, Constrain) and _is_view(c, about)}
         changed |= lines.keys()
         for c in collectives:
             if (key_of(c.record), c.mesh_axes) == (key_of(about.record), about.mesh_axes):
@@ -195,9 +199,30 @@ def _order(collectives: Sequence[ExplainedCollective], direct: Sequence[Explaine
     return key
 
 
+def _is_view(change: Constrain, about: ExplainedCollective) -> bool:
+    """Is it a constraint on what only shapes a value anew, through which the axes of a collective
+    come? They are on that dimension because of the shape.
+    """
+    return any(name in OPS and VIEW in OPS[name].facts and where(at) == where(change.location)
+               for path in about.cause.paths for name, at in path.steps)
+
+
 def _expression(at: Location) -> str:
     """What is written at a place, in backquotes."""
     return f"`{at.text() or at.source_line().strip()}`"
+
+
+def _unlike_siblings(by_form: Mapping[tuple, Sequence[int]]) -> Iterator[int]:
+    """The arguments that are laid out otherwise than most of their row and shape. by_form: the
+    arguments of each row, shape and layout.
+    """
+    of: dict[tuple, list[Sequence[int]]] = {}
+    for (row, shape, _), found in by_form.items():
+        of.setdefault((row, shape), []).append(found)
+    for forms in of.values():
+        total = sum(map(len, forms))
+        if 2 * max(map(len, forms)) > total:
+            yield from itertools.chain.from_iterable([f for f in forms if 2 * len(f) < total])
 
 
 def _keeps_layout(name: str) -> bool:
@@ -252,7 +277,7 @@ class _Rows:
         self.asked: set[str] = set()
         unlike = freedoms.unlike if freedoms is not None else frozenset()
         self.suspect = {(self.text if i >= 0 else self.results).get(i if i >= 0 else ~i, "")
-                        for i in unlike} - {""}
+                        for i in (*unlike, *_unlike_siblings(by_form))} - {""}
 
     def roots(self, c: ExplainedCollective) -> Iterator[tuple[str, bool, Set[str]]]:
         """The texts of the roots of a collective, whether they are of what it is about itself, and

@@ -20,6 +20,7 @@ def specs(mesh: AbstractMesh, rank: int) -> list[tuple[tuple[str, ...], ...]]:
     return sorted(out)
 
 
-def struct(shape: tuple[int, ...], *spec: Any, mesh: Any) -> st.ShapeDtypeStruct:
-    """An argument of float32 that lies like this."""
-    return st.ShapeDtypeStruct(shape, np.float32, sharding=st.NamedSharding(mesh, st.P(*spec)))
+def struct(shape: tuple[int, ...], *spec: Any, mesh: Any, dtype: Any = np.float32
+           ) -> st.ShapeDtypeStruct:
+    """An argument that lies like this."""
+    return st.ShapeDtypeStruct(shape, dtype, sharding=st.NamedSharding(mesh, st.P(*spec)))

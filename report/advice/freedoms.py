@@ -198,6 +198,18 @@ class Freedoms:
         return all(has[f][a] > 1 for f, a in put) and (
             len(self._unlike_in(has)) < len(self._unlike_in(had)))
 
+    def disagree_more(self, new: Mapping[int, Entries]) -> bool:
+        """Do these new layouts leave some arguments split by an axis that splits all of their
+        freedom now, and others not?
+        """
+        split = {(f, a): n for f, counts in enumerate(self.counts) for a, n in counts.items()
+                 if n == len(self.places[f]) > 1}
+        left = Counter([(f, a) for i, own in new.items()
+                        for d, axes in enumerate(self.given[i].entries)
+                        if (f := self.place_of.get((i, d), -1)) >= 0
+                        for a in axes if a not in own[d]])
+        return any(0 < n < split[one] for one, n in left.items() if one in split)
+
     def _unlike_in(self, counts: Mapping[int, Counter[str]]) -> set[tuple[int, str]]:
         """The axes that split some arguments of a freedom, but few of the others. counts: by
         freedom, of the arguments that each axis splits.

@@ -4,6 +4,7 @@ much.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 
 from ...ir.ops.communication.sharding import reshard_p
@@ -115,6 +116,12 @@ class Kinds:
             self.agreeing[id(changes)] = changes, agree
         return agree
 
+    def disagree_more(self, changes: Sequence[Change]) -> bool:
+        """Do arguments, and results that are asked for, cease to be laid out alike?"""
+        freedoms = self.candidates.freedoms
+        return freedoms is not None and freedoms.disagree_more({
+            i: own for i, own in self.layouts(changes).items() if i in freedoms.given})
+
     def layouts(self, changes: Sequence[Change]) -> dict[int, Entries]:
         """The layouts that changes give arguments, by position, and results, by ~position."""
         program = self.candidates.inlined
@@ -166,18 +173,25 @@ class Kinds:
     def fed_back(self, before: Partitioned, after: Partitioned) -> int:
         """Bytes that a device receives of results to bring them back to the layout of an argument
         of their type, which they had before: whoever passes them on has to, as from step to step.
+        Each argument takes one result, first of all one that keeps its layout.
         """
         types = [v.aval for v in before.stages["inlined"].invars]
-        had, have = ({(t.shape, t.dtype, spec) for t, spec in zip(types, one.in_specs, strict=True)}
+        had, have = (Counter([(t.shape, t.dtype, spec)
+                              for t, spec in zip(types, one.in_specs, strict=True)])
                      for one in (before, after))
-        found = 0
-        for v, was, now in zip(after.stages["inlined"].outvars, before.out_specs, after.out_specs,
-                               strict=False):
-            key = (v.aval.shape, v.aval.dtype)
-            if was != now and (*key, was) in had and (*key, now) not in have:
-                mesh, rank = self.candidates.mesh, v.aval.ndim
-                found += missing(mesh, v.aval.shape, now.padded(rank).entries,
-                                 was.padded(rank).entries) * v.aval.dtype.itemsize
+        found, results = 0, [(v.aval, was, now) for v, was, now in zip(
+            after.stages["inlined"].outvars, before.out_specs, after.out_specs, strict=False)]
+        for t, was, now in sorted(results, key=lambda r: r[1] != r[2]):
+            was_taken, now_taken = (t.shape, t.dtype, was), (t.shape, t.dtype, now)
+            if not had[was_taken]:
+                continue
+            had[was_taken] -= 1
+            if have[now_taken]:
+                have[now_taken] -= 1
+            elif was != now:
+                mesh, rank = self.candidates.mesh, t.ndim
+                found += missing(mesh, t.shape, now.padded(rank).entries,
+                                 was.padded(rank).entries) * t.dtype.itemsize
         return found
 
     def splits(self, changes: Sequence[Change]) -> bool:

@@ -8,7 +8,7 @@ for changes of code, which split nothing.) The worth falls if the caller has to 
 memory or operations rise by over a tenth, and with each of these irrelevances:
 
 - arguments get axes along dimensions that share a factor with others, most of which these axes do
-  not split;
+  not split, or lose one that splits all of these;
 - values are split further: over axes other than those of the collective, into more parts, or, where
   they or results get axes, so that less is computed (but not by axes that the argument which the
   collective comes from has on another dimension);
@@ -18,7 +18,8 @@ memory or operations rise by over a tenth, and with each of these irrelevances:
   weighs anything, since several may be wrong.
 
 As much as is lost where a row is laid out unlike others is gained where arguments only have their
-axes on other dimensions, along which these split others, too.
+axes on other dimensions, along which these split others, too, and where constraints are only taken
+out and nothing rises: they are needless then.
 
 Splitting further is relevant where a mesh axis is idle, everything being computed again along it,
 and using it leaves less to exchange than any change that does without it.
@@ -34,6 +35,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from .changes import Argument, Change, Constrain, Respec, Result, row_of, rows, tree_of
 from .code.changes import Rewritten
@@ -56,6 +58,7 @@ EQUAL_WORTH = 0.02       # of two that are worth as much within this part the si
 _LITTLE_MORE = 1.1       # times the memory, operations or bytes up to which no worth is lost
 _LESS_WORK = 1.1  # times the operations that a change leaves: what is padded less does not split
 _NEARLY = 0.8      # part of what several rows save from which some of them suffice
+_ROW_ADDS = 0.05   # part of what is saved that each further row has to add
 _NONE = 0.01       # part of the bytes of a collective that is next to none of them
 _KEPT = 8          # suggestions for one collective
 _EFFORT = {Constrain: 3, Interleave: 1, Argument: 2, Result: 2}
@@ -64,12 +67,13 @@ _EFFORT = {Constrain: 3, Interleave: 1, Argument: 2, Result: 2}
 class Ranking:
     """Ranks suggestions for one collective. own: its share, with equal ones, of the exchanges of
     its kind at its line; seconds: that these take. least: seconds of exchange of the best
-    suggestion that needs no further axes.
+    suggestion that needs no further axes; otherwise: those of a step with the best other spec of a
+    constraint.
     """
 
     def __init__(self, trials: Trials, kinds: Kinds, own: float, seconds: float) -> None:
         self.trials, self.kinds, self.own, self.seconds = trials, kinds, own, seconds
-        self.least = 0.0
+        self.least, self.otherwise = 0.0, trials.base.time
 
     def ranked(self, found: Sequence[Suggestion]) -> list[Suggestion]:
         """The best first."""
@@ -78,6 +82,8 @@ class Ranking:
             s._exchange for s in found if self.cost_factor(s) <= _LITTLE_MORE and not (
                 self.kinds.further(s.changes) or self.kinds.splits_over_new(s.changes))],
             default=math.inf)
+        self.otherwise = min([s.time for s in found if all(
+            isinstance(c, Respec) and c.spec is not None for c in s.changes)], default=base)
         # what takes much more for next to nothing is no suggestion
         left = [(self.worth(s), s) for s in dict.fromkeys(found)
                 if self.cost_factor(s) <= MUCH or base - s.time >= base * LITTLE]
@@ -107,7 +113,8 @@ class Ranking:
     def suffices(self, s: Suggestion, other: Suggestion) -> bool:
         """Is it preferable to another one that asks for more? It is if it is the part of the other
         that concerns the collective, and saves nearly all of that, or all that the caller does not
-        exchange instead; if it has some rows of the other's arguments, saves nearly as much at no
+        exchange instead; if its rows are some of the other's, and the rest add next to nothing; if
+        it has some rows of the other's arguments, saves nearly as much at no
         higher cost, and the other rows are laid out unlike what they are read with; or if it
         removes a constraint where the other one changes it or adds another, or neither gives
         arguments further axes nor takes all from them, as the other one does, and saves nearly as
@@ -126,14 +133,15 @@ class Ranking:
                          and (self.kinds.gathers(other.changes)
                               or bool(self.kinds.further(other.changes))
                               and not self.uses_idle_axes(other))))
-        if self.undoes(s, other) and cheap and self.saves_nearly(s, other):
+        if cheap and (self.undoes(s, other) and self.saves_nearly(s, other)
+                      or self.saves_all_but(s, other)):
             return True
         if other._callers > s._callers and self.avoids(s) >= self.avoids(other) and (
                 self.saved_of(s) >= self.saved_of(other)):
             return True
         base, rest = self.trials.base, set(other.changes) - set(s.changes)
         if self.kinds.unrelated(s.changes, rest):
-            return (self.kinds.any_direct(s.changes)
+            return (self.kinds.any_direct(s.changes) and s._callers < 1
                     and self.cost_factor(s) <= max(_LITTLE_MORE, self.cost_factor(other) * SOME)
                     and base.times.communication - s._exchange > self.seconds * _NEARLY)
         return (self.avoids(s) and all(isinstance(c, Argument) for c in other.changes) and cheap
@@ -150,10 +158,31 @@ class Ranking:
                      or self.avoids(s) and all(
                          isinstance(c, Constrain | Result) for c in other.changes)))
 
+    def needless(self, s: Suggestion) -> bool:
+        """Does it only take out constraints, and nothing rises, nor saves another spec more?"""
+        base = self.trials.base.time
+        return (all(isinstance(c, Respec) and c.spec is None for c in s.changes)
+                and not s._callers and self.cost_factor(s) <= SOME
+                and base - s.time > max(base * SAME, (base - self.otherwise) * _NEARLY))
+
     def saves_nearly(self, s: Suggestion, other: Suggestion) -> bool:
         """Does it save nearly as much of a step?"""
         base = self.trials.base.time
         return base - s.time > (base - other.time) * _NEARLY
+
+    def saves_all_but(self, s: Suggestion, other: Suggestion) -> bool:
+        """Does it save what another one saves, of the step and of the bytes, but for a little for
+        each row that it changes less, and has the caller exchange no more? Rows of a tree that had
+        one layout are one, of which all are to be changed or none.
+        """
+        base, rest = self.trials.base, [*map(_origin, set(other.changes) - set(s.changes))]
+        if {*rest} & {*map(_origin, s.changes)}:
+            return False
+        left = 1 - _ROW_ADDS * len({*rest})
+        return (s._callers <= other._callers and self.wastes_axes(s) <= self.wastes_axes(other)
+                and base.time - s.time >= (base.time - other.time) * left
+                and base.received_bytes - s.received_bytes
+                >= (base.received_bytes - other.received_bytes) * left)
 
     def saved_of(self, s: Suggestion) -> float:
         """Seconds saved of a step, without the share that the caller exchanges instead."""
@@ -170,8 +199,9 @@ class Ranking:
         if self.uses_idle_axes(s):
             gain = max(gain, saved)
         if not self.wastes_axes(s) and not self.kinds.splits(s.changes):
-            code = all(isinstance(c, Rewritten | Interleave) and not getattr(c, "arguments", ())
-                       for c in s.changes)
+            code = self.needless(s) or all(
+                isinstance(c, Rewritten | Interleave) and not getattr(c, "arguments", ())
+                for c in s.changes)
             gain = max(gain, saved if code else saved * _LAID_OUT)
         price = max(1.0, self.cost_factor(s) / _LITTLE_MORE)
         return (gain * (1 - _CALLERS * s._callers) * price ** -_PRICE
@@ -198,8 +228,9 @@ class Ranking:
         """The irrelevances listed at the top of this file, weighed and added up."""
         stays = 0.0 if self.avoids(s) else min(1.0, s._left)
         found = (self.wastes_axes(s) + _MORE * stays
-                 + _UNLIKE * self.kinds.count_unlike(s.changes)
-                 - _UNLIKE * self.kinds.agree_more(s.changes))
+                 + _UNLIKE * max(self.kinds.count_unlike(s.changes),
+                                 self.kinds.disagree_more(s.changes))
+                 - _UNLIKE * (self.kinds.agree_more(s.changes) or self.needless(s)))
         if self.fills_idle_axes(s):
             return found
         written = [row[0] for row in rows(s.changes)]
@@ -294,6 +325,13 @@ def _same_values(s: Suggestion, other: Suggestion) -> bool:
     return (_same_targets(s, other) and s.time >= other.time
             and s.received_bytes >= other.received_bytes and s.peak_bytes >= other.peak_bytes
             and s.flops >= other.flops)
+
+
+def _origin(change: Change) -> Any:
+    """What arguments of a tree that have one layout share; of other changes, their row."""
+    if isinstance(change, Argument):
+        return tree_of(change.name), change.was
+    return target(change)
 
 
 def _same_targets(s: Suggestion, other: Suggestion) -> bool:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .changes import Change
@@ -76,6 +76,36 @@ class Found:
     candidates: int
     stopped: bool = False
     turn: tuple[float, Suggestion | None] | None = None
+
+
+def in_proportion(s: Suggestion, whole: Trials, short: Trials, longer: Trials | None
+                  ) -> Suggestion:
+    """A suggestion for a short program with figures for the whole one: bytes and operations with
+    those that one more repetition adds (`longer` has one more) for each that is left out; times, of
+    which some overlap, in the ratio of those with and without the change.
+    """
+    (few,) = short.known(s.changes)
+    more = longer.attempt(s.changes) if longer is not None else None
+    assert few is not None
+    last, tried = (longer, more) if longer is not None and more is not None else (short, few)
+
+    def scaled(whole: float, was: float, now: float) -> float:
+        return whole * now / was if was else whole
+
+    def added(name: str) -> Any:
+        full, was, once_more, now, then = [getattr(figures, name) for figures in (
+            whole.base, short.base, last.base, few.figures, tried.figures)]
+        found = scaled(full, was, now) if tried is few else (
+            full + now - was + (then - now - (once_more - was)) * short.gone)
+        return type(full)(max(0, found))
+
+    times = tried.figures.times
+    return replace(
+        s, **{name: added(name) for name in ("received_bytes", "peak_bytes", "flops")},
+        time=scaled(whole.base.time, last.base.time, times.step), estimated=True,
+        latency=scaled(whole.latency, last.latency, last.latency_of(tried)),
+        _exchange=scaled(whole.base.times.communication,
+                         last.base.times.communication, times.communication))
 
 
 def crossover(found: Sequence[Suggestion], trials: Trials

@@ -30,11 +30,11 @@ from ...partitioner.cost.figures import Figures
 from ...partitioner.cost.topology import Topology
 from ..reasons.causes import Cause, whole_axes
 from .candidates import Candidates
-from .changes import Argument, Change, Result, text_of
+from .changes import Argument, Change, Result, text_of, tree_of
 from .kinds import Kinds
 from .ranking import EQUAL_WORTH, LITTLE, SAME, Ranking, target, without_repeats
 from .repetition import PERIODS
-from .suggestion import SOME, Found, Suggestion, crossover
+from .suggestion import SOME, Found, Suggestion, crossover, in_proportion
 from .trials import Budget, Subject, Trials, Tried, costed_parts, key_of, short_trials
 
 SECONDS = 2.0      # seconds for all suggestions of an explanation
@@ -165,37 +165,9 @@ class Search:
             if tried and tried[0] is not None:
                 whole.noted(changes, tried[0])
             elif not tried and s is not None:
-                whole.found.append(self.in_proportion(s, short))
+                whole.found.append(in_proportion(
+                    s, self.whole, short, self.short(short.compared, PERIODS + 1)))
         return whole.ranked(whole.found)
-
-    def in_proportion(self, s: Suggestion, short: Trials) -> Suggestion:
-        """A suggestion for a short program with figures for the whole one: bytes and operations
-        with those that one more repetition adds for each that is left out; times, of which some
-        overlap, in the ratio of those with and without the change.
-        """
-        (few,) = short.known(s.changes)
-        longer = self.short(short.compared, PERIODS + 1)
-        more = longer.attempt(s.changes) if longer is not None else None
-        assert few is not None
-        last, tried = (longer, more) if longer is not None and more is not None else (short, few)
-
-        def scaled(whole: float, was: float, now: float) -> float:
-            return whole * now / was if was else whole
-
-        def added(name: str) -> Any:
-            whole, was, once_more, now, then = [getattr(figures, name) for figures in (
-                self.whole.base, short.base, last.base, few.figures, tried.figures)]
-            found = scaled(whole, was, now) if tried is few else (
-                whole + now - was + (then - now - (once_more - was)) * short.gone)
-            return type(whole)(max(0, found))
-
-        times = tried.figures.times
-        return replace(
-            s, **{name: added(name) for name in ("received_bytes", "peak_bytes", "flops")},
-            time=scaled(self.whole.base.time, last.base.time, times.step), estimated=True,
-            latency=scaled(self.whole.latency, last.latency, last.latency_of(tried)),
-            _exchange=scaled(self.whole.base.times.communication,
-                             last.base.times.communication, times.communication))
 
 
 class _One(Ranking):
@@ -270,6 +242,7 @@ class _One(Ranking):
             rows_of = [c for _, step, c in promising if step < base or isinstance(c[0], Argument)]
             self.together(sorted(rows_of, key=lambda c: (
                 self.kinds.splits_over_new(c), not isinstance(c[0], Argument)))[:_ROWS])
+            self.fewer()
         for s in self.ranked(self.found)[:_FEW]:
             self.moved += [(s.changes, tried) for tried in self.trials.known(s.changes) if tried]
         for changes, tried in dict(self.moved).items():
@@ -325,6 +298,26 @@ class _One(Ranking):
             good = None if tried is None else self.judged(more, tried)
             if good is not None and good.time < best.time * (1 - EQUAL_WORTH) and (
                     self.cost_factor(good) <= max(SOME, self.cost_factor(best))):
+                self.found.append(good)
+                best = good
+
+    def fewer(self) -> None:
+        """Leave out of the best suggestion, one after the other, arguments without which it saves
+        next to as much: each row that is changed is work. Rows of a tree that had one layout stay
+        together, as they were wrong together.
+        """
+        best = next(iter(self.ranked(self.found)), None)
+        groups: dict[tuple[str, str], set[Change]] = {}
+        for c in best.changes if best is not None else ():
+            if isinstance(c, Argument):
+                groups.setdefault((tree_of(c.name), c.was), set()).add(c)
+        for group in reversed(groups.values()):
+            left = tuple([c for c in best.changes if c not in group]) if best is not None else ()
+            if best is None or not left or not self.room():
+                return
+            tried = self.trials.attempt(left)
+            good = None if tried is None else self.judged(left, tried)
+            if good is not None and self.saves_all_but(good, best):
                 self.found.append(good)
                 best = good
 
