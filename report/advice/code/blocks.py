@@ -241,13 +241,13 @@ def _added_up_first(m: Match) -> Atom | None:
     """What is added up by place, of the block; the others have to add nothing else, such as what
     was there before.
     """
-    base = m.maker(m.base)
-    while base is not None and base.op.name in ("pvary", "broadcast_in_dim") and isinstance(
-            base.invars[0], Var):
-        base = m.maker(base.invars[0])
-    zeros = base is not None and base.op.name == "broadcast_in_dim" and isinstance(
-        base.invars[0], Literal) and base.invars[0].val == 0
-    return _reduced_first_between(m) if zeros or m.eqn.op.name != "scatter-add" else None
+    base = m.base
+    while (made := m.maker(base)) is not None and made.op.name == "pvary":
+        base = made.invars[0]
+    same = m.constant_of(base)
+    if m.eqn.op.name == "scatter-add" and (same is None or same.val != 0):
+        return None
+    return _reduced_first_between(m)
 
 
 def _added_up_first_code(m: Match) -> str:

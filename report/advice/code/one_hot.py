@@ -1,10 +1,12 @@
-"""Products with one-hot rows, and what reads or adds the rows that they name instead.
+"""Rows that are read by number, and products with one-hot rows, each instead of the other.
 
     NAME                  instead of                              written
     rows                  a product with one-hot rows             reading the rows that they name
     rows of a gradient    the derivative of such a product        adding to the rows that they name
+    rows of blocks        reading rows of a gathered table        each device's own of them, psum
 
 Equal where the other operand is finite: what names no row is a row of zeros, or is added to none.
+What is read of blocks is the product with the block's part of the one-hot rows, without the zeros.
 """
 from __future__ import annotations
 
@@ -18,10 +20,12 @@ from ....ir.ops.indexing.common import (
     GatherScatterMode,
     ScatterDimensionNumbers,
 )
+from ....ir.ops.indexing.gather import fill_constant
 from ....ir.program import Atom, Literal
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.types import array_type
-from .rewrites import CodeChange, called, fit
+from .blocks import Blocks
+from .rewrites import CodeChange, as_operand, called, expression, fit, over, varying_as
 
 
 def _origin(m: Match, atom: Atom) -> tuple[Atom, tuple[int, ...]]:
@@ -103,6 +107,61 @@ def _rows_of_gradient(m: Match) -> Atom | None:
     return None
 
 
+def _rows_of_blocks(m: Match) -> Atom | None:
+    """Each device reads the rows that its block has, and zeros for the others."""
+    blocks = Blocks(m)
+    found, params = blocks.of(m.table), m.eqn.params
+    numbers: GatherDimensionNumbers = params["dimension_numbers"]
+    if found is None or blocks.gather is None or not blocks.same(m.at):
+        return None
+    (block, d), (rows, own) = found, [a.aval.shape[found[1]] for a in (m.table, found[0])]
+    dtype, out = block.aval.dtype, m.eqn.outvars[0].aval.shape
+    if (numbers.start_index_map != (d,) or d not in numbers.collapsed_slice_dims
+            or numbers.operand_batching_dims or dtype.kind not in "iufc"
+            or m.at.aval.dtype != np.int32):
+        return None
+    at = m.at
+    if params["mode"] is not GatherScatterMode.FILL_OR_DROP:
+        at = m.emit(OPS["clamp"], varying_as(m, np.int32(0), at), at,
+                    varying_as(m, np.int32(rows - 1), at))
+    index = m.emit(OPS["axis_index"], axis_name=blocks.gather.axes,
+                   varying=bool(block.aval.manual.varying))
+    first = m.full(m.emit(OPS["mul"], index, varying_as(m, np.int32(own), index)), at.aval.shape)
+    local = m.emit(OPS["sub"], blocks.varying(at, index.aval.manual.varying), first)
+    part = m.emit(m.eqn.op, blocks.varying(block, local.aval.manual.varying),
+                  blocks.varying(local, block.aval.manual.varying),
+                  **{**params, "mode": GatherScatterMode.FILL_OR_DROP, "fill_value": 0})
+    total = over(m, "psum", part, blocks.gather.axes)
+    if params["mode"] is not GatherScatterMode.FILL_OR_DROP:
+        return fit(m, total)
+    place = m.emit(OPS["reshape"], at, new_sizes=at.aval.shape[:-1], dimensions=None, sharding=None)
+    first, last = (m.full(varying_as(m, np.int32(n), place), place.aval.shape)
+                   for n in (0, rows - 1))
+    inside = m.emit(OPS["and"], m.emit(OPS["ge"], place, first), m.emit(OPS["le"], place, last))
+    inside = m.emit(OPS["broadcast_in_dim"], inside, shape=out, sharding=None, broadcast_dimensions=
+                    tuple([k for k in range(len(out)) if k not in numbers.offset_dims]))
+    total = blocks.varying(total, inside.aval.manual.varying)
+    none = m.full(varying_as(m, np.asarray(fill_constant(dtype, params["fill_value"]), dtype)[()],
+                             total), out)
+    return fit(m, m.emit(OPS["select_n"], blocks.varying(inside, total.aval.manual.varying),
+                         none, total))
+
+
+def _rows_of_blocks_code(m: Match) -> str:
+    """The line, for places that are not negative."""
+    gather = m.maker(m.table)
+    if gather is None or not gather.params.get("tiled"):
+        return ""
+    whole, part, text = called(m, m.table), called(m, gather.invars[0]), expression(m.eqn)
+    place = re.fullmatch(rf"{re.escape(whole)}\[(\w+)\]", text)
+    if not (whole and part and place) or m.eqn.params["dimension_numbers"].start_index_map != (0,):
+        return ""
+    axes = repr(gather.axes[0] if len(gather.axes) == 1 else gather.axes).replace("'", '"')
+    own = gather.invars[0].aval.shape[0]
+    return (f"lax.psum({as_operand(part)}.at[{place[1]} - lax.axis_index({axes}) * {own}].get("
+            f"mode=\"fill\", fill_value=0, wrap_negative_indices=False), {axes})")
+
+
 _WORDS = "look rows up instead of multiplying with one-hot rows"
 ONE_HOT: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
@@ -112,4 +171,9 @@ ONE_HOT: tuple[CodeChange, ...] = (
         "rows of a gradient", "out = dot_general left right {dimension_numbers=dims}",
         _rows_of_gradient, why="what is added to rows is no product with zeros"),
         _WORDS, lambda m: ""),
+    CodeChange(Rewrite(
+        "rows of blocks", "out = gather table at", _rows_of_blocks,
+        why="only the rows that are read are exchanged"),
+        "look rows up in each device's own block, and sum these, instead of gathering all",
+        _rows_of_blocks_code),
 )
