@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .changes import Change
-from .code.changes import Rewritten, line_diffs
+from .line_diffs import line_diffs
 from .trials import Subject, Trials
 
 SOME = 1.01         # times the memory or operations that count as raising them
@@ -48,7 +48,7 @@ class Suggestion:
     @property
     def diff(self) -> tuple[tuple[str, str], ...]:
         """(line now, line then) for the lines of the user's code that it changes."""
-        return tuple(line_diffs([c for c in self.changes if isinstance(c, Rewritten)]))
+        return tuple(line_diffs(self.changes))
 
     def apply(self) -> Any:
         """The function with the change made; it brings arguments to their new shardings."""

@@ -9,7 +9,9 @@ from ...partitioner.collectives import CollectiveRecord
 from ...partitioner.cost.kernels import kernels
 from ...partitioner.cost.schedule import COMPUTATION
 from ...partitioner.cost.work import equation_seconds
+from ..advice.changes import Respec
 from ..advice.code.changes import Rewritten
+from ..advice.line_diffs import code_of
 from ..advice.suggestion import Suggestion
 from ..analysis import Analysis
 from ..equal_collectives import causes
@@ -70,14 +72,15 @@ def fix_data(e: Analysis, c: ExplainedCollective) -> list[dict[str, Any]]:
 
 def edits(s: Suggestion) -> list[dict[str, Any]]:
     """The text edits of a suggestion; empty if it is none of text."""
-    if not all(isinstance(c, Rewritten) and c.diff for c in s.changes):
+    if not all(isinstance(c, Rewritten | Respec) and code_of(c) for c in s.changes):
         return []
     found = []
     for change in s.changes:
-        assert isinstance(change, Rewritten)
+        assert isinstance(change, Rewritten | Respec)
         at: Location = change.location
         found.append({"file": at.file, "line": at.line, "column": at.column,
-                      "end_line": at.end_line, "end_column": at.end_column, "text": change.code})
+                      "end_line": at.end_line, "end_column": at.end_column,
+                      "text": code_of(change)})
     return found
 
 

@@ -8,9 +8,9 @@ the replaced equations or feeds them.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 from ....ir.diagnostics.errors import ShardtraceError
@@ -55,40 +55,11 @@ class Rewritten:
         at = f" at line {self.location.line}" if self.location.line else ""
         return f"{self.change.words}{at}"
 
-    @property
-    def diff(self) -> tuple[str, str] | None:
-        """The user's line and its replacement; None if the replacement cannot be written as code.
-        """
-        line, at = self.location.source_line(), self.location
-        if not self.code or not line.strip() or at.end_line != at.line:
-            return None
-        return line.strip(), f"{line[:at.column]}{self.code}{line[at.end_column:]}".strip()
-
     def made(self, program: Program) -> Program:
         """The program with the change made in it and in the programs that it holds."""
         return _rewritten(program, Rewrites(Rewrite(
             self.name, self.change.rewrite.pattern, self.change.rewrite.replacement,
             why=self.change.rewrite.why, where=lambda m: where(m.eqn.location) == self.at)))
-
-
-def line_diffs(changes: Iterable[Rewritten]) -> Iterator[tuple[str, str]]:
-    """The lines that changes are of, and what stands there instead: one for all of a line, unless
-    one is inside of another.
-    """
-    lines: dict[tuple[str, int], dict[tuple[int, int], Rewritten]] = {}
-    for c in changes:
-        at = c.location
-        if c.diff:
-            lines.setdefault((at.file, at.line), {})[at.column, at.end_column] = c
-    for found in lines.values():
-        same = sorted(found.values(), key=lambda c: -c.location.column)
-        if all([b.location.end_column <= a.location.column for a, b in pairwise(same)]):
-            line = now = same[0].location.source_line()
-            for c in same:
-                now = f"{now[:c.location.column]}{c.code}{now[c.location.end_column:]}"
-            yield line.strip(), now.strip()
-        else:
-            yield from filter(None, [c.diff for c in same])
 
 
 def sites(program: Program) -> Iterator[Site]:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from ....ir.op import OPS
 from ....ir.program import Atom
 from ....ir.rewriting.rewrite import Match, Rewrite
-from .rewrites import CodeChange, fit
+from .rewrites import CodeChange, as_operand, called, expression, fit
 
 
 def _shaped_first(m: Match) -> Atom | None:
@@ -38,6 +38,27 @@ def _shaped_first(m: Match) -> Atom | None:
     contracted = tuple([c + (len(inner) - 1) * (c > d) for c in right])
     return fit(m, m.emit(product.op, m.x, shaped, like=product, **{
         **product.params, "dimension_numbers": ((left, contracted), batch)}))
+
+
+def _shaped_first_code(m: Match) -> str:
+    last = m.product.aval.ndim - 1
+    return _as_tensordot(m, m.x, (m.w.aval.shape[0], *m.sizes[last:]), 1)
+
+
+def _kept_apart_code(m: Match) -> str:
+    inner = m.x.aval.shape[m.flat.aval.ndim - 1:]
+    return _as_tensordot(m, m.flat, (*inner, *m.w.aval.shape[1:]), len(inner))
+
+
+def _as_tensordot(m: Match, factor: Atom, shape: Sequence[int], dims: int) -> str:
+    """A product as the user would write it, with a weight of this shape over its first dimensions.
+    factor: what is multiplied over its last dimension now; "" for a product over others.
+    """
+    x, w = called(m, m.x), called(m, m.w)
+    if m.dims != (((factor.aval.ndim - 1,), (0,)), ((), ())) or not (x and w and expression(m.eqn)):
+        return ""
+    sizes = ", ".join(map(str, shape))
+    return f"jnp.tensordot({x}, {as_operand(w)}.reshape({sizes}), {dims})"
 
 
 def _cut_first(m: Match) -> Atom | None:
@@ -130,13 +151,13 @@ WEIGHTS: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
         "shaped first", _PRODUCT + "out = reshape product {new_sizes=sizes, dimensions}",
         _shaped_first, why="the weight is laid out anew, which is smaller than the product"),
-        "reshape the weight instead of its product, or keep it in that shape,", lambda m: ""),
+        "reshape the weight instead of its product, or keep it in that shape,", _shaped_first_code),
     CodeChange(Rewrite(
         "kept apart", "flat = reshape x {new_sizes, dimensions}\n"
         "out = dot_general flat w {dimension_numbers=dims}", _kept_apart,
         why="dimensions that are kept apart can be split, each by itself"),
         "multiply by the weight in the shape of what it is multiplied with, instead of flattening "
-        "that,", lambda m: ""),
+        "that,", _kept_apart_code),
     *[CodeChange(Rewrite("cut first", _PRODUCT + pattern, made,
                          why="columns of the weight are moved rather than those of its product"),
                  _CUT, lambda m: "")

@@ -98,9 +98,12 @@ def test_the_line_is_named_and_the_first_suggestion_does_what_it_says(name, expl
                     and c.source.line == there[0].source.line
                     and set(c.mesh_axes) & set(there[0].mesh_axes)]
 
-        # nothing of its kind is left there, but for next to nothing, such as an index
+        # nothing of its kind is left there, but for next to nothing, such as an index, or a small
+        # part, if little is exchanged elsewhere either
         left = there_of(after)
-        assert best.removes == (not left) and sum(left) <= 0.01 * sum(there_of(found))
+        assert best.removes == (not left) and (
+            sum(left) <= 0.01 * sum(there_of(found))
+            or after.received_bytes <= 0.3 * found.received_bytes)
         assert (after.received_bytes, after.time, after.peak_bytes, after.flops) == (
             best.received_bytes, best.time, best.peak_bytes, best.flops)
         values = values_of(args)

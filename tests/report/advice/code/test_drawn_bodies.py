@@ -16,6 +16,7 @@ from shardtrace.ir.program import Program
 from shardtrace.ir.rewriting.inline import inline
 from shardtrace.partitioner.pipeline import partition
 from shardtrace.report.advice.code.changes import Rewritten, sites
+from shardtrace.report.advice.line_diffs import line_diffs
 from shardtrace.report.reasons.causes import where
 
 from ....user_files import user_file, user_module
@@ -96,10 +97,8 @@ def test_changes_of_a_drawn_body_compute_the_same(seed, tmp_path):
                 wanted, count = values(program, x), count + 1
                 near = {"rtol": 1e-4, "atol": 1e-4, "err_msg": f"{source}\n{change.text}"}
                 np.testing.assert_allclose(values(change.made(program), x), wanted, **near)
-                if change.diff is None:
-                    continue
-                typed = source.replace(*change.diff)
-                with user_module(user_file(tmp_path, typed)) as other:
-                    np.testing.assert_allclose(
-                        values(st.jit(other.f).trace(*other.args).jaxpr, x), wanted, **near)
+                for line in line_diffs([change]):
+                    with user_module(user_file(tmp_path, source.replace(*line))) as other:
+                        np.testing.assert_allclose(
+                            values(st.jit(other.f).trace(*other.args).jaxpr, x), wanted, **near)
     assert count > 5

@@ -1,0 +1,118 @@
+"""The user's lines before and after changes, where the replacement can be written as code.
+
+What a rewrite of code writes is declared with it. A constraint that is taken out, or gets another
+spec, and a collective that a body does not need are calls: their first argument is left, or the
+spec that is written in the call is another one.
+"""
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from ...ir.source.location import Location
+from ...ir.spec import PartitionSpec
+from ..words import spec_text
+from .changes import Change, Respec
+from .code.changes import Rewritten
+from .code.rewrites import as_operand
+from .code.shard_map_bodies import Ungather, Unsum
+
+_SPECS = ("P", "PartitionSpec")
+
+
+def line_diffs(changes: Iterable[Change]) -> Iterator[tuple[str, str]]:
+    """The lines that changes are of, and what stands there instead: one for all of a line, unless
+    one is inside of another.
+    """
+    lines: dict[tuple[str, int], dict[tuple[int, int], tuple[Location, str]]] = {}
+    for c in changes:
+        code = code_of(c)
+        if code and isinstance(c, Rewritten | Respec | Ungather | Unsum):
+            at = c.location
+            lines.setdefault((at.file, at.line), {})[at.column, at.end_column] = at, code
+    for found in lines.values():
+        same = sorted(found.values(), key=lambda one: -one[0].column)
+        if all(b.end_column <= a.column for (a, _), (b, _) in pairwise(same)):
+            yield _line(same)
+        else:
+            yield from [_line([one]) for one in found.values()]
+
+
+def _line(replaced: Iterable[tuple[Location, str]]) -> tuple[str, str]:
+    """A line, and that line with expressions replaced, the last one first."""
+    line = now = ""
+    for at, code in replaced:
+        line = line or at.source_line()
+        now = now or line
+        now = f"{now[:at.column]}{code}{now[at.end_column:]}"
+    return line.strip(), now.strip()
+
+
+def code_of(change: Change) -> str:
+    """What a change writes in the place of an expression; "" if that cannot be told."""
+    if not isinstance(change, Rewritten | Respec | Ungather | Unsum):
+        return ""
+    at = change.location
+    if at.end_line != at.line or not at.source_line().strip():
+        return ""
+    if isinstance(change, Rewritten):
+        return change.code
+    call, text = _call(at.text()), at.text()
+    if call is None or not call.args:
+        return ""
+    name = ast.unparse(call.func).rpartition(".")[-1]
+    operand = ast.get_source_segment(text, call.args[0]) or ""
+    if isinstance(change, Ungather):
+        return _in_place(at, operand) if name == "all_gather" else ""
+    if isinstance(change, Unsum):
+        times = f"{as_operand(operand)} * {change.count}"
+        return _in_place(at, times) if name == "psum" else ""
+    if change.word == "out_sharding":
+        return _with_keyword(text, call, change.word, change.spec)
+    if name != change.word:
+        return ""
+    return _in_place(at, operand) if change.spec is None else _with_spec(text, call, change.spec)
+
+
+def _call(text: str) -> ast.Call | None:
+    """The call that a text of one line is."""
+    try:
+        found = ast.parse(text, mode="eval").body if text.isascii() else None
+    except SyntaxError:
+        return None
+    return found if isinstance(found, ast.Call) else None
+
+
+def _in_place(at: Location, text: str) -> str:
+    """An expression in the place of the one at a location: in parentheses if it has operators and
+    that is part of a longer one.
+    """
+    line = at.source_line()
+    before, after = line[:at.column].rstrip(), line[at.end_column:].lstrip()
+    alone = (before.endswith(("=", "return", "(", ",")) or not before) and (
+        after[:1] in ("", ")", ",", "#"))
+    return text if alone else as_operand(text)
+
+
+def _with_spec(text: str, part: ast.AST, spec: PartitionSpec) -> str:
+    """The text with another spec in place of the one that a part of it has; "" if it has not one.
+    """
+    found = [n for n in ast.walk(part) if isinstance(n, ast.Call)
+             and ast.unparse(n.func).rpartition(".")[-1] in _SPECS]
+    if len(found) != 1:
+        return ""
+    (old,) = found
+    new = ast.unparse(old.func) + spec_text(spec)[1:].replace("'", '"')
+    return text[:old.col_offset] + new + text[old.end_col_offset:]
+
+
+def _with_keyword(text: str, call: ast.Call, word: str, spec: PartitionSpec | None) -> str:
+    """The text of a call with another spec in a keyword argument, or without it."""
+    found = next((k for k in call.keywords if k.arg == word), None)
+    if found is None:
+        return ""
+    if spec is not None:
+        return _with_spec(text, found.value, spec)
+    before = text[:found.col_offset].rstrip().removesuffix(",")
+    return before + text[found.end_col_offset:]

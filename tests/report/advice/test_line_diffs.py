@@ -1,0 +1,116 @@
+"""A change of what is written in the code is shown as the line before and after."""
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+import shardtrace as st
+
+from ...user_files import user_file, user_module
+
+HEAD = """\
+import numpy as np
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace import lax, nn
+from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
+
+mesh = AbstractMesh((8, 4), ("data", "model"))
+explicit = st.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
+
+
+def struct(shape, *spec, mesh=mesh):
+    return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+
+"""
+# the line, what precedes it, the arguments; what is typed instead
+CASES = {
+    "a constraint that is taken out": (
+        'z = lax.with_sharding_constraint(x @ w, NamedSharding(mesh, P("data", None)))',
+        "return nn.logsumexp(z, -1).mean()",
+        '(struct((4096, 1024), "data"), struct((1024, 32768), None, "model"))', "z = x @ w"),
+    "one in an expression": (
+        'z = lax.with_sharding_constraint(x @ w, NamedSharding(mesh, P("data", None))) * 2',
+        "return nn.logsumexp(z, -1).mean()",
+        '(struct((4096, 1024), "data"), struct((1024, 32768), None, "model"))', "z = (x @ w) * 2"),
+    "a constraint with another spec": (
+        'x = lax.with_sharding_constraint(x, NamedSharding(mesh, P(None, "model")))',
+        "return nn.gelu(x @ w) @ jnp.ones((1024, 64))",
+        '(struct((8192, 4096), "data", "model"), struct((4096, 1024)))',
+        'x = lax.with_sharding_constraint(x, NamedSharding(mesh, P(("data", "model"))))'),
+    "the sharding of a result": (
+        'q = jnp.einsum("bsm,mhf->bshf", x, w, out_sharding=P("data", None, None, None))',
+        "return jnp.tanh(q) * 0.5", '(struct((64, 512, 1024), "data", mesh=explicit), '
+        'struct((1024, 8, 512), None, "model", mesh=explicit))',
+        'q = jnp.einsum("bsm,mhf->bshf", x, w)'),
+    "heads over the minor part": (
+        "q = (x @ w).reshape(32, 512, 64, 16)",
+        'q = lax.with_sharding_constraint(q, NamedSharding(mesh, P("data", None, None, "model")))\n'
+        '    return jnp.einsum("bsdh,btdh->bhst", q, q)',
+        '(struct((32, 512, 1024), "data"), struct((1024, 1024), None, "model"))',
+        "q = jnp.tensordot(x, w.reshape(1024, 64, 16), 1)"),
+    "what is flattened": (
+        "x = nn.relu(x).reshape(256, -1) @ w", "return nn.relu(x)",
+        '(struct((256, 7, 7, 512), "data", None, None, "model"), struct((25088, 1024)))',
+        "x = jnp.tensordot(nn.relu(x), w.reshape(7, 7, 512, 1024), 3)"),
+}
+
+
+def within(module, args):
+    """The mesh of Explicit axes, if the arguments are on that."""
+    return st.set_mesh(module.explicit) if "explicit" in args else contextlib.nullcontext()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_written_can_be_typed_and_saves_what_it_says(name, tmp_path):
+    line, rest, args, typed = CASES[name]
+    source = HEAD + f"def f(x, w):\n    {line}\n    {rest}\n\n\nargs = {args}\n"
+    with user_module(user_file(tmp_path, source)) as module, within(module, args):
+        found = st.explain(module.f, "v5p")(*module.args)
+        diffs = {s.diff: s for c in found.collectives for s in c.suggestions
+                 if s.diff and len(s.changes) == 1}
+        best = diffs[((line, typed),)]
+    with user_module(user_file(tmp_path, source.replace(line, typed))) as module, within(
+            module, args):
+        after = st.explain(module.f, "v5p")(*module.args)
+    assert (after.received_bytes, after.flops) == (best.received_bytes, best.flops)
+
+
+def test_a_constraint_that_a_helper_makes_is_not_written(tmp_path):
+    source = HEAD + '''\
+def to(x, *spec):
+    return lax.with_sharding_constraint(x, NamedSharding(mesh, P(*spec)))
+
+
+def f(x, w):
+    return nn.logsumexp(to(x @ w, "data", None), -1).mean()
+
+
+args = struct((4096, 1024), "data"), struct((1024, 32768), None, "model")
+'''
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f, "v5p")(*module.args)
+        best = found.root_causes[0].groups[0][0].suggestions[0]
+        assert best.text.startswith("take out the `with_sharding_constraint`") and not best.diff
+
+
+@pytest.mark.parametrize(("body", "typed"), [
+    ('return x * lax.psum(w, "model")', "return x * (w * 4)"),
+    ('return x @ lax.all_gather(w, "model", axis=0, tiled=True)', "return x @ w")])
+def test_a_collective_that_a_body_does_not_need_is_left_out(body, typed, tmp_path):
+    spec = "P()" if "psum" in body else 'P("model")'
+    source = HEAD + f"""\
+def body(x, w):
+    {body}
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=(P("data"), {spec}), out_specs=P("data"),
+                 check_vma=False)
+args = struct((8192, 1024), "data"), struct(({'1024' if "psum" in body else '1024, 1024'},))
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f, "v5p")(*module.args)
+        assert any(s.diff == ((body, typed),) for c in found.collectives for s in c.suggestions)
