@@ -27,6 +27,7 @@ from .rewrites import (
     CodeChange,
     MadeOf,
     called,
+    called_in,
     expression,
     fit,
     over,
@@ -253,7 +254,7 @@ def _added_up_first(m: Match) -> Atom | None:
 def _added_up_first_code(m: Match) -> str:
     text, axes = expression(m.eqn), ""
     for gather in (e for e in behind(m) if e.op.name in GATHERS):
-        whole, part = called(m, gather.outvars[0]), called(m, gather.invars[0])
+        whole, part = called(m, gather.outvars[0]), called_in(m, gather.invars[0], gather)
         if not (whole and part and gather.params["tiled"]) or not re.search(alone(whole), text):
             return ""
         text, axes = written(text, alone(whole), part), _axes_text(gather)

@@ -25,7 +25,16 @@ from ....ir.program import Atom, Literal
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.types import array_type
 from .blocks import Blocks
-from .rewrites import CodeChange, as_operand, called, expression, fit, over, varying_as
+from .rewrites import (
+    CodeChange,
+    as_operand,
+    called,
+    called_in,
+    expression,
+    fit,
+    over,
+    varying_as,
+)
 
 
 def _origin(m: Match, atom: Atom) -> tuple[Atom, tuple[int, ...]]:
@@ -152,7 +161,8 @@ def _rows_of_blocks_code(m: Match) -> str:
     gather = m.maker(m.table)
     if gather is None or not gather.params.get("tiled"):
         return ""
-    whole, part, text = called(m, m.table), called(m, gather.invars[0]), expression(m.eqn)
+    whole, part = called(m, m.table), called_in(m, gather.invars[0], gather)
+    text = expression(m.eqn)
     place = re.fullmatch(rf"{re.escape(whole)}\[(\w+)\]", text)
     if not (whole and part and place) or m.eqn.params["dimension_numbers"].start_index_map != (0,):
         return ""

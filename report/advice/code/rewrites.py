@@ -292,6 +292,15 @@ def called(m: Match, atom: Atom) -> str:
     return expression(made) if made is not None else ""
 
 
+def called_in(m: Match, atom: Atom, eqn: Equation | None) -> str:
+    """A value as it is called where an equation is written; "" if that does not read it by a name
+    or expression: inside of a function an argument of the program has another name.
+    """
+    text = called(m, atom)
+    said = "" if eqn is None else expression(eqn)
+    return text if text and re.search(alone(text), said) else ""
+
+
 def as_operand(text: str) -> str:
     """An expression as an operand of another one: in parentheses, if it has operators."""
     try:

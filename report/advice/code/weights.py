@@ -14,9 +14,9 @@ import math
 from collections.abc import Sequence
 
 from ....ir.op import OPS
-from ....ir.program import Atom
+from ....ir.program import Atom, Equation
 from ....ir.rewriting.rewrite import Match, Rewrite
-from .rewrites import CodeChange, as_operand, called, expression, fit
+from .rewrites import CodeChange, as_operand, called_in, expression, fit
 
 
 def _shaped_first(m: Match) -> Atom | None:
@@ -41,20 +41,23 @@ def _shaped_first(m: Match) -> Atom | None:
 
 
 def _shaped_first_code(m: Match) -> str:
-    last = m.product.aval.ndim - 1
-    return _as_tensordot(m, m.x, (m.w.aval.shape[0], *m.sizes[last:]), 1)
+    last, product = m.product.aval.ndim - 1, m.maker(m.product)
+    return _as_tensordot(m, m.x, (m.w.aval.shape[0], *m.sizes[last:]), 1, (product, product))
 
 
 def _kept_apart_code(m: Match) -> str:
     inner = m.x.aval.shape[m.flat.aval.ndim - 1:]
-    return _as_tensordot(m, m.flat, (*inner, *m.w.aval.shape[1:]), len(inner))
+    return _as_tensordot(m, m.flat, (*inner, *m.w.aval.shape[1:]), len(inner), (
+        m.maker(m.flat), m.eqn))
 
 
-def _as_tensordot(m: Match, factor: Atom, shape: Sequence[int], dims: int) -> str:
+def _as_tensordot(m: Match, factor: Atom, shape: Sequence[int], dims: int,
+                  read: tuple[Equation | None, Equation | None]) -> str:
     """A product as the user would write it, with a weight of this shape over its first dimensions.
-    factor: what is multiplied over its last dimension now; "" for a product over others.
+    factor: what is multiplied over its last dimension now; "" for a product over others. read: by
+    which equations the factor and the weight are read.
     """
-    x, w = called(m, m.x), called(m, m.w)
+    x, w = called_in(m, m.x, read[0]), called_in(m, m.w, read[1])
     if m.dims != (((factor.aval.ndim - 1,), (0,)), ((), ())) or not (x and w and expression(m.eqn)):
         return ""
     sizes = ", ".join(map(str, shape))

@@ -114,3 +114,22 @@ args = struct((8192, 1024), "data"), struct(({'1024' if "psum" in body else '102
     with user_module(user_file(tmp_path, source)) as module:
         found = st.explain(module.f, "v5p")(*module.args)
         assert any(s.diff == ((body, typed),) for c in found.collectives for s in c.suggestions)
+
+
+def test_a_weight_is_written_by_the_name_that_it_has_at_the_line(tmp_path):
+    """In a helper; an argument of the program is called otherwise there."""
+    source = HEAD + '''\
+def block(x, weight):
+    return nn.relu(x).reshape(256, -1) @ weight
+
+
+def f(*a):
+    return block(*a)
+
+
+args = struct((256, 7, 7, 512), "data", None, None, "model"), struct((25088, 1024))
+'''
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f, "v5p")(*module.args)
+        best = found.collectives[0].suggestions[0]
+        assert best.text.startswith("multiply by the weight in the shape") and not best.diff
