@@ -199,6 +199,8 @@ def _entry(e: Analysis, group: Sequence[ExplainedCollective], start: Sequence[st
     lines += [f"   {quantity(sum(p.received_bytes for p in own), 'B')} of "
               f"{own[0].value or own[0].source.text()}{places(own)}, {own[0].place}: "
               f"{own[0].verdict}" for own in grouped(c.parts)]
+    if shown is None and len(group) > 1:
+        lines += [f"   of {one.value or one.source.text()}, {one.place}" for one in group]
     sentences, about = causes(group), c.cause.subjects
     if shown is None or not shown.asked(c):
         lines.append(f"   {c.verdict}")

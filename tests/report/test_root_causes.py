@@ -10,6 +10,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax, nn
+from shardtrace.report.equal_collectives import grouped
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -154,6 +155,10 @@ def test_a_suggestion_is_told_in_full_once_and_reasons_by_the_nearest() -> None:
         assert line.endswith("(as above)") == (line.removesuffix(" (as above)") in lines[:n])
     full = explained(6, None, "model").text(each=True)
     assert "(as above)" not in full and full.count("comes from") >= text.count("comes from")
+    alike = [c for group in grouped(explained(6, None, "model").collectives) if len(group) > 1
+             for c in group]
+    assert alike and all(f"   of {c.value or c.source.text()}, {c.place}\n" in full for c in alike)
+    assert len([line for line in full.splitlines() if line.startswith("   of `")]) == len(alike)
 
 
 def test_results_of_one_row_that_are_asked_for_alike_are_one_cause() -> None:
