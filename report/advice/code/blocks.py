@@ -255,9 +255,9 @@ def _added_up_first_code(m: Match) -> str:
     text, axes = expression(m.eqn), ""
     for gather in (e for e in behind(m) if e.op.name in GATHERS):
         whole, part = called(m, gather.outvars[0]), called_in(m, gather.invars[0], gather)
-        if not (whole and part and gather.params["tiled"]) or not re.search(alone(whole), text):
+        if not (whole and part and gather.params["tiled"]) or not re.search(whole_name(whole), text):
             return ""
-        text, axes = written(text, alone(whole), part), _axes_text(gather)
+        text, axes = written(text, whole_name(whole), part), _axes_text(gather)
     over_devices = REDUCTIONS[m.eqn.op.name.replace("scatter-add", "reduce_sum").replace(
         "scatter-", "reduce_")]
     return f"lax.{over_devices}({text}, {axes})" if axes else ""

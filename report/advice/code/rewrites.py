@@ -298,7 +298,7 @@ def called_in(m: Match, atom: Atom, eqn: Equation | None) -> str:
     """
     text = called(m, atom)
     said = "" if eqn is None else expression(eqn)
-    return text if text and re.search(alone(text), said) else ""
+    return text if text and re.search(whole_name(text), said) else ""
 
 
 def as_operand(text: str) -> str:
