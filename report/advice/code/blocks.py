@@ -255,9 +255,10 @@ def _added_up_first_code(m: Match) -> str:
     text, axes = expression(m.eqn), ""
     for gather in (e for e in behind(m) if e.op.name in GATHERS):
         whole, part = called(m, gather.outvars[0]), called_in(m, gather.invars[0], gather)
-        if not (whole and part and gather.params["tiled"]) or not re.search(whole_name(whole), text):
+        name = whole_name(whole)
+        if not (whole and part and gather.params["tiled"] and re.search(name, text)):
             return ""
-        text, axes = written(text, whole_name(whole), part), _axes_text(gather)
+        text, axes = written(text, name, part), _axes_text(gather)
     over_devices = REDUCTIONS[m.eqn.op.name.replace("scatter-add", "reduce_sum").replace(
         "scatter-", "reduce_")]
     return f"lax.{over_devices}({text}, {axes})" if axes else ""
