@@ -33,6 +33,9 @@ COMMUTES = "commutes"
 TRANSCENDENTAL = "transcendental"
 """Counted apart from other arithmetic, as processors compute it on units of their own."""
 
+RECOMPUTED = "recomputed"
+"""Transcendental, and of real numbers computed again by XLA in each kernel that reads it."""
+
 MAY_BE_NAN = "may be nan"
 """Results may be NaN though no operand is: `checkify` looks at them."""
 
@@ -89,11 +92,12 @@ axes may divide only one of them; or its layout is given, whether axes divide it
 WHOLE_IN_XLA = "whole in xla"
 """XLA's partitioner has no case for it, so that it runs on whole values there."""
 
-_IMPLIED = {IDENTITY: (BITCAST, VIEW), BITCAST: (VIEW,), POSITION: (COUNTS,)}
+_IMPLIED = {IDENTITY: (BITCAST, VIEW), BITCAST: (VIEW,), POSITION: (COUNTS,),
+            RECOMPUTED: (TRANSCENDENTAL,)}
 _KNOWN = frozenset((IDENTITY, BITCAST, VIEW, CHEAP, EXACT, COMMUTES, TRANSCENDENTAL, GENERATED,
                     REARRANGED, IN_PLACE, FRESH, TAKEN, PERMUTED, READS_FUSED, BRANCHES, PER_DEVICE,
                     POSITION, COUNTS, LAYOUT, SPLICED, BY_PLACE, REPEATS, UNEVEN, MAY_BE_NAN,
-                    WHOLE_IN_XLA))
+                    WHOLE_IN_XLA, RECOMPUTED))
 
 
 def facts_of(named: Iterable[str]) -> frozenset[str]:

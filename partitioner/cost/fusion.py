@@ -16,9 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 import numpy as np
 
 from ...ir.dtypes import issubdtype
-from ...ir.facts import PERMUTED, SPLICED, TAKEN, TRANSCENDENTAL
+from ...ir.facts import PERMUTED, RECOMPUTED, SPLICED, TAKEN, TRANSCENDENTAL
 from ...ir.ops.elementwise.arithmetic import div_p
-from ...ir.ops.elementwise.transcendental import cos_p, sin_p, tan_p
 from ...ir.ops.indexing.gather import gather_p
 from ...ir.program import Atom, Equation, Literal, Var
 from ...ir.support.named_tuple import NamedTuple
@@ -26,7 +25,6 @@ from .kinds import Kind
 
 _EMITTED = 15                   # times that a kernel's code holds an equation
 _ROW = 128                      # elements of a long row
-_CHEAP = {sin_p, cos_p, tan_p}  # of reals
 _KERNELS = 64                   # that compute a value, or that are looked at for one that waits
 
 
@@ -126,7 +124,7 @@ class _Fusion:
             divisor, v = eqn.invars[1], eqn.outvars[0]
             return issubdtype(v.aval.dtype, np.inexact) and divisor.aval.size == v.aval.size \
                 and divisor not in self.generated and not isinstance(divisor, Literal)
-        if eqn.op in _CHEAP:
+        if RECOMPUTED in eqn.op.facts:
             return issubdtype(eqn.outvars[0].aval.dtype, np.complexfloating)
         return TRANSCENDENTAL in eqn.op.facts or eqn.op is gather_p
 

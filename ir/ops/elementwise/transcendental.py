@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...facts import MAY_BE_NAN, TRANSCENDENTAL
+from ...facts import MAY_BE_NAN, RECOMPUTED, TRANSCENDENTAL
 from ...kernels.elementwise import float32_forms
 from ...kernels.elementwise.float32_forms import in_float32, in_float64_if_few
 from ..derivatives import add, const, div, mul, neg, rsqrt, scalar_like, square, sub
@@ -72,10 +72,12 @@ logistic_p = _function("logistic", _logistic, "1 / (1 + exp(-x)).",
 
 # -- trigonometric functions ----------------------------------------------------------------------
 
-sin_p = _function("sin", np.sin, "The sine.", lambda out, x: cos_p.bind(x), -3, 3)
-cos_p = _function("cos", np.cos, "The cosine.", lambda out, x: neg(sin_p.bind(x)), -3, 3)
+sin_p = _function("sin", np.sin, "The sine.", lambda out, x: cos_p.bind(x), -3, 3,
+                  (RECOMPUTED, MAY_BE_NAN))
+cos_p = _function("cos", np.cos, "The cosine.", lambda out, x: neg(sin_p.bind(x)), -3, 3,
+                  (RECOMPUTED, MAY_BE_NAN))
 tan_p = _function("tan", np.tan, "The tangent.", lambda out, x: add(const(1, x), square(out)),
-                  -1.4, 1.4)
+                  -1.4, 1.4, (RECOMPUTED, MAY_BE_NAN))
 asin_p = _function("asin", np.arcsin, "The inverse sine.",
                    lambda out, x: rsqrt(sub(const(1, x), square(x))), -0.9, 0.9)
 acos_p = _function("acos", np.arccos, "The inverse cosine.",
