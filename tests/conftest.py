@@ -37,8 +37,8 @@ sys.dont_write_bytecode = False
 
 gc.disable()               # until all is collected
 
-_MOST_WORKERS = 8          # each holds up to 2 GB
-_MANY = 4_000_000          # blocks of memory, of some 100 bytes
+_MOST_WORKERS = 8          # each holds up to 2.5 GB
+_MANY = 8_000_000          # blocks of memory, of some 100 bytes
 _blocks = 0                # that were there when objects were set aside last
 
 hypothesis.settings.register_profile("quick", max_examples=25, deadline=None)
