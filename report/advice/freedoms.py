@@ -199,15 +199,15 @@ class Freedoms:
             len(self._unlike_in(has)) < len(self._unlike_in(had)))
 
     def disagree_more(self, new: Mapping[int, Entries]) -> bool:
-        """Do these new layouts leave some arguments split by an axis that splits all of their
-        freedom now, and others not?
+        """Do these new layouts put an axis that splits all arguments of a freedom now elsewhere in
+        some of them, but not in others?
         """
         split = {(f, a): n for f, counts in enumerate(self.counts) for a, n in counts.items()
                  if n == len(self.places[f]) > 1}
         left = Counter([(f, a) for i, own in new.items()
                         for d, axes in enumerate(self.given[i].entries)
                         if (f := self.place_of.get((i, d), -1)) >= 0
-                        for a in axes if a not in own[d]])
+                        for a in axes if a not in own[d] and any(a in e for e in own)])
         return any(0 < n < split[one] for one, n in left.items() if one in split)
 
     def _unlike_in(self, counts: Mapping[int, Counter[str]]) -> set[tuple[int, str]]:

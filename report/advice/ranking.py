@@ -8,7 +8,7 @@ for changes of code, which split nothing.) The worth falls if the caller has to 
 memory or operations rise by over a tenth, and with each of these irrelevances:
 
 - arguments get axes along dimensions that share a factor with others, most of which these axes do
-  not split, or lose one that splits all of these;
+  not split, or one that splits all of these is put elsewhere in some of them;
 - values are split further: over axes other than those of the collective, into more parts, or, where
   they or results get axes, so that less is computed (but not by axes that the argument which the
   collective comes from has on another dimension);
