@@ -70,6 +70,12 @@ class CallLocation(Location):
         return code_number(code), lasti
 
     @property
+    def passed(self) -> tuple[Location, ...]:
+        self._resolve()
+        frames = (self._code, self._lasti), *self._outer
+        return tuple([Location(code, lasti) for code, lasti in frames[:self._passed]])
+
+    @property
     def calls(self) -> tuple[Location, ...]:
         self._resolve()
         return super().calls[self._passed:]

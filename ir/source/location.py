@@ -166,6 +166,11 @@ class Location:
         return tuple([Location(code, lasti) for code, lasti in self.callers])
 
     @property
+    def passed(self) -> tuple[Location, ...]:
+        """The places inside of helpers in whose stead this one is, the innermost first."""
+        return ()
+
+    @property
     def chain(self) -> tuple:
         """Equal for places that are reached by equal calls."""
         return self.callers.key

@@ -2,7 +2,7 @@
 
 What a rewrite of code writes is declared with it. A constraint that is taken out, or gets another
 spec, and a collective that a body does not need are calls: their first argument is left, or the
-spec that is written in the call is another one.
+spec that is written in the call is another one, also in a call of a helper that makes the call.
 """
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from .changes import Change, Respec
 from .code.changes import Rewritten
 from .code.rewrites import as_operand
 from .code.shard_map_bodies import Ungather, Unsum
-
-_SPECS = ("P", "PartitionSpec")
+from .helper_calls import SPECS, called_name, helper_call
 
 
 def line_diffs(changes: Iterable[Change]) -> Iterator[tuple[str, str]]:
@@ -61,7 +60,7 @@ def code_of(change: Change) -> str:
     call, text = _call(at.text()), at.text()
     if call is None or not call.args:
         return ""
-    name = ast.unparse(call.func).rpartition(".")[-1]
+    name = called_name(call)
     operand = ast.get_source_segment(text, call.args[0]) or ""
     if isinstance(change, Ungather):
         return _in_place(at, operand) if name == "all_gather" else ""
@@ -71,7 +70,11 @@ def code_of(change: Change) -> str:
     if change.word == "out_sharding":
         return _with_keyword(text, call, change.word, change.spec)
     if name != change.word:
-        return ""
+        laid_out = helper_call(at, change.word)
+        if laid_out is None:
+            return ""
+        return (_in_place(at, laid_out.operand) if change.spec is None
+                else laid_out.with_spec(change.was, change.spec))
     return _in_place(at, operand) if change.spec is None else _with_spec(text, call, change.spec)
 
 
@@ -98,8 +101,7 @@ def _in_place(at: Location, text: str) -> str:
 def _with_spec(text: str, part: ast.AST, spec: PartitionSpec) -> str:
     """The text with another spec in place of the one that a part of it has; "" if it has not one.
     """
-    found = [n for n in ast.walk(part) if isinstance(n, ast.Call)
-             and ast.unparse(n.func).rpartition(".")[-1] in _SPECS]
+    found = [n for n in ast.walk(part) if isinstance(n, ast.Call) and called_name(n) in SPECS]
     if len(found) != 1:
         return ""
     (old,) = found
