@@ -257,7 +257,8 @@ def _proposal(e: Analysis, word: str, s: Suggestion, shown: _Shown | None) -> It
         return
     yield f"{word}: {s.text}"
     for both in s.diff:
-        yield from (f"   {sign} {line}" for sign, line in zip("-+", both, strict=True))
+        yield from (f"   {sign} {line.strip()}" for sign, text in zip("-+", both, strict=True)
+                    for line in text.splitlines())
     yield f"   {effect(e, s)}"
 
 

@@ -146,7 +146,7 @@ class Candidates(GroupedChanges):
         """
         near = self.near(record, cause)
         every = {Rewritten(site.change.rewrite.name, where(site.location), site.change,
-                           site.location, site.code): site for site in self.sites}
+                           site.location, site.edits): site for site in self.sites}
         found = [c for c, site in every.items() if near & site.near]
         lines: dict[tuple, dict[tuple, Change]] = {}        # by line and words, then by derivative
         for c in found:

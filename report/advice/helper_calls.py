@@ -13,6 +13,7 @@ from ...ir.source.location import Location, source_version
 from ...ir.spec import PartitionSpec
 from ...ir.support.caches import cached
 from ..words import spec_text
+from .code.statements import call_of, called_name
 
 SPECS = ("P", "PartitionSpec")
 _Function = ast.FunctionDef | ast.Lambda
@@ -55,15 +56,12 @@ def helper_call(at: Location, word: str) -> HelperCall | None:
     it is no such call, or goes through more helpers than one.
     """
     text = at.text()
-    if len(at.passed) != 1 or not text.isascii():
+    if len(at.passed) != 1:
         return None
     (inside,) = at.passed
     found = _returned_call(inside.file, source_version(inside.file), inside.line, inside.column)
-    try:
-        call = ast.parse(text, mode="eval").body
-    except SyntaxError:
-        return None
-    if found is None or not isinstance(call, ast.Call) or any(
+    call = call_of(text)
+    if found is None or call is None or any(
             isinstance(a, ast.Starred) for a in call.args):
         return None
     name, function, made = found
@@ -85,11 +83,6 @@ def helper_call(at: Location, word: str) -> HelperCall | None:
             and call.args[len(parameters) - 1:][:1] == [value]):
         entries = call.args[len(parameters):]
     return HelperCall(text, value, given.get(_name(spec)), entries)
-
-
-def called_name(call: ast.Call) -> str:
-    """The name of what is called, without the modules that it is in."""
-    return ast.unparse(call.func).rpartition(".")[-1]
 
 
 def _name(node: ast.expr | None) -> str:

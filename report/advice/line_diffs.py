@@ -15,9 +15,9 @@ from ...ir.spec import PartitionSpec
 from ..words import spec_text
 from .changes import Change, Respec
 from .code.changes import Rewritten
-from .code.rewrites import as_operand
 from .code.shard_map_bodies import Ungather, Unsum
-from .helper_calls import SPECS, called_name, helper_call
+from .code.statements import Edit, as_operand, call_of, called_name, in_place
+from .helper_calls import SPECS, helper_call
 
 
 def line_diffs(changes: Iterable[Change]) -> Iterator[tuple[str, str]]:
@@ -26,9 +26,7 @@ def line_diffs(changes: Iterable[Change]) -> Iterator[tuple[str, str]]:
     """
     lines: dict[tuple[str, int], dict[tuple[int, int], tuple[Location, str]]] = {}
     for c in changes:
-        code = code_of(c)
-        if code and isinstance(c, Rewritten | Respec | Ungather | Unsum):
-            at = c.location
+        for at, code in edits_of(c):
             lines.setdefault((at.file, at.line), {})[at.column, at.end_column] = at, code
     for found in lines.values():
         same = sorted(found.values(), key=lambda one: -one[0].column)
@@ -48,54 +46,38 @@ def _line(replaced: Iterable[tuple[Location, str]]) -> tuple[str, str]:
     return line.strip(), now.strip()
 
 
-def code_of(change: Change) -> str:
+def edits_of(change: Change) -> tuple[Edit, ...]:
+    """The edits that make a change; none if they cannot be told."""
+    if isinstance(change, Rewritten):
+        return change.edits
+    code = _code_of(change) if isinstance(change, Respec | Ungather | Unsum) else ""
+    return ((change.location, code),) if code else ()
+
+
+def _code_of(change: Respec | Ungather | Unsum) -> str:
     """What a change writes in the place of an expression; "" if that cannot be told."""
-    if not isinstance(change, Rewritten | Respec | Ungather | Unsum):
-        return ""
     at = change.location
     if at.end_line != at.line or not at.source_line().strip():
         return ""
-    if isinstance(change, Rewritten):
-        return change.code
-    call, text = _call(at.text()), at.text()
+    call, text = call_of(at.text()), at.text()
     if call is None or not call.args:
         return ""
     name = called_name(call)
     operand = ast.get_source_segment(text, call.args[0]) or ""
     if isinstance(change, Ungather):
-        return _in_place(at, operand) if name == "all_gather" else ""
+        return in_place(at, operand) if name == "all_gather" else ""
     if isinstance(change, Unsum):
         times = f"{as_operand(operand)} * {change.count}"
-        return _in_place(at, times) if name == "psum" else ""
+        return in_place(at, times) if name == "psum" else ""
     if change.word == "out_sharding":
         return _with_keyword(text, call, change.word, change.spec)
     if name != change.word:
         laid_out = helper_call(at, change.word)
         if laid_out is None:
             return ""
-        return (_in_place(at, laid_out.operand) if change.spec is None
+        return (in_place(at, laid_out.operand) if change.spec is None
                 else laid_out.with_spec(change.was, change.spec))
-    return _in_place(at, operand) if change.spec is None else _with_spec(text, call, change.spec)
-
-
-def _call(text: str) -> ast.Call | None:
-    """The call that a text of one line is."""
-    try:
-        found = ast.parse(text, mode="eval").body if text.isascii() else None
-    except SyntaxError:
-        return None
-    return found if isinstance(found, ast.Call) else None
-
-
-def _in_place(at: Location, text: str) -> str:
-    """An expression in the place of the one at a location: in parentheses if it has operators and
-    that is part of a longer one.
-    """
-    line = at.source_line()
-    before, after = line[:at.column].rstrip(), line[at.end_column:].lstrip()
-    alone = (before.endswith(("=", "return", "(", ",")) or not before) and (
-        after[:1] in ("", ")", ",", "#"))
-    return text if alone else as_operand(text)
+    return in_place(at, operand) if change.spec is None else _with_spec(text, call, change.spec)
 
 
 def _with_spec(text: str, part: ast.AST, spec: PartitionSpec) -> str:

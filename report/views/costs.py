@@ -4,14 +4,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ...ir.source.location import Location
 from ...partitioner.collectives import CollectiveRecord
 from ...partitioner.cost.kernels import kernels
 from ...partitioner.cost.schedule import COMPUTATION
 from ...partitioner.cost.work import equation_seconds
 from ..advice.changes import Respec
 from ..advice.code.changes import Rewritten
-from ..advice.line_diffs import code_of
+from ..advice.line_diffs import edits_of
 from ..advice.suggestion import Suggestion
 from ..analysis import Analysis
 from ..equal_collectives import causes
@@ -72,16 +71,11 @@ def fix_data(e: Analysis, c: ExplainedCollective) -> list[dict[str, Any]]:
 
 def edits(s: Suggestion) -> list[dict[str, Any]]:
     """The text edits of a suggestion; empty if it is none of text."""
-    if not all(isinstance(c, Rewritten | Respec) and code_of(c) for c in s.changes):
+    if not all(isinstance(c, Rewritten | Respec) and edits_of(c) for c in s.changes):
         return []
-    found = []
-    for change in s.changes:
-        assert isinstance(change, Rewritten | Respec)
-        at: Location = change.location
-        found.append({"file": at.file, "line": at.line, "column": at.column,
-                      "end_line": at.end_line, "end_column": at.end_column,
-                      "text": code_of(change)})
-    return found
+    return [{"file": at.file, "line": at.line, "column": at.column, "end_line": at.end_line,
+             "end_column": at.end_column, "text": text}
+            for change in s.changes for at, text in edits_of(change)]
 
 
 def warning_data(warnings: tuple[Waste, ...], tables: Tables) -> list[dict[str, Any]]:

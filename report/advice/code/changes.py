@@ -8,7 +8,7 @@ the replaced equations or feeds them.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -28,17 +28,19 @@ from .one_block import ONE_BLOCK
 from .one_hot import ONE_HOT
 from .rewrites import CHANGES, CodeChange
 from .selections import SELECTIONS
+from .statements import Edit
 from .weights import WEIGHTS
 
 
 @dataclass(frozen=True)
 class Site:
     """A place where a change of code applies. near: the places of all equations that it concerns.
+    edits: of the user's lines, none if they cannot be written.
     """
     change: CodeChange
     location: Location
     near: frozenset[tuple]
-    code: str
+    edits: tuple[Edit, ...]
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Rewritten:
     at: tuple
     change: CodeChange = field(compare=False)
     location: Location = field(default=UNKNOWN, compare=False)
-    code: str = field(default="", compare=False)
+    edits: tuple[Edit, ...] = field(default=(), compare=False)
 
     @property
     def text(self) -> str:
@@ -75,7 +77,19 @@ def sites(program: Program) -> Iterator[Site]:
                 continue                                   # it does not type-check that way
             if value is not None:
                 yield Site(change, m.eqn.location, frozenset(
-                    where(e.location) for e in _about(m)), change.code(m))
+                    where(e.location) for e in _about(m)), _edits(change, m, programs))
+
+
+def _edits(change: CodeChange, m: Match, programs: Sequence[Program]) -> tuple[Edit, ...]:
+    """The edits that make a change at an equation; none if they cannot be written, or are of lines
+    that something else runs, too.
+    """
+    code, at = change.code(m), m.eqn.location
+    if isinstance(code, str):
+        return ((at, code),) if code and at.line == at.end_line else ()
+    inside = [where(place) for place, _ in code if place.line != at.line]
+    return () if any(sum(any(where(e.location) == place for e in p.eqns) for p in programs) > 1
+                     for place in inside) else tuple(code)
 
 
 def _about(m: Match) -> Iterator[Equation]:

@@ -9,7 +9,6 @@
 """
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from ....ir.program import Atom, Equation, Literal, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.rule import FactorRule
 from ....ir.types import array_type
+from .statements import Edit, as_operand
 
 T = TypeVar("T")
 SCALARS = 60             # equations that an index may be computed by
@@ -34,11 +34,11 @@ _SAID = {"reduce_sum": {"(reduce_|ein)?sum": "psum", "mean|average": "pmean"},
 @dataclass(frozen=True)
 class CodeChange:
     """A rewrite as a proposed change. words: what it does; code: the user's expression after the
-    change, "" if it cannot be written.
+    change, or the edits of his lines; "" if it cannot be written.
     """
     rewrite: Rewrite
     words: str
-    code: Callable[[Match], str]
+    code: Callable[[Match], str | Sequence[Edit]]
 
 
 class MadeOf(Generic[T]):
@@ -299,16 +299,6 @@ def called_in(m: Match, atom: Atom, eqn: Equation | None) -> str:
     text = called(m, atom)
     said = "" if eqn is None else expression(eqn)
     return text if text and re.search(whole_name(text), said) else ""
-
-
-def as_operand(text: str) -> str:
-    """An expression as an operand of another one: in parentheses, if it has operators."""
-    try:
-        whole = isinstance(ast.parse(text, mode="eval").body,
-                           ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.Constant)
-    except SyntaxError:
-        whole = False
-    return text if whole else f"({text})"
 
 
 def whole_name(text: str) -> str:

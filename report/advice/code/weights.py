@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from ....ir.op import OPS
 from ....ir.program import Atom, Equation
 from ....ir.rewriting.rewrite import Match, Rewrite
-from .rewrites import CodeChange, as_operand, called_in, expression, fit
+from .rewrites import CodeChange, called_in, expression, fit
+from .statements import as_operand
 
 
 def _shaped_first(m: Match) -> Atom | None:
