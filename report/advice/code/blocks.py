@@ -26,16 +26,19 @@ from .rewrites import (
     REDUCTIONS,
     CodeChange,
     MadeOf,
+    axes_of,
     called,
     called_in,
     expression,
     fit,
+    gathered_in,
     over,
     parts_of_operands,
     varying_as,
     whole_name,
     written,
 )
+from .statements import follows_shape, is_inside
 
 GATHERS = ("all_gather", "all_gather_invariant")
 SUMS = ("psum", "psum_invariant")
@@ -67,12 +70,13 @@ class Blocks(MadeOf[tuple[Atom, int]]):
     """Computes from blocks what a program computes from gathered values, by the factor rules of the
     equations in between: for each value its block, and the dimension along which blocks lie.
 
-    gather: the gather, once one has been met (all are over the same axes).
+    gather: the gather, once one has been met (all are over the same axes). cut: has a block been
+    taken of a value that all devices have?
     """
 
     def __init__(self, m: Match, gather: Equation | None = None) -> None:
         super().__init__(m)
-        self.gather = gather
+        self.gather, self.cut = gather, False
 
     def made(self, eqn: Equation) -> tuple[Atom, int] | None:
         """The block of what an equation computes, from the blocks of its operands; None if there is
@@ -195,6 +199,7 @@ class Blocks(MadeOf[tuple[Atom, int]]):
     def own(self, a: Atom, d: int, shape: tuple[int, ...]) -> Atom:
         """Each device's own block, along a dimension, of a value that all devices have."""
         assert self.gather is not None
+        self.cut = True
         index = self.m.emit(OPS["axis_index"], axis_name=self.gather.axes,
                             varying=bool(a.aval.manual.varying))
         start = self.m.emit(OPS["mul"], index, varying_as(self.m, np.int32(shape[d]), index))
@@ -258,15 +263,10 @@ def _added_up_first_code(m: Match) -> str:
         name = whole_name(whole)
         if not (whole and part and gather.params["tiled"] and re.search(name, text)):
             return ""
-        text, axes = written(text, name, part), _axes_text(gather)
+        text, axes = written(text, name, part), axes_of(gather)
     over_devices = REDUCTIONS[m.eqn.op.name.replace("scatter-add", "reduce_sum").replace(
         "scatter-", "reduce_")]
     return f"lax.{over_devices}({text}, {axes})" if axes else ""
-
-
-def _axes_text(gather: Equation) -> str:
-    """The axes of a gather as code."""
-    return repr(gather.axes[0] if len(gather.axes) == 1 else gather.axes).replace("'", '"')
 
 
 def _smaller_first(m: Match) -> Atom | None:
@@ -282,18 +282,31 @@ def _smaller_first(m: Match) -> Atom | None:
 
 
 def _smaller_first_code(m: Match) -> str:
-    gather = next((e for a in m.eqn.invars if (e := m.maker(a)) is not None
-                   and e.op.name in GATHERS and e.params["tiled"]), None)
+    """That as the user's expression, if it is one in which the gathered value is read once, apart
+    from its shape, and in which nothing has a size that is another for a block.
+    """
     blocks = Blocks(m)
-    found = None if gather is None else blocks.made(m.eqn)
-    if found is None or gather is None:
+    found, gather = blocks.made(m.eqn), blocks.gather
+    own = None if found is None or gather is None else gathered_in(m, gather.outvars[0], m.eqn)
+    if found is None or own is None or blocks.cut or not own.gather.params["tiled"]:
         return ""
-    text, whole, part = expression(m.eqn), called(m, gather.outvars[0]), called(m, gather.invars[0])
-    word = whole_name(whole)
-    if not (whole and part) or len(re.findall(word, text)) != 1:
+    text, word = expression(m.eqn), whole_name(own.whole)
+    reshaped = [v for v, block in blocks.known.items() if block is not None
+                and (e := m.maker(v)) is not None and e.op.name == "reshape"]
+    for v, block in blocks.known.items():
+        e = None if block is None else m.maker(v)
+        if e is not None and e is not own.gather and e.op.name != "pvary" and (
+                not is_inside(e.location, m.eqn.location)
+                or e.op.resize is not None and v not in reshaped):
+            return ""
+    sizes = [blocks.known[v][1] for v in reshaped]      # type: ignore[index]
+    d = own.gather.params["all_gather_dimension"]
+    if len(re.findall(rf"{word}(?!\.shape\b)", text)) != 1 or not follows_shape(
+            text, own.whole, d, sizes):
         return ""
-    return (f"lax.all_gather({written(text, word, part)}, {_axes_text(gather)}, axis={found[1]}, "
-            "tiled=True)")
+    to = ', to="invarying"' if own.gather.op.name == "all_gather_invariant" else ""
+    return (f"{own.module}all_gather({written(text, word, own.part)}, {axes_of(own.gather)}, "
+            f"axis={found[1]}, tiled=True{to})")
 
 
 def size_of(v: Atom) -> int:

@@ -9,10 +9,11 @@
 """
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from ....ir.program import Atom, Equation, Literal, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.rule import FactorRule
 from ....ir.types import array_type
-from .statements import Edit, as_operand
+from .statements import Edit, as_operand, call_of, is_kept, module_of
 
 T = TypeVar("T")
 SCALARS = 60             # equations that an index may be computed by
@@ -301,6 +302,48 @@ def called_in(m: Match, atom: Atom, eqn: Equation | None) -> str:
     return text if text and re.search(whole_name(text), said) else ""
 
 
+class GatheredIn(NamedTuple):
+    """A gather that the user calls, as an equation that reads its result is written. whole, part:
+    how its result and its operand are called there; text: of its call.
+    """
+    gather: Equation
+    whole: str
+    part: str
+    text: str
+
+    def of(self, operand: str) -> str:
+        """The call with another operand."""
+        call = call_of(self.text)
+        assert call is not None
+        return (self.text[:call.args[0].col_offset] + operand
+                + self.text[call.args[0].end_col_offset:])
+
+    @property
+    def module(self) -> str:
+        """The module of the call, with a dot."""
+        call = call_of(self.text)
+        assert call is not None
+        return module_of(call)
+
+
+def gathered_in(m: Match, value: Atom, eqn: Equation) -> GatheredIn | None:
+    """The gather that a value comes from, as it can be written in place of an equation; None if
+    there is none, or its operand is not called that there.
+    """
+    gather = m.maker(value)
+    while gather is not None and gather.op.name == "pvary":
+        gather = m.maker(gather.invars[0])
+    text = "" if gather is None else expression(gather)
+    call = call_of(text, "all_gather")
+    if gather is None or call is None or not call.args:
+        return None
+    whole = called_in(m, gather.outvars[0], eqn)
+    part = ast.get_source_segment(text, call.args[0]) or ""
+    if not whole or not part or not is_kept(part, gather.location, eqn.location):
+        return None
+    return GatheredIn(gather, whole, part, text)
+
+
 def whole_name(text: str) -> str:
     """A pattern of an expression where it is not part of a longer name."""
     return rf"(?<![\w.]){re.escape(text)}(?!\w)"
@@ -318,7 +361,16 @@ def written(text: str, pattern: str, part: str) -> str:
 
 
 def axes_text(m: Match) -> str:
-    names = tuple(map(str, m.names))
+    return _axes(m.names)
+
+
+def axes_of(eqn: Equation) -> str:
+    """The mesh axes of a collective as code."""
+    return _axes(eqn.axes)
+
+
+def _axes(axes: Sequence[Any]) -> str:
+    names = tuple(map(str, axes))
     return repr(names[0] if len(names) == 1 else names).replace("'", '"')
 
 

@@ -9,13 +9,16 @@
 """
 from __future__ import annotations
 
+import ast
+
 from ....ir.op import OPS
 from ....ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
 from ....ir.program import Atom, Equation
 from ....ir.rewriting.rewrite import Match, Rewrite, Shape
 from ....ir.support.named_tuple import NamedTuple
 from .blocks import Blocks
-from .rewrites import CodeChange, fit, varying_as
+from .rewrites import CodeChange, axes_of, expression, fit, gathered_in, varying_as
+from .statements import Edit, call_of, has_module, statement_of, unused
 
 _FEW = 4        # times as many there are at least of what is chosen
 _PLACES = {"argmax": "reduce_max", "argmin": "reduce_min"}
@@ -72,6 +75,36 @@ def _top_first(m: Match) -> list[Atom] | None:
     found = [fit(m, values), fit(m, _places(
         m, block.d, size, at, block.gathered(m, places), m.k), 1)]
     return None if None in found else found      # type: ignore[return-value]
+
+
+def _top_first_code(m: Match) -> str | tuple[Edit, ...]:
+    """That as the user's code: where the places are not read, in one expression, otherwise in lines
+    before the statement.
+    """
+    found, call = gathered_in(m, m.whole, m.eqn), call_of(expression(m.eqn), "top_k")
+    if found is None or call is None or found.gather.params["all_gather_dimension"] != m.axis or (
+            not found.gather.params["tiled"]
+            or found.whole != ast.get_source_segment(expression(m.eqn), call.args[0])):
+        return ""
+    behind = expression(m.eqn)[call.args[0].end_col_offset:]
+
+    def top(operand: str) -> str:
+        return f"{ast.unparse(call.func)}({operand}{behind}"
+
+    reads = [a for e in m.program.eqns for a in e.invars]
+    if m.eqn.outvars[1] not in (*reads, *m.program.outvars):
+        return top(found.of(f"{top(found.part)}[0]"))
+    at, stand = m.eqn.location, statement_of(m.eqn.location)
+    if stand is None or not has_module(at, "jnp") or not found.module:
+        return ""
+    best, places, chosen = unused(at, "best", "places", "chosen")
+    size = found.gather.invars[0].aval.shape[m.axis]
+    first = f"{found.module}axis_index({axes_of(found.gather)}) * {size}"
+    return (stand.with_lines([
+        f"{best}, {places} = {top(found.part)}",
+        f"{best}, {chosen} = {top(found.of(best))}",
+        f"{places} = jnp.take_along_axis({found.of(f'{places} + {first}')}, {chosen}, {m.axis})"],
+        stand.replaced(expression(m.eqn), [best, places])),)
 
 
 def _top_of_rows(m: Match) -> list[Atom] | None:
@@ -191,7 +224,7 @@ SELECTIONS: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
         "top first", "out = top_k whole {axis, k}", _top_first,
         why="of each block only what can be among the largest is exchanged"),
-        "choose from each block before the exchange instead of gathering all", lambda m: ""),
+        "choose from each block before the exchange instead of gathering all", _top_first_code),
     CodeChange(Rewrite(
         "place first", "out = argmax|argmin whole {axes}", _place_first,
         why="of each block only the best is exchanged, and where it is"),

@@ -32,6 +32,16 @@ class Statement(NamedTuple):
         indent = "\n" + " " * self.location.column
         return self.location, indent.join([*before, text, *after])
 
+    def replaced(self, old: str, items: Sequence[str]) -> str:
+        """The statement with a list in place of the expression at the column; without its brackets
+        where it is unpacked.
+        """
+        before, behind = self.text[:self.column], self.text[self.column + len(old):]
+        unpacked = not behind and isinstance(self.node, ast.Assign) and all(
+            isinstance(t, ast.Tuple) for t in self.node.targets) and before.endswith("= ")
+        new = ", ".join(items)
+        return f"{before}{new if unpacked else f'[{new}]'}{behind}"
+
 
 def statement_of(at: Location) -> Statement | None:
     """The statement that evaluates an expression whenever it runs, once; None if there is none on a
@@ -64,8 +74,8 @@ def is_kept(text: str, made: Location, at: Location) -> bool:
     if (made.file, made.function, made.chain) != (at.file, at.function, at.chain) or not (
             made.line <= at.line):
         return False
-    if made.line == at.line and at.column <= made.column and made.end_column <= at.end_column:
-        return True                              # one is inside of the other
+    if is_inside(made, at):
+        return True
     tree = _tree(at.file, source_version(at.file))
     try:
         names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
@@ -73,6 +83,42 @@ def is_kept(text: str, made: Location, at: Location) -> bool:
         return False
     return tree is not None and names.isdisjoint(
         name for line, name in _bound(tree) if made.line <= line < at.line)
+
+
+def is_inside(one: Location, at: Location) -> bool:
+    """Is an expression the one at a place, or a part of it?"""
+    return (one.file == at.file and (at.line, at.column) <= (one.line, one.column)
+            and (one.end_line, one.end_column) <= (at.end_line, at.end_column))
+
+
+def follows_shape(text: str, name: str, d: int, dims: Sequence[int]) -> bool:
+    """Are the sizes in an expression right for another size of a value along its dimension d? dims:
+    for each of its reshapes, the dimension of the result that has that size. It has to be left
+    out, as -1, or taken from the shape of the value, which may be read for nothing else.
+    """
+    tree = ast.parse(text, mode="eval")
+    reshapes = [n for n in ast.walk(tree) if isinstance(n, ast.Call)
+                and called_name(n) == "reshape"]
+    if len(reshapes) != len(dims) or len(dims) > 1 or any(
+            isinstance(n, ast.Call) and called_name(n) in ("slice", "dynamic_slice")
+            for n in ast.walk(tree)):
+        return False
+    shape, used = f"{name}.shape", len(re.findall(rf"{re.escape(name)}\.shape\b", text))
+    for call, dim in zip(reshapes, dims, strict=True):
+        sizes = call.args if len(call.args) != 2 or not isinstance(call.args[1], ast.Tuple) else (
+            call.args[1:])
+        if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple):
+            sizes = sizes[0].elts
+        written = [ast.unparse(e) for e in sizes]
+        used -= sum(w.count(shape) for w in written)
+        lead = re.fullmatch(rf"\*{re.escape(shape)}\[:(\d+)\]", written[0]) if written else None
+        if lead is not None and dim < int(lead[1]):
+            continue
+        at = dim if lead is None else dim - int(lead[1]) + 1
+        if at >= len(written) or written[at] not in ("-1", f"{shape}[{d}]") or any(
+                w.startswith("*") for w in written[lead is not None:at]):
+            return False
+    return not used
 
 
 def unused(at: Location, *names: str) -> list[str]:
@@ -86,8 +132,8 @@ def unused(at: Location, *names: str) -> list[str]:
 
 
 def has_module(at: Location, name: str) -> bool:
-    """Does the file use a module by this name?"""
-    return bool(re.search(rf"\b{name}\.\w", "".join(linecache.getlines(at.file))))
+    """Does the file import, or use, a module by this name?"""
+    return bool(re.search(rf"\b{name}\.\w|\bas {name}\b", "".join(linecache.getlines(at.file))))
 
 
 def call_of(text: str, *names: str) -> ast.Call | None:

@@ -1,0 +1,95 @@
+"""Changes of code, put into the user's file as they are shown, compute the same and move less."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+
+from ....user_files import user_file, user_module
+from .test_changes import HEAD
+
+
+def proposed(tmp_path, source, words, given):
+    """The lines that the change with these words shows, once they have been put into the file: they
+    move as many bytes as it says, and compute the same; () if it shows none.
+    """
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        best = next((s for c in found.collectives for s in c.suggestions
+                     if words in s.text and len(s.changes) == 1), None)
+        assert best is not None, [s.text for c in found.collectives for s in c.suggestions]
+        placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
+        wanted = [np.asarray(v) for v in st.tree.leaves(st.jit(module.f)(*placed))]
+        diff = best.diff
+    if not diff:
+        return ()
+    for old, new in diff:
+        assert source.count(old) == 1
+        source = source.replace(old, new)
+    with user_module(user_file(tmp_path, source)) as module:
+        assert st.explain(module.f)(*module.args).received_bytes == best.received_bytes
+        changed = [np.asarray(v) for v in st.tree.leaves(st.jit(module.f)(*placed))]
+    for one, other in zip(changed, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-3)
+    return diff
+
+
+# the body; does it show lines?
+CHOSEN = {
+    "returned": ("return lax.top_k(whole, 5)", True),
+    "named": ("values, at = lax.top_k(whole, 5)\n    return values * 2, at", True),
+    "in an expression": ("return sum(lax.top_k(whole, 5))", True),
+    "values alone": ("return lax.top_k(whole, 5)[0]", True),
+    "gathered in the call": (
+        'return lax.top_k(lax.all_gather(x * 2, "d", axis=1, tiled=True), 5)', True),
+    "in a function": ("return (lambda: lax.top_k(whole, 5))()", False),
+    "where the operand is another": ("x = x + 1\n    return lax.top_k(whole, 5)", False)}
+
+
+@pytest.mark.parametrize("checked", [True, False])
+@pytest.mark.parametrize("name", CHOSEN)
+def test_what_is_chosen_of_each_block_is_written_in_lines(name, checked, tmp_path):
+    code, shows = CHOSEN[name]
+    source = HEAD + f"""\
+def body(x):
+    best = x.shape
+    whole = lax.all_gather(x, "d", axis=1, tiled=True)
+    {code}
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=P(None, "d"), out_specs=P("d"),
+                 check_vma={checked})
+args = (struct((64, 65536), None, "d"),)
+"""
+    given = np.random.default_rng(0).integers(0, 5000, (64, 65536)).astype(np.float32)   # with ties
+    assert bool(proposed(tmp_path, source, "choose from each block", [given])) is shows
+
+
+FLATTENED = {
+    "rows": ("whole.reshape(whole.shape[0], -1) @ w", True),
+    "rows, by a function": ("jnp.tanh(jnp.reshape(whole, (whole.shape[0], -1)) * 2) @ w", True),
+    "leading dimensions": ("whole.reshape(*whole.shape[:1], 512) @ w", True),
+    "rows that are left out": ("whole.reshape(-1, 512) @ w", True),
+    "rows by number": ("whole.reshape(8192, -1) @ w", False),
+    "by a number of rows": ("(whole / whole.shape[0]).reshape(-1, 512) @ w", False),
+    "with what has rows, too": ("(whole.reshape(-1, 512) * scale[:, None]) @ w", False),
+    "what is cut by number": ("lax.slice(whole, (0, 0, 0), (8192, 8, 8))", False)}
+
+
+@pytest.mark.parametrize("name", FLATTENED)
+def test_what_is_flattened_is_written_for_a_block(name, tmp_path):
+    code, shows = FLATTENED[name]
+    source = HEAD + f"""\
+def body(x, w, scale):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    return {code}
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=(P("d"), P(), P()), out_specs=P(), check_vma=False)
+args = struct((8192, 8, 64), "d"), struct((512, 4)), struct((8192,))
+"""
+    rng = np.random.default_rng(0)
+    given = [rng.normal(size=shape).astype(np.float32) / 8 for shape in (
+        (8192, 8, 64), (512, 4), (8192,))]
+    assert bool(proposed(tmp_path, source, "compute what is smaller of each", given)) is shows
