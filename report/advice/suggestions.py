@@ -31,6 +31,7 @@ from ...partitioner.cost.topology import Topology
 from ..reasons.causes import Cause, whole_axes
 from .candidates import Candidates
 from .changes import Argument, Change, Result, text_of, tree_of
+from .code.shard_map_bodies import Ungather
 from .kinds import Kinds
 from .ranking import EQUAL_WORTH, LITTLE, SAME, Ranking, target, without_repeats
 from .repetition import PERIODS
@@ -362,7 +363,8 @@ class _One(Ranking):
             return None          # more bytes must save time, as they can where latency counts
         hidden = new.time <= base.time * (1 + SAME) and (
             new.times.communication < base.times.communication * (1 - SAME))
-        if not (new.time < base.time * (1 - SAME) or hidden) or self.elsewhere(tried, left):
+        faster = new.time < base.time * (1 - SAME)
+        if not (faster or hidden) or self.elsewhere(changes, tried, left):
             return None
         return Suggestion(text_of(changes), new.received_bytes, new.time, new.peak_bytes, new.flops,
                           removes, tuple(changes), self.search.subject, False,
@@ -374,18 +376,22 @@ class _One(Ranking):
                           self.share_of_caller(changes, tried),
                           new.times.communication)
 
-    def elsewhere(self, tried: Tried, left: int) -> bool:
-        """Are the bytes only received at another line: no fewer of them, and in no less time? That
-        more of it overlaps with computation, as another order may bring about, is no such saving.
+    def elsewhere(self, changes: Sequence[Change], tried: Tried, left: int) -> bool:
+        """Are the bytes only received at another line, or, where a body takes whole what it
+        gathered, by whoever passes it: no fewer of them, and in no less time? That more of it
+        overlaps with computation, as another order may bring about, is no such saving.
         """
         base, before = self.trials.base, self.trials.before
         key = key_of(self.record)
-        gone = before.at.get(key, 0) - left
-        part = gone / max(1, before.at.get(key, 0)) * before.seconds(key, self.search.topology)
+        bytes_now = max(1, before.at.get(key, 0))
+        gone, seconds = bytes_now - left, before.seconds(key, self.search.topology)
+        whole = any(isinstance(c, Ungather) for c in changes)
+        passed = self.kinds.gathered(changes) if whole else 0.0
         was, now = base.times, tried.figures.times
         saved = max(was.communication - now.communication, was.compute - now.compute)
-        return base.received_bytes - tried.received_bytes <= _GONE * gone and (
-            min(saved, base.time - tried.figures.time) <= _GONE * part)
+        return base.received_bytes - tried.received_bytes - passed <= _GONE * gone and (
+            min(saved, base.time - tried.figures.time) - passed / bytes_now * seconds
+            <= _GONE * gone / bytes_now * seconds)
 
 
 def _key(record: CollectiveRecord, cause: Cause) -> tuple:

@@ -170,6 +170,28 @@ args = struct((8192, 1024), "data"), struct(({'1024' if "psum" in body else '102
         assert any(s.diff == ((body, typed),) for c in found.collectives for s in c.suggestions)
 
 
+@pytest.mark.parametrize("spec", ['"d",', ""])
+def test_a_gather_that_the_caller_makes_instead_is_not_taken_out(spec, tmp_path):
+    """Only where it is whole anyway fewer bytes move without it."""
+    source = HEAD + f"""\
+mesh = AbstractMesh((16,), ("d",))
+
+
+def body(x, w):
+    return x @ lax.all_gather(w, "d", axis=0, tiled=True)
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=(P("d"), P("d")), out_specs=P("d"),
+                 check_vma=False)
+args = struct((8192, 1024), "d", mesh=mesh), struct((1024, 1024), {spec} mesh=mesh)
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f, "v5p")(*module.args)
+        tried = [s for c in found.collectives for s in c.suggestions
+                 if "take out the `all_gather`" in s.text]
+        assert bool(tried) is not bool(spec), tried
+
+
 def test_a_weight_is_written_by_the_name_that_it_has_at_the_line(tmp_path):
     """In a helper; an argument of the program is called otherwise there."""
     source = HEAD + '''\
