@@ -25,7 +25,9 @@ from ....ir.program import Atom, Equation, Literal, Program, Var
 from ....ir.rewriting.rewrite import Match, Rewrite, Shape, finder
 from ....ir.rewriting.substitution import substituted
 from ....ir.rewriting.unread import drop_dead
+from .loop_lines import reduced_behind
 from .rewrites import SCALARS, CodeChange, varying_as
+from .statements import Edit
 
 
 def _reduction(m: Match) -> list[Equation]:
@@ -89,6 +91,23 @@ def _summed_behind(m: Match) -> list[Atom] | None:
     return None
 
 
+def _summed_behind_code(m: Match) -> tuple[Edit, ...]:
+    """The lines of that, for a sum that starts from zeros."""
+    body, (first, carries) = m.eqn.params["jaxpr"], scan_operands(m.eqn.params)
+    made_as = finder(body)
+    for j in range(carries):
+        found, carry = made_as(body.outvars[j], _SUMMED), body.invars[first + j]
+        if found is not None and found.carry is carry:
+            start = m.eqn.invars[first + j]
+            while (made := m.maker(start)) is not None and made.op.name == "pvary":
+                start = made.invars[0]
+            zero = start if isinstance(start, Literal) else m.constant_of(start)
+            missing = found.part.aval.manual.varying - m.eqn.invars[first + j].aval.manual.varying
+            return () if zero is None or zero.val != 0 else reduced_behind(
+                m.eqn, _reduction(found), True, j, carries, sorted(missing))
+    return ()
+
+
 def _stacked_behind(m: Match) -> list[Atom] | None:
     """Of a scan that stacks in each step what is reduced over devices, and does not read that."""
     body = m.eqn.params["jaxpr"]
@@ -105,6 +124,16 @@ def _stacked_behind(m: Match) -> list[Atom] | None:
         results[j] = _repeated(m, totals, results[j])
         return results if results[j].aval == m.eqn.outvars[j].aval else None
     return None
+
+
+def _stacked_behind_code(m: Match) -> tuple[Edit, ...]:
+    body, carries = m.eqn.params["jaxpr"], scan_operands(m.eqn.params).carries
+    made_as, count = finder(body), len(body.outvars) - carries
+    for j in range(carries, len(body.outvars)):
+        found = made_as(body.outvars[j], _REDUCED)
+        if found is not None:
+            return reduced_behind(m.eqn, _reduction(found), False, j - carries, count)
+    return ()
 
 
 def _ahead(body: Program, consts: Sequence[Var], items: Sequence[Var]
@@ -253,12 +282,12 @@ LOOPS: tuple[CodeChange, ...] = (
         "stack behind", "out = scan *operands", _stacked_behind,
         why="what the steps give is reduced over devices together"),
         "reduce over devices once, behind the loop, instead of in each step of the one",
-        lambda m: ""),
+        _stacked_behind_code),
     CodeChange(Rewrite(
         "sum behind", "out = scan *operands", _summed_behind,
         why="devices add up their own parts, and these are summed once"),
         "sum over devices once, behind the loop, instead of in each step of the one",
-        lambda m: ""),
+        _summed_behind_code),
     CodeChange(Rewrite(
         "loop ahead", "out = scan *operands", _loop_ahead,
         why="what no step takes from the one before is exchanged for all steps together"),
