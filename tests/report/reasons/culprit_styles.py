@@ -327,7 +327,7 @@ def _blockwise(x, w):
     return jnp.tanh(whole) @ w
 
 
-@case(struct((512, 1024), "X", "Y"), struct((1024, 1024)), source=_blockwise)
+@case(struct((4096, 4096), "X", "Y"), struct((4096, 64)), source=_blockwise)
 def gather_written_in_shard_map(x, w):
     return st.shard_map(_blockwise, mesh=MESH, in_specs=(P("X", "Y"), P()), out_specs=P("X"),
                         check_vma=False)(x, w)
