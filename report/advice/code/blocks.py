@@ -27,8 +27,6 @@ from .rewrites import (
     CodeChange,
     MadeOf,
     axes_of,
-    called,
-    called_in,
     expression,
     fit,
     gathered_in,
@@ -259,11 +257,10 @@ def _added_up_first(m: Match) -> Atom | None:
 def _added_up_first_code(m: Match) -> str:
     text, axes = expression(m.eqn), ""
     for gather in (e for e in behind(m) if e.op.name in GATHERS):
-        whole, part = called(m, gather.outvars[0]), called_in(m, gather.invars[0], gather)
-        name = whole_name(whole)
-        if not (whole and part and gather.params["tiled"] and re.search(name, text)):
+        own = gathered_in(m, gather.outvars[0])
+        if own is None or not gather.params["tiled"]:
             return ""
-        text, axes = written(text, name, part), axes_of(gather)
+        text, axes = written(text, whole_name(own.whole), own.part), axes_of(gather)
     over_devices = REDUCTIONS[m.eqn.op.name.replace("scatter-add", "reduce_sum").replace(
         "scatter-", "reduce_")]
     return f"lax.{over_devices}({text}, {axes})" if axes else ""
@@ -287,7 +284,7 @@ def _smaller_first_code(m: Match) -> str:
     """
     blocks = Blocks(m)
     found, gather = blocks.made(m.eqn), blocks.gather
-    own = None if found is None or gather is None else gathered_in(m, gather.outvars[0], m.eqn)
+    own = None if found is None or gather is None else gathered_in(m, gather.outvars[0])
     if found is None or own is None or blocks.cut or not own.gather.params["tiled"]:
         return ""
     text, word = expression(m.eqn), whole_name(own.whole)

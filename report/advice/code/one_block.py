@@ -35,6 +35,7 @@ from .rewrites import (
     called,
     expression,
     fit,
+    gathered_in,
     own_part,
     sources,
 )
@@ -199,11 +200,11 @@ def _swapped(m: Match) -> Atom | None:
 
 
 def _swapped_code(m: Match) -> str:
-    x = called(m, m.x)
-    if not x or not m.tiled or not expression(m.eqn):
+    own = gathered_in(m, m.whole)
+    if own is None or not m.tiled or not expression(m.eqn):
         return ""
     d = _own(m, tuple(m.names), m.x.aval.mesh.axis_size(m.names[0]))
-    return f"lax.all_to_all({x}, {axes_text(m)}, {d}, {m.d}, tiled=True)"
+    return f"lax.all_to_all({own.part}, {axes_text(m)}, {d}, {m.d}, tiled=True)"
 
 
 # -- what is smaller of the one block that all read -----------------------------------------------

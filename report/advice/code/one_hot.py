@@ -27,14 +27,15 @@ from ....ir.types import array_type
 from .blocks import Blocks
 from .rewrites import (
     CodeChange,
-    as_operand,
+    axes_of,
     called,
-    called_in,
     expression,
     fit,
+    gathered_in,
     over,
     varying_as,
 )
+from .statements import as_operand
 
 
 def _origin(m: Match, atom: Atom) -> tuple[Atom, tuple[int, ...]]:
@@ -158,17 +159,15 @@ def _rows_of_blocks(m: Match) -> Atom | None:
 
 def _rows_of_blocks_code(m: Match) -> str:
     """The line, for places that are not negative."""
-    gather = m.maker(m.table)
-    if gather is None or not gather.params.get("tiled"):
+    table = gathered_in(m, m.table)
+    if table is None or not table.gather.params["tiled"]:
         return ""
-    whole, part = called(m, m.table), called_in(m, gather.invars[0], gather)
-    text = expression(m.eqn)
-    place = re.fullmatch(rf"{re.escape(whole)}\[(\w+)\]", text)
-    if not (whole and part and place) or m.eqn.params["dimension_numbers"].start_index_map != (0,):
+    place = re.fullmatch(rf"{re.escape(table.whole)}\[(\w+)\]", expression(m.eqn))
+    if not place or m.eqn.params["dimension_numbers"].start_index_map != (0,):
         return ""
-    axes = repr(gather.axes[0] if len(gather.axes) == 1 else gather.axes).replace("'", '"')
-    own = gather.invars[0].aval.shape[0]
-    return (f"lax.psum({as_operand(part)}.at[{place[1]} - lax.axis_index({axes}) * {own}].get("
+    axes, own = axes_of(table.gather), table.gather.invars[0].aval.shape[0]
+    at = f"{place[1]} - lax.axis_index({axes}) * {own}"
+    return (f"lax.psum({as_operand(table.part)}.at[{at}].get("
             f"mode=\"fill\", fill_value=0, wrap_negative_indices=False), {axes})")
 
 

@@ -107,13 +107,12 @@ def _reduced_first(m: Match) -> Atom | None:
 
 
 def _reduced_first_code(m: Match) -> str:
-    text, whole, part = expression(m.eqn), called(m, m.eqn.invars[0]), called(m, m.x)
+    text, own = expression(m.eqn), gathered_in(m, m.eqn.invars[0])
     names = [name for words, name in _SAID[m.eqn.op.name].items()
              if re.search(rf"\b({words})\b", text)]
-    if len(names) != 1 or not (whole and part) or whole not in text or (
-            not m.tiled and len(m.axes) > 1):
+    if len(names) != 1 or own is None or not m.tiled and len(m.axes) > 1:
         return ""
-    inner = written(text, rf"(?<!\w){re.escape(whole)}(?!\w)", part) if m.tiled else part
+    inner = written(text, whole_name(own.whole), own.part) if m.tiled else own.part
     return f"lax.{names[0]}({inner}, {axes_text(m)})"
 
 
@@ -257,11 +256,11 @@ def varying_as(m: Match, number: Any, other: Atom) -> Atom:
 
 def _one_block_code(m: Match) -> str:
     """That in the user's code: a `ppermute` or a masked sum; "" where it cannot be written."""
-    gather, x, text = m.maker(m.whole), called(m, m.x), expression(m.eqn)
-    found = None if gather is None else sources(m, m.eqn, gather)
-    if found is None or not x or not text or not m.tiled and m.d:
+    own = gathered_in(m, m.whole)
+    found = None if own is None else sources(m, m.eqn, own.gather)
+    if found is None or own is None or not expression(m.eqn) or not m.tiled and m.d:
         return ""
-    source, first = found
+    (source, first), x = found, own.part
     n, size, part = len(source), m.x.aval.shape[m.d], m.eqn.outvars[0].aval.shape[m.d]
     if m.tiled and part < size:
         rows = f"{first or ''}:{first + part if first + part < size else ''}"
@@ -326,9 +325,9 @@ class GatheredIn(NamedTuple):
         return module_of(call)
 
 
-def gathered_in(m: Match, value: Atom, eqn: Equation) -> GatheredIn | None:
-    """The gather that a value comes from, as it can be written in place of an equation; None if
-    there is none, or its operand is not called that there.
+def gathered_in(m: Match, value: Atom) -> GatheredIn | None:
+    """The gather that a value comes from, as it can be written where the matched equation is; None
+    if there is none, or its operand is not called that there.
     """
     gather = m.maker(value)
     while gather is not None and gather.op.name == "pvary":
@@ -337,9 +336,9 @@ def gathered_in(m: Match, value: Atom, eqn: Equation) -> GatheredIn | None:
     call = call_of(text, "all_gather")
     if gather is None or call is None or not call.args:
         return None
-    whole = called_in(m, gather.outvars[0], eqn)
+    whole = called_in(m, gather.outvars[0], m.eqn)
     part = ast.get_source_segment(text, call.args[0]) or ""
-    if not whole or not part or not is_kept(part, gather.location, eqn.location):
+    if not whole or not part or not is_kept(part, gather.location, m.eqn.location):
         return None
     return GatheredIn(gather, whole, part, text)
 

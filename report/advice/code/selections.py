@@ -81,7 +81,7 @@ def _top_first_code(m: Match) -> str | tuple[Edit, ...]:
     """That as the user's code: where the places are not read, in one expression, otherwise in lines
     before the statement.
     """
-    found, call = gathered_in(m, m.whole, m.eqn), call_of(expression(m.eqn), "top_k")
+    found, call = gathered_in(m, m.whole), call_of(expression(m.eqn), "top_k")
     if found is None or call is None or found.gather.params["all_gather_dimension"] != m.axis or (
             not found.gather.params["tiled"]
             or found.whole != ast.get_source_segment(expression(m.eqn), call.args[0])):

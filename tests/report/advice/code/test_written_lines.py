@@ -161,3 +161,35 @@ args = (struct((8, 512, 256), None, "d"),)
 """
     given = np.random.default_rng(0).normal(size=(8, 512, 256)).astype(np.float32) / 8
     assert bool(proposed(tmp_path, source, "once, behind the loop", [given])) is shows
+
+
+# what is made of the gathered value that has taken its operand's name; the words of its change
+RENAMED = {"reduced": ("x.mean(0)", "reduce before the exchange"),
+           "one block": ("x[:1024]", "exchange the one block"),
+           "added up": ("jnp.zeros((8, 64)).at[jnp.arange(8192) % 8].add(x)", "add up each device"),
+           "rows": ("x[jnp.arange(4)]", "look rows up in each")}
+
+
+@pytest.mark.parametrize("helper", [True, False])
+@pytest.mark.parametrize("name", RENAMED)
+def test_an_operand_whose_name_is_another_value_by_then_is_not_written(name, helper, tmp_path):
+    code, words = RENAMED[name]
+    gather = 'lax.all_gather(x, "d", axis=0, tiled=True)'
+    source = HEAD + f"""\
+def gathered(v):
+    return {gather.replace("(x", "(v")}
+
+
+def body(x):
+    x = {"gathered(x)" if helper else gather}
+    return {code}
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P(), check_vma=False)
+args = (struct((8192, 64), "d"),)
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        search = found.search
+        shown = [s.edits for s in search.candidates.sites if words in s.change.words]
+        assert not any(shown), shown
