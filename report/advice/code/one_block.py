@@ -32,7 +32,6 @@ from .rewrites import (
     axes_text,
     broadcast,
     by_device,
-    called,
     expression,
     fit,
     gathered_in,
@@ -177,12 +176,12 @@ def _own_sum_code(m: Match) -> str:
     total, source = _summed(m), m.maker(m.value)
     if source is not None and source.op.name == "pvary":
         source = m.maker(source.invars[0])
-    x = "" if total is None else called(m, total.invars[0])
-    if total is None or total is not source or not x or not expression(m.eqn):
+    own = gathered_in(m, m.value, "psum")
+    if total is None or total is not source or own is None or not expression(m.eqn):
         return ""
     names = total.axes
     d = _own(m, names, total.invars[0].aval.mesh.axis_size(names[0]))
-    return f"lax.psum_scatter({x}, \"{names[0]}\", scatter_dimension={d}, tiled=True)"
+    return f"lax.psum_scatter({own.part}, \"{names[0]}\", scatter_dimension={d}, tiled=True)"
 
 
 def _swapped(m: Match) -> Atom | None:

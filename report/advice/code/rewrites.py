@@ -325,15 +325,15 @@ class GatheredIn(NamedTuple):
         return module_of(call)
 
 
-def gathered_in(m: Match, value: Atom) -> GatheredIn | None:
-    """The gather that a value comes from, as it can be written where the matched equation is; None
-    if there is none, or its operand is not called that there.
+def gathered_in(m: Match, value: Atom, name: str = "all_gather") -> GatheredIn | None:
+    """The gather, or other collective, that a value comes from, as it can be written where the
+    matched equation is; None if there is none, or its operand is not called that there.
     """
     gather = m.maker(value)
     while gather is not None and gather.op.name == "pvary":
         gather = m.maker(gather.invars[0])
     text = "" if gather is None else expression(gather)
-    call = call_of(text, "all_gather")
+    call = call_of(text, name)
     if gather is None or call is None or not call.args:
         return None
     whole = called_in(m, gather.outvars[0], m.eqn)
