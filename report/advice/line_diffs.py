@@ -15,9 +15,9 @@ from ...ir.spec import PartitionSpec
 from ..words import spec_text
 from .changes import Change, Respec
 from .code.changes import Rewritten
+from .code.helper_calls import SPECS, helper_call
 from .code.shard_map_bodies import Ungather, Unsum
 from .code.statements import Edit, as_operand, call_of, called_name, in_place
-from .helper_calls import SPECS, helper_call
 
 
 def line_diffs(changes: Iterable[Change]) -> Iterator[tuple[str, str]]:
@@ -50,8 +50,9 @@ def edits_of(change: Change) -> tuple[Edit, ...]:
     """The edits that make a change; none if they cannot be told."""
     if isinstance(change, Rewritten):
         return change.edits
-    code = _code_of(change) if isinstance(change, Respec | Ungather | Unsum) else ""
-    return ((change.location, code),) if code else ()
+    if isinstance(change, Respec | Ungather | Unsum) and (code := _code_of(change)):
+        return ((change.location, code),)
+    return ()
 
 
 def _code_of(change: Respec | Ungather | Unsum) -> str:

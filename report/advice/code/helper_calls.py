@@ -9,11 +9,11 @@ import ast
 import linecache
 from dataclasses import dataclass
 
-from ...ir.source.location import Location, source_version
-from ...ir.spec import PartitionSpec
-from ...ir.support.caches import cached
-from ..words import spec_text
-from .code.statements import call_of, called_name
+from ....ir.source.location import Location, source_version
+from ....ir.spec import PartitionSpec
+from ....ir.support.caches import cached
+from ...words import spec_text
+from .statements import call_of, called_name
 
 SPECS = ("P", "PartitionSpec")
 _Function = ast.FunctionDef | ast.Lambda
