@@ -13,17 +13,15 @@ whose goal is met with the pass and not without it; it fails where that is not s
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from suite import names
 from suite.goals import CLASSES, PEAK
 from suite.library import Library, Program
+from suite.race import in_new_process
 from suite.worker import Worker
 
 import shardtrace as st
@@ -128,15 +126,10 @@ def over_numpy(p: Program, skip: str, rounds: int) -> tuple[float, float]:
 
 def memory_over_numpy(p: Program, skip: str) -> tuple[float, float]:
     """Peak of the memory allocated over that of plain numpy: with all passes, and without one."""
-    code = ("import sys; from suite import names; from suite.worker import Worker\n"
-            "print(Worker(sys.argv[1], names()[sys.argv[2]]).allocated())")
-
-    def peak(library: str, skipped: str = "") -> int:
-        return int(subprocess.run(
-            [sys.executable, "-c", code, library, p.name], check=True, stdout=subprocess.PIPE,
-            cwd=Path(__file__).parent, env={**os.environ, "SHARDTRACE_SKIP": skipped}).stdout)
-    plain = peak("numpy")
-    return peak("shardtrace") / plain, peak("shardtrace", skip) / plain
+    plain, peak, without = (
+        in_new_process(sys.executable, library, p, "allocated", SHARDTRACE_SKIP=skipped)
+        for library, skipped in (("numpy", ""), ("shardtrace", ""), ("shardtrace", skip)))
+    return peak / plain, without / plain
 
 
 def goals(rounds: int) -> int:

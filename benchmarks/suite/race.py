@@ -38,9 +38,10 @@ class Process:
 
     latest: Process | None = None
 
-    def __init__(self, python: str, library: str, p: Program, wide: bool = False) -> None:
+    def __init__(self, python: str, library: str, p: Program, wide: bool = False,
+                 **environment: str) -> None:
         devices = int(np.prod(list((p.wide if wide and p.wide else p.mesh).values())))
-        environment = {**os.environ, "SHARDTRACE_NUM_DEVICES": str(devices)}
+        environment = {**os.environ, "SHARDTRACE_NUM_DEVICES": str(devices), **environment}
         if library == "jax":
             environment |= {"JAX_PLATFORMS": "cpu", "XLA_FLAGS":
                             f"--xla_force_host_platform_device_count={devices}"}
@@ -155,14 +156,14 @@ def race(p: Program, pythons: Mapping[str, str], rounds: int, best: bool = False
     for _ in range(min(compiles, 3)):
         for name in compilers:
             found, share = undisturbed(
-                lambda name=name: _in_new_process(pythons[name], name, p, "cold_stages"))
+                lambda name=name: in_new_process(pythons[name], name, p, "cold_stages"))
             for what, seconds in (found or {}).items():
                 times[name].add(what, [seconds], share)
     for name, t in times.items():
         # XLA's buffers are not seen from Python.
         if name not in ("jax", COMPILED) and not t.error:
-            t.allocated = _in_new_process(pythons[name], name, p, "allocated") or 0
-            t.resident = _in_new_process(pythons[name], name, p, "resident") or 0
+            t.allocated = in_new_process(pythons[name], name, p, "allocated") or 0
+            t.resident = in_new_process(pythons[name], name, p, "resident") or 0
     return times
 
 
@@ -172,9 +173,11 @@ def _calls_per_round(w: Process) -> int:
     return max(3, min(9, int(QUICK / max(seconds, 1e-6))))
 
 
-def _in_new_process(python: str, library: str, p: Program, what: str) -> Any:
-    """The answer of a process that has not run anything before; None where it fails."""
-    w = Process(python, library, p)
+def in_new_process(python: str, library: str, p: Program, what: str, **environment: str) -> Any:
+    """The answer of a process that has not run anything before; None where it fails. environment:
+    further variables of it.
+    """
+    w = Process(python, library, p, **environment)
     try:
         return w.ask(what)
     finally:

@@ -197,8 +197,8 @@ def not_saved(path: str, generation: int, only_writer: bool, made: bool, problem
                   "the checkpoint that was here before is whole, and is what `restore` gives")
     help = "make room on the disk" if problem.errno in _FULL else "see that it can be written to"
     failure = error(OSError, f"The checkpoint could not be saved at {path}: {problem}",
-                 code="checkpoint-not-saved", notes=(intact,),
-                 help=f"{help}, or give a path elsewhere, and save again")
+                    code="checkpoint-not-saved", notes=(intact,),
+                    help=f"{help}, or give a path elsewhere, and save again")
     failure.errno = problem.errno  # type: ignore[attr-defined]
     return failure
 

@@ -107,15 +107,15 @@ def all_to_all(group: Group, blocks: Blocks, *, split_axis: int, concat_axis: in
             for d, parts in arrived.items()}
 
 
-def _in_pieces(group: Group, blocks: Blocks, out: Blocks, tile_pieces: Iterable[Piece]) -> Exchange:
-    """Results assembled from tile_pieces of blocks. out: the arrays to fill, by local device.
+def _in_pieces(group: Group, blocks: Blocks, out: Blocks, pieces: Iterable[Piece]) -> Exchange:
+    """Results assembled from pieces of blocks. out: the arrays to fill, by local device.
 
-    The tile_pieces come in an order that is the same in all processes.
+    The pieces come in an order that is the same in all processes.
     """
     some = _any(blocks)
     round_ = Round()
     places: list[tuple[int, int, Any]] = []
-    for source, to, there, here in tile_pieces:
+    for source, to, there, here in pieces:
         if group[source] in blocks:
             round_.send(group[source], group[to], blocks[group[source]][there])
         if group[to] in blocks:
@@ -138,14 +138,14 @@ def permute(group: Group, blocks: Blocks, *, perm: Sequence[tuple[int, int]] | N
 
 def retile(group: Group, blocks: Blocks, *, axes: Sequence[str], axis_sizes: Sequence[int],
            source: Tiling, target: Tiling) -> Exchange:
-    """Every member gets the tile_pieces of its new tile, each from a member that has it."""
+    """Every member gets the pieces of its new tile, each from a member that has it."""
     size = dict(zip(axes, axis_sizes, strict=True))
     some = _any(blocks)
     new = retiled_shape(some.shape, source, target, size)
     return _in_pieces(group, blocks, {d: np.empty(new, some.dtype) for d in blocks}, [
         (place(axes, where, size), to, there, here) for to in range(len(group))
         for where, there, here in tile_pieces(some.shape, source, target, axes, size,
-                                         coordinates(to, axes, size))])
+                                              coordinates(to, axes, size))])
 
 
 def rows(group: Group, blocks: Blocks, *, dimension: int, parts: tuple[int, ...], wanted: Any,

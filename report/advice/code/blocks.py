@@ -26,7 +26,7 @@ from .rewrites import (
     REDUCTIONS,
     CodeChange,
     MadeOf,
-    axes_of,
+    axes_text,
     expression,
     fit,
     gathered_in,
@@ -260,7 +260,7 @@ def _added_up_first_code(m: Match) -> str:
         own = gathered_in(m, gather.outvars[0])
         if own is None or not gather.params["tiled"]:
             return ""
-        text, axes = written(text, whole_name(own.whole), own.part), axes_of(gather)
+        text, axes = written(text, whole_name(own.whole), own.part), axes_text(gather.axes)
     over_devices = REDUCTIONS[m.eqn.op.name.replace("scatter-add", "reduce_sum").replace(
         "scatter-", "reduce_")]
     return f"lax.{over_devices}({text}, {axes})" if axes else ""
@@ -302,8 +302,8 @@ def _smaller_first_code(m: Match) -> str:
             text, own.whole, d, sizes):
         return ""
     to = ', to="invarying"' if own.gather.op.name == "all_gather_invariant" else ""
-    return (f"{own.module}all_gather({written(text, word, own.part)}, {axes_of(own.gather)}, "
-            f"axis={found[1]}, tiled=True{to})")
+    return (f"{own.module}all_gather({written(text, word, own.part)}, "
+            f"{axes_text(own.gather.axes)}, axis={found[1]}, tiled=True{to})")
 
 
 def size_of(v: Atom) -> int:

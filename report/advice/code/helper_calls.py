@@ -6,14 +6,13 @@ is read of the helper is its own text: the call that it returns, on its paramete
 from __future__ import annotations
 
 import ast
-import linecache
 from dataclasses import dataclass
 
 from ....ir.source.location import Location, source_version
 from ....ir.spec import PartitionSpec
 from ....ir.support.caches import cached
 from ...words import spec_text
-from .statements import call_of, called_name
+from .statements import call_of, called_name, syntax_tree
 
 SPECS = ("P", "PartitionSpec")
 _Function = ast.FunctionDef | ast.Lambda
@@ -103,9 +102,8 @@ def _returned_call(file: str, version: tuple, line: int, column: int
     """(the name of the helper, the helper, the call) for a call at a place of a file that is in a
     helper without decorators.
     """
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except (SyntaxError, ValueError):
+    tree = syntax_tree(file, version)
+    if tree is None:
         return None
     names = {n.value: t.id for n in ast.walk(tree) if isinstance(n, ast.Assign)
              for t in n.targets if isinstance(t, ast.Name)}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from ....ir.program import Equation
 from ....ir.source.location import Location
-from .rewrites import expression
+from .rewrites import axes_text, expression
 from .statements import Edit, as_operand, call_of, in_place, is_inside, module_of, statement_of
 
 _REDUCTIONS = {"psum", "pmean", "pmax", "pmin"}
@@ -47,10 +47,9 @@ def reduced_behind(scan: Equation, reduction: Sequence[Equation], carried: bool,
         start = _leaf(call.args[1], at, count)
         if start is None:
             return ()
-        names = repr(missing[0] if len(missing) == 1 else tuple(missing)).replace("'", '"')
         value = ast.get_source_segment(text, start)
         replaced.append((start.col_offset, start.end_col_offset or 0,
-                         f'{module_of(made)}pcast({value}, {names}, to="varying")'))
+                         f'{module_of(made)}pcast({value}, {axes_text(missing)}, to="varying")'))
     edits: list[Edit] = []
     if is_inside(total, loop):
         column = total.column - loop.column

@@ -203,7 +203,7 @@ def _swapped_code(m: Match) -> str:
     if own is None or not m.tiled or not expression(m.eqn):
         return ""
     d = _own(m, tuple(m.names), m.x.aval.mesh.axis_size(m.names[0]))
-    return f"lax.all_to_all({own.part}, {axes_text(m)}, {d}, {m.d}, tiled=True)"
+    return f"lax.all_to_all({own.part}, {axes_text(m.names)}, {d}, {m.d}, tiled=True)"
 
 
 # -- what is smaller of the one block that all read -----------------------------------------------

@@ -27,7 +27,7 @@ from ....ir.types import array_type
 from .blocks import Blocks
 from .rewrites import (
     CodeChange,
-    axes_of,
+    axes_text,
     called,
     expression,
     fit,
@@ -165,7 +165,7 @@ def _rows_of_blocks_code(m: Match) -> str:
     place = re.fullmatch(rf"{re.escape(table.whole)}\[(\w+)\]", expression(m.eqn))
     if not place or m.eqn.params["dimension_numbers"].start_index_map != (0,):
         return ""
-    axes, own = axes_of(table.gather), table.gather.invars[0].aval.shape[0]
+    axes, own = axes_text(table.gather.axes), table.gather.invars[0].aval.shape[0]
     at = f"{place[1]} - lax.axis_index({axes}) * {own}"
     return (f"lax.psum({as_operand(table.part)}.at[{at}].get("
             f"mode=\"fill\", fill_value=0, wrap_negative_indices=False), {axes})")

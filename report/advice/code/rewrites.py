@@ -113,7 +113,7 @@ def _reduced_first_code(m: Match) -> str:
     if len(names) != 1 or own is None or not m.tiled and len(m.axes) > 1:
         return ""
     inner = written(text, whole_name(own.whole), own.part) if m.tiled else own.part
-    return f"lax.{names[0]}({inner}, {axes_text(m)})"
+    return f"lax.{names[0]}({inner}, {axes_text(m.names)})"
 
 
 def _reduced_first_summed(m: Match) -> Atom | None:
@@ -267,13 +267,13 @@ def _one_block_code(m: Match) -> str:
         x = f"{as_operand(x)}[{':, ' * m.d}{rows}]"
     shift = (source[0]) % n
     if len(set(source)) == 1:
-        return (f"lax.psum(jnp.where(lax.axis_index({axes_text(m)}) == {source[0]}, {x}, 0), "
-                f"{axes_text(m)})")
+        return (f"lax.psum(jnp.where(lax.axis_index({axes_text(m.names)}) == {source[0]}, {x}, 0), "
+                f"{axes_text(m.names)})")
     if source == tuple((d + shift) % n for d in range(n)):
         pairs = f"[((i + {shift}) % {n}, i) for i in range({n})]"
     else:
         pairs = str([(s, d) for d, s in enumerate(source)])
-    return f"lax.ppermute({x}, {axes_text(m)}, {pairs})"
+    return f"lax.ppermute({x}, {axes_text(m.names)}, {pairs})"
 
 
 # -- the user's expressions ------------------------------------------------------------------------
@@ -359,16 +359,8 @@ def written(text: str, pattern: str, part: str) -> str:
     return re.sub(pattern, put, text)
 
 
-def axes_text(m: Match) -> str:
-    return _axes(m.names)
-
-
-def axes_of(eqn: Equation) -> str:
-    """The mesh axes of a collective as code."""
-    return _axes(eqn.axes)
-
-
-def _axes(axes: Sequence[Any]) -> str:
+def axes_text(axes: Sequence[Any]) -> str:
+    """Mesh axes as code: a name, or a tuple of names."""
     names = tuple(map(str, axes))
     return repr(names[0] if len(names) == 1 else names).replace("'", '"')
 

@@ -17,7 +17,7 @@ from ....ir.program import Atom, Equation
 from ....ir.rewriting.rewrite import Match, Rewrite, Shape
 from ....ir.support.named_tuple import NamedTuple
 from .blocks import Blocks
-from .rewrites import CodeChange, axes_of, expression, fit, gathered_in, varying_as
+from .rewrites import CodeChange, axes_text, expression, fit, gathered_in, varying_as
 from .statements import Edit, call_of, has_module, statement_of, unused
 
 _FEW = 4        # times as many there are at least of what is chosen
@@ -99,7 +99,7 @@ def _top_first_code(m: Match) -> str | tuple[Edit, ...]:
         return ""
     best, places, chosen = unused(at, "best", "places", "chosen")
     size = found.gather.invars[0].aval.shape[m.axis]
-    first = f"{found.module}axis_index({axes_of(found.gather)}) * {size}"
+    first = f"{found.module}axis_index({axes_text(found.gather.axes)}) * {size}"
     return (stand.with_lines([
         f"{best}, {places} = {top(found.part)}",
         f"{best}, {chosen} = {top(found.of(best))}",

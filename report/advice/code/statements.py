@@ -47,7 +47,7 @@ def statement_of(at: Location) -> Statement | None:
     """The statement that evaluates an expression whenever it runs, once; None if there is none on a
     line of its own.
     """
-    tree, line = _tree(at.file, source_version(at.file)), at.source_line()
+    tree, line = syntax_tree(at.file, source_version(at.file)), at.source_line()
     if tree is None or not line.isascii() or at.line != at.end_line:
         return None
     found, span = None, (at.line, at.column, at.end_line, at.end_column)
@@ -76,7 +76,7 @@ def is_kept(text: str, made: Location, at: Location) -> bool:
         return False
     if is_inside(made, at):
         return True
-    tree = _tree(at.file, source_version(at.file))
+    tree = syntax_tree(at.file, source_version(at.file))
     try:
         names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
     except SyntaxError:
@@ -205,7 +205,8 @@ def _bound(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 @cached(16, "syntax trees of the files whose lines are changed")
-def _tree(file: str, version: tuple) -> ast.Module | None:
+def syntax_tree(file: str, version: tuple) -> ast.Module | None:
+    """The syntax tree of a file, by its version; None if it is no Python."""
     try:
         return ast.parse("".join(linecache.getlines(file)))
     except (SyntaxError, ValueError):
