@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from ..ir.program import Var
+from ..ir.rules.factor import REDUCE
 from ..ir.support.disjoint_sets import DisjointSets
 from ..partitioner.cost.work import equation_flops
 from ..partitioner.factors import RuleInfo
@@ -22,11 +23,12 @@ COVERED = 0.5              # share of all operations that a batch takes part in
 
 class Roles:
     """The classes of a program. of: for each group, the class of each dimension; covered: for each
-    class, the share of operations of products in which it takes part; arguments: for each class,
-    the arguments that have it. batch, sequence: classes, in the order in which they first occur in
-    values; None where there is none. inner_classes: the classes that tensor parallelism splits, one
-    for each parameter, among those that a mesh axis of size `least` divides (and never the rows of
-    a kernel).
+    class, the share of operations of products in which it takes part; summed: for each class, the
+    elements of the results of products that contract it, partial sums where it is split; arguments:
+    for each class, the arguments that have it. batch, sequence: classes, in the order in which they
+    first occur in values; None where there is none. inner_classes: the classes that tensor
+    parallelism splits, one for each parameter, among those that a mesh axis of size `least` divides
+    (and never the rows of a kernel).
     """
 
     def __init__(self, groups: Groups, least: int) -> None:
@@ -42,6 +44,9 @@ class Roles:
             g: tuple(leaders[self.start[g]:self.start[g] + len(g.sizes)]) for g in every}
         self.covered = _covered([(use, {leaders[i] for own in dims for i in own})
                                  for use, dims in factors])
+        self.summed = _summed([(use, {leaders[i] for own, factor in zip(
+            dims, use.info.factors, strict=True) if factor.kind == REDUCE      # type: ignore
+            for i in own}) for use, dims in factors])
         self.arguments: dict[int, set[int]] = {}
         for i, v in enumerate(groups.program.invars):
             for c in {*self.classes(v)}:
@@ -101,15 +106,14 @@ class Roles:
 
     def inner(self, group: Group, sizes: Sequence[int]) -> list[int]:
         """The dimensions of a parameter, in the order in which tensor parallelism would split them:
-        first those of a class that no data has and that takes part in fewest products. sizes: the
+        first those of a class that no data has and that leaves the fewest partial sums. sizes: the
         product of these must divide the dimension.
         """
         parts = math.prod(sizes)
         found = [d for d, n in enumerate(group.sizes)
                  if d not in group.closed and n % parts == 0]
         return sorted(found, key=lambda d: (
-            self.of[group][d] in self.outer,
-            round(self.covered.get(self.of[group][d], 0.0), 6), d))
+            self.of[group][d] in self.outer, self.summed.get(self.of[group][d], 0), d))
 
 
 def _merged(count: int, sets: Iterable[set[int]]) -> list[int]:
@@ -131,3 +135,14 @@ def _covered(occurrences: Iterable[tuple[Occurrence, set[int]]]) -> dict[int, fl
             for c in classes:
                 found[c] = found.get(c, 0.0) + flops
     return {c: n / max(total, 1.0) for c, n in found.items()}
+
+
+def _summed(occurrences: Iterable[tuple[Occurrence, set[int]]]) -> dict[int, int]:
+    """Per class the elements of the results of products in which it is contracted."""
+    found: dict[int, int] = {}
+    for use, classes in occurrences:
+        if use.info is not None and use.info.is_product:
+            size = math.prod(use.equation.outvars[0].aval.shape) * use.runs
+            for c in classes:
+                found[c] = found.get(c, 0) + size
+    return found
