@@ -212,10 +212,11 @@ class Ranking:
         to exchange instead.
         """
         base = self.trials.base
-        exchanged = self.kinds.gathered(changes) + self.kinds.fed_back(
-            self.trials.partitioned, tried.partitioned)
-        if exchanged <= base.peak_bytes * LITTLE:
-            return 0.0
+        back = self.kinds.fed_back(self.trials.partitioned, tried.partitioned)
+        exchanged = self.kinds.gathered(changes) + back
+        rows_of = {c for one in changes for c in self.kinds.candidates.whole_row(one)}
+        if self.kinds.gathered([*rows_of]) + back <= base.peak_bytes * LITTLE:
+            return 0.0                      # not one of many: of those that are little together
         return min(1.0, exchanged / max(exchanged, base.received_bytes - tried.received_bytes))
 
     def cost_factor(self, s: Suggestion) -> float:

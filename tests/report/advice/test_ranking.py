@@ -167,3 +167,25 @@ def test_a_constraint_in_a_loop_is_taken_out_where_another_spec_saves_little_mor
     x = given((256, 64, 1024), "data")
     best = st.explain(sample)(weights, x, x).root_causes[0].groups[0][0].suggestions[0]
     assert best.text.startswith("take out the `with_sharding_constraint`")
+
+
+@pytest.mark.usefixtures("by_time")
+def test_one_kernel_of_a_row_does_not_come_before_the_row_because_it_is_small() -> None:
+    mesh = AbstractMesh((4, 2), ("data", "model"))
+    given = functools.partial(specs.struct, mesh=mesh)
+
+    def conv(x: st.Array, k: st.Array, stride: int = 1) -> st.Array:
+        return lax.conv_general_dilated(x, k, (stride, stride), "SAME",
+                                        dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    def net(p: dict[str, st.Array], blocks: list[dict[str, st.Array]], x: st.Array) -> st.Array:
+        x = conv(x, p["stem"], 2)
+        for b in blocks:
+            x = x + conv(nn.relu(conv(x, b["in"])), b["out"])
+        return x.mean((1, 2)) @ p["head"]
+
+    kernel = given((3, 3, 128, 128), None, None, "model")
+    found = st.explain(net)({"stem": given((3, 3, 3, 128)), "head": given((128, 10))},
+                            [{"in": kernel, "out": kernel}] * 4, given((64, 64, 64, 3), "data"))
+    best = found.root_causes[0].groups[0][0].suggestions[0]
+    assert best.text == "pass all 4 `blocks[*]['in']` as P() instead of P(None, None, 'model')"
