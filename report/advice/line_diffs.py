@@ -17,7 +17,7 @@ from .changes import Change, Respec
 from .code.changes import Rewritten
 from .code.helper_calls import SPECS, helper_call
 from .code.shard_map_bodies import Ungather, Unsum
-from .code.statements import Edit, as_operand, call_of, called_name, in_place
+from .code.statements import Edit, as_operand, call_of, called_name, in_place, rebound_name
 
 
 def line_diffs(changes: Iterable[Change]) -> Iterator[tuple[str, str]]:
@@ -28,7 +28,7 @@ def line_diffs(changes: Iterable[Change]) -> Iterator[tuple[str, str]]:
     for c in changes:
         for at, code in edits_of(c):
             lines.setdefault((at.file, at.line), {})[at.column, at.end_column] = at, code
-    for found in lines.values():
+    for _, found in sorted(lines.items()):
         same = sorted(found.values(), key=lambda one: -one[0].column)
         if all(b.end_column <= a.column for (a, _), (b, _) in pairwise(same)):
             yield _line(same)
@@ -37,13 +37,18 @@ def line_diffs(changes: Iterable[Change]) -> Iterator[tuple[str, str]]:
 
 
 def _line(replaced: Iterable[tuple[Location, str]]) -> tuple[str, str]:
-    """A line, and that line with expressions replaced, the last one first."""
+    """A line, and that line with expressions replaced, the last one first; nothing if it gives a
+    name its own value then.
+    """
     line = now = ""
+    replaced = [*replaced]
     for at, code in replaced:
         line = line or at.source_line()
         now = now or line
         now = f"{now[:at.column]}{code}{now[at.end_column:]}"
-    return line.strip(), now.strip()
+    name, _, value = now.strip().partition(" = ")
+    needless = name == value and any([rebound_name(at) for at, _ in replaced])
+    return line.strip(), "" if needless else now.strip()
 
 
 def edits_of(change: Change) -> tuple[Edit, ...]:

@@ -26,7 +26,7 @@ from .joins import JOINS
 from .loops import LOOPS, with_numbers
 from .one_block import ONE_BLOCK
 from .one_hot import ONE_HOT
-from .rewrites import CHANGES, CodeChange
+from .rewrites import CHANGES, CodeChange, replaced_name
 from .selections import SELECTIONS
 from .statements import Edit
 from .weights import WEIGHTS
@@ -86,7 +86,10 @@ def _edits(change: CodeChange, m: Match, programs: Sequence[Program]) -> tuple[E
     """
     code, at = change.code(m), m.eqn.location
     if isinstance(code, str):
-        return ((at, code),) if code and at.line == at.end_line else ()
+        code = ((at, code),) if code and at.line == at.end_line else ()
+    if code:                                # what took a name from an operand goes
+        code = (*code, *[(e.location, name) for e in behind(m) if e.op.collective is not None
+                         and (name := replaced_name(m, e))])
     inside = [where(place) for place, _ in code if place.line != at.line]
     return () if any(sum(any(where(e.location) == place for e in p.eqns) for p in programs) > 1
                      for place in inside) else tuple(code)

@@ -22,7 +22,7 @@ from ....ir.program import Atom, Equation, Literal, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.rule import FactorRule
 from ....ir.types import array_type
-from .statements import Edit, as_operand, call_of, is_kept, module_of
+from .statements import Edit, as_operand, call_of, is_kept, module_of, rebound_name
 
 T = TypeVar("T")
 SCALARS = 60             # equations that an index may be computed by
@@ -338,9 +338,25 @@ def gathered_in(m: Match, value: Atom, name: str = "all_gather") -> GatheredIn |
         return None
     whole = called_in(m, gather.outvars[0], m.eqn)
     part = ast.get_source_segment(text, call.args[0]) or ""
-    if not whole or not part or not is_kept(part, gather.location, m.eqn.location):
+    if not whole or not part or not is_kept(
+            part, gather.location, m.eqn.location, bool(replaced_name(m, gather))):
         return None
     return GatheredIn(gather, whole, part, text)
+
+
+def replaced_name(m: Match, collective: Equation) -> str:
+    """The name of both operand and result of a collective that the user calls, as in
+    `x = lax.psum(x, ...)`, where nothing but the matched equation reads the result: without that
+    statement, it has the operand by this name. "" if that is not so.
+    """
+    readers, waiting = list[Equation](), [collective.outvars[0]]
+    for v in waiting:
+        if v in m.program.outvars:
+            return ""
+        found = [e for e in m.program.eqns if v in e.invars]
+        waiting += [e.outvars[0] for e in found if e.op.name == "pvary"]
+        readers += [e for e in found if e.op.name != "pvary"]
+    return rebound_name(collective.location) if readers == [m.eqn] else ""
 
 
 def whole_name(text: str) -> str:

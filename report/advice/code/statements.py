@@ -67,9 +67,9 @@ def statement_of(at: Location) -> Statement | None:
     return Statement(own, found, text, at.column - found.col_offset)
 
 
-def is_kept(text: str, made: Location, at: Location) -> bool:
+def is_kept(text: str, made: Location, at: Location, own: bool = False) -> bool:
     """Has an expression of one place the same value at a later one: in the same call of the same
-    function, with its names bound to what they were?
+    function, with its names bound to what they were? own: without the statement of that place.
     """
     if (made.file, made.function, made.chain) != (at.file, at.function, at.chain) or not (
             made.line <= at.line):
@@ -82,7 +82,24 @@ def is_kept(text: str, made: Location, at: Location) -> bool:
     except SyntaxError:
         return False
     return tree is not None and names.isdisjoint(
-        name for line, name in _bound(tree) if made.line <= line < at.line)
+        name for line, name in _bound(tree) if made.line + own <= line < at.line)
+
+
+def rebound_name(at: Location) -> str:
+    """The name that a call takes first and whose value it replaces, as in `x = f(x, ...)`; "" if it
+    is no such statement, or the only one of its block.
+    """
+    stand, tree = statement_of(at), syntax_tree(at.file, source_version(at.file))
+    if stand is None or tree is None or not isinstance(stand.node, ast.Assign):
+        return ""
+    call = stand.node.value
+    if not isinstance(call, ast.Call) or not call.args or stand.text[stand.column:] != at.text():
+        return ""
+    names = [ast.unparse(n) for n in (*stand.node.targets, call.args[0])]
+    alone = any(len(block) == 1 and block[0].lineno == at.line for n in ast.walk(tree)
+                for block in (getattr(n, "body", ()), getattr(n, "orelse", ()))
+                if isinstance(block, list))
+    return names[0] if len({*names}) == 1 and names[0].isidentifier() and not alone else ""
 
 
 def is_inside(one: Location, at: Location) -> bool:

@@ -171,27 +171,44 @@ RENAMED = {"reduced": ("x.mean(0)", "reduce before the exchange"),
            "rows": ("x[jnp.arange(4)]", "look rows up in each")}
 
 
-@pytest.mark.parametrize("helper", [True, False])
-@pytest.mark.parametrize("name", RENAMED)
-def test_an_operand_whose_name_is_another_value_by_then_is_not_written(name, helper, tmp_path):
+def renamed(name, gathered, others=""):
+    """A program in which the gathered value has the operand's name, and the words of its change."""
     code, words = RENAMED[name]
-    gather = 'lax.psum(x, "d")' if name == "own rows of a sum" else (
-        'lax.all_gather(x, "d", axis=0, tiled=True)')
-    source = HEAD + f"""\
+    return HEAD + f"""\
 def gathered(v):
-    return {gather.replace("(x", "(v")}
+    return {gathered("v")}
 
 
 def body(x):
-    x = {"gathered(x)" if helper else gather}
-    return {code}
+    x = {gathered("x") if others != "helper" else "gathered(x)"}
+    return {code}{", x.max()" if others == "read" else ""}
 
 
 f = st.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P(), check_vma=False)
 args = (struct((8192, 64), "d"),)
-"""
+""", words
+
+
+def gather_of(name):
+    call = 'lax.psum({}, "d")' if name == "own rows of a sum" else (
+        'lax.all_gather({}, "d", axis=0, tiled=True)')
+    return call.format
+
+
+@pytest.mark.parametrize("others", ["helper", "read"])
+@pytest.mark.parametrize("name", RENAMED)
+def test_an_operand_whose_name_is_another_value_by_then_is_not_written(name, others, tmp_path):
+    source, words = renamed(name, gather_of(name), others)
     with user_module(user_file(tmp_path, source)) as module:
         found = st.explain(module.f)(*module.args)
         search = found.search
         shown = [s.edits for s in search.candidates.sites if words in s.change.words]
         assert shown and not any(shown), shown
+
+
+@pytest.mark.parametrize("name", ["reduced", "one block", "own rows of a sum"])
+def test_the_line_in_which_an_operand_loses_its_name_is_taken_out(name, tmp_path):
+    source, words = renamed(name, gather_of(name))
+    given = np.random.default_rng(0).normal(size=(8192, 64)).astype(np.float32)
+    diff = proposed(tmp_path, source, words, [given])
+    assert diff[0] == (f"x = {gather_of(name)('x')}", "") and len(diff) == 2
