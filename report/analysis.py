@@ -92,6 +92,9 @@ class Analysis:
                 self.search.add(s, other.largest.record, other.cause)
                 searched.setdefault(id(other), other)
         best = [(s, c) for c in searched.values() for s in [self._first(c)] if s is not None]
+        spare = max([self.time - s.time for s, _ in best if not self._takes_much(s)], default=0.0)
+        best = [(s, c) for s, c in best if not self._takes_much(s)
+                or self.time - s.time > spare / _NEARLY]
         most = max([s.worth for s, _ in best], default=0.0)
         least = min([s.time for s, _ in best if s.worth >= _NEARLY * most], default=0.0)
         best.sort(key=lambda found: (
@@ -109,9 +112,17 @@ class Analysis:
         return causes if best and self._first(causes[0].groups[0][0]) else self.causes_by_cost
 
     def _first(self, c: ExplainedCollective) -> Suggestion | None:
-        """The best suggestion for a collective, unless it takes much more memory or operations."""
-        s = next(iter(c.suggestions), None)
-        return None if s is None or self.search.whole.much(s.peak_bytes, s.flops) else s
+        """The best suggestion for a collective, unless it takes much more memory or operations and
+        another one, which does not, saves nearly as much.
+        """
+        found = c.suggestions
+        return None if not found or self._takes_much(found[0]) and any(
+            self.time - s.time >= _NEARLY * (self.time - found[0].time)
+            for s in found if not self._takes_much(s)) else found[0]
+
+    def _takes_much(self, s: Suggestion) -> bool:
+        """Does it take much more memory or operations?"""
+        return self.search.whole.much(s.peak_bytes, s.flops)
 
     def _lessened(self, s: Suggestion, c: ExplainedCollective) -> ExplainedCollective | None:
         """The costliest collective that a suggestion found for another one makes less, first of

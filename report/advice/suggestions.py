@@ -355,7 +355,7 @@ class _One(Ranking):
         new = tried.figures
         before, topology = self.trials.before, self.search.topology
         if not removes and left >= before.at.get(key, 0) and (
-                base.time - new.time < self.seconds * _ELSEWHERE
+                self.saved_by_less(tried) < self.seconds * _ELSEWHERE
                 and tried.seconds(key, topology) >= before.seconds(key, topology) * (1 - SAME)):
             return None          # and it takes no less time, nor saves much elsewhere
         if tried.received_bytes > base.received_bytes * SOME and (
@@ -378,8 +378,7 @@ class _One(Ranking):
 
     def elsewhere(self, changes: Sequence[Change], tried: Tried, left: int) -> bool:
         """Are the bytes only received at another line, or, where a body takes whole what it
-        gathered, by whoever passes it: no fewer of them, and in no less time? That more of it
-        overlaps with computation, as another order may bring about, is no such saving.
+        gathered, by whoever passes it: no fewer of them, and in no less time?
         """
         base, before = self.trials.base, self.trials.before
         key = key_of(self.record)
@@ -387,11 +386,17 @@ class _One(Ranking):
         gone, seconds = bytes_now - left, before.seconds(key, self.search.topology)
         whole = any(isinstance(c, Ungather) for c in changes)
         passed = self.kinds.gathered(changes) if whole else 0.0
-        was, now = base.times, tried.figures.times
-        saved = max(was.communication - now.communication, was.compute - now.compute)
         return base.received_bytes - tried.received_bytes - passed <= _GONE * gone and (
-            min(saved, base.time - tried.figures.time) - passed / bytes_now * seconds
+            self.saved_by_less(tried) - passed / bytes_now * seconds
             <= _GONE * gone / bytes_now * seconds)
+
+    def saved_by_less(self, tried: Tried) -> float:
+        """The seconds of a step that are saved because less is exchanged or computed, rather than
+        because another order lets more of it overlap.
+        """
+        was, now = self.trials.base.times, tried.figures.times
+        saved = max(was.communication - now.communication, was.compute - now.compute)
+        return min(saved, self.trials.base.time - tried.figures.time)
 
 
 def _key(record: CollectiveRecord, cause: Cause) -> tuple:

@@ -189,3 +189,28 @@ def test_one_kernel_of_a_row_does_not_come_before_the_row_because_it_is_small() 
                             [{"in": kernel, "out": kernel}] * 4, given((64, 64, 64, 3), "data"))
     best = found.root_causes[0].groups[0][0].suggestions[0]
     assert best.text == "pass all 4 `blocks[*]['in']` as P() instead of P(None, None, 'model')"
+
+
+@pytest.mark.usefixtures("by_time")
+def test_what_alone_saves_much_comes_first_though_it_takes_more_memory() -> None:
+    """Another layout of `last` only lets exchanges overlap otherwise: that is no suggestion."""
+    mesh = AbstractMesh((8, 4), ("data", "model"))
+    given = functools.partial(specs.struct, mesh=mesh)
+
+    def score(tables: dict[str, st.Array], w: dict[str, st.Array], ids: dict[str, st.Array],
+              dense: st.Array) -> st.Array:
+        rows = [jnp.take(t, ids[name], axis=0).sum(1) for name, t in tables.items()]
+        z = jnp.concatenate([*rows, nn.relu(dense @ w["bottom"])], -1)
+        return nn.relu(z @ w["top"]) @ w["last"]
+
+    tables = {"user": given((1_000_000, 64), None, "model"), "item": given((4_000_000, 64), "data"),
+              "shop": given((100_000, 64), None, "model")}
+    weights = {"bottom": given((32, 128)), "top": given((320, 512)), "last": given((512, 1))}
+    ids = {name: st.ShapeDtypeStruct((16384, 8), np.int32, sharding=NamedSharding(mesh, P("data")))
+           for name in tables}
+    found = st.explain(score)(tables, weights, ids, given((16384, 32), "data"))
+    best = found.root_causes[0].groups[0][0].suggestions[0]
+    assert best.text == "pass `tables['item']` as P(None, 'model') instead of P('data')"
+    assert best.peak_bytes > 1.25 * found.peak_bytes
+    assert not any("'last'" in s.text for c in found.collectives for s in c.suggestions
+                   if c.kind == "all-to-all")
