@@ -14,7 +14,7 @@ from ..ir.values.array import Array
 from ..ir.values.shape_struct import ShapeDtypeStruct
 from ..runtime.arrays.transfer import put
 from ..tracer.staging.signature import Arguments
-from .jaxpr.values import array_of, struct_of
+from .jax_values import array_of, struct_of
 
 jax = lazy_import("jax")
 

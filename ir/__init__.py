@@ -43,5 +43,6 @@ def _declare_all() -> None:
 
 OPS.declare_all = _declare_all
 WRITERS["text"] = lambda program: _print.print_program(program)
+WRITERS["types"] = lambda types, mesh: _print.type_texts(types, mesh)
 WRITERS["jax"] = lambda program, **how: _lambda_text.lambda_text(program, **how)
 WRITERS["html"] = lambda text: _rows.program_html(text)

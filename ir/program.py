@@ -30,7 +30,8 @@ _NO_EFFECTS: frozenset[str] = frozenset()
 _NO_ATTRIBUTES: Mapping[str, Any] = {}
 
 
-# What writes programs, by notation. Set by ir/__init__.py: the files in text/ import this one.
+# What writes programs, by notation, and types, for messages. Set by ir/__init__.py: the files in
+# text/ import this one.
 WRITERS: dict[str, Callable[..., str]] = {}
 
 

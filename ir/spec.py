@@ -17,7 +17,7 @@ from .support.interning import Immutable, InternTable
 from .support.lazy import lazy_import
 
 _html = lazy_import(".support.html", __package__)
-_placement_html = lazy_import(".shardings.placement_html", __package__)
+_placement_html = lazy_import(".meshes.placement_html", __package__)
 
 __all__ = [
     "UNCONSTRAINED", "AxisName", "Entry", "P", "PartitionSpec", "Unconstrained", "axes_overlap",

@@ -14,7 +14,7 @@ Array(6, dtype=int32, weak_type=True)
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
 from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.tracer import lax as _lax
-from shardtrace.tracer.autodiff.custom.solves import custom_linear_solve, custom_root
+from shardtrace.tracer.autodiff.solves import custom_linear_solve, custom_root
 from shardtrace.tracer.lax import *  # noqa: F403
 from shardtrace.tracer.lax.communication.manual_axes import axis_index, axis_size, pcast
 from shardtrace.tracer.lax.communication.parallel import (

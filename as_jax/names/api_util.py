@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...tracer.trees import tree_api
-from .extend.linear_util import WrappedFun
+from ..wrapped_functions import WrappedFun
 
 __all__ = ["debug_info", "flatten_fun", "flatten_fun_nokwargs", "safe_map"]
 

@@ -12,9 +12,9 @@ from ...tracer.lax.control.branches import switch
 from ...tracer.lax.control.loops import scan, while_loop
 from ...tracer.lax.sharding import with_sharding_constraint
 from ...tracer.shard_map.shard_map import shard_map
+from ..jax_values import mesh_of, sharding_of, spec_of
 from .equations import Replay, rule
 from .locations import is_of_jax
-from .values import mesh_of, sharding_of, spec_of
 
 jax = lazy_import("jax")
 

@@ -13,10 +13,10 @@ from ...ir.source.location import Location
 from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import
 from ...ir.support.registry import Registry
+from ..jax_values import param_of, value_of
 from ..registered import REGISTERED
 from ..rules import traced_at
 from .locations import location_of
-from .values import param_of, value_of
 
 core = lazy_import("jax.extend.core")
 

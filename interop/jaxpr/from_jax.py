@@ -17,10 +17,10 @@ from ...ir.values.shape_struct import ShapeDtypeStruct
 from ...ir.values.typeof import typeof
 from ...tracer.staging.signature import Arguments
 from ..imported import Imported
+from ..jax_values import dtype_of, is_key, mesh_of, sharding_of, struct_of, theirs_of
 from ..stablehlo.module import Module
 from . import control, special  # noqa: F401  (they enter their rules)
 from .equations import Replay
-from .values import dtype_of, is_key, mesh_of, sharding_of, struct_of, theirs_of
 
 jax = lazy_import("jax")
 core = lazy_import("jax.extend.core")

@@ -18,9 +18,9 @@ from ...tracer.lax.on_demand.window_reductions import reduce_window
 from ...tracer.lax.reduction import approx_max_k, approx_min_k, reduce
 from ...tracer.shardings.sharding_functions import reshard
 from ...tracer.staging.signature import as_tuple
+from ..jax_values import dtype_of, impl_of, param_of, sharding_of
 from .control import function_of, laid_out
 from .equations import Replay, rule
-from .values import dtype_of, impl_of, param_of, sharding_of
 
 jax = lazy_import("jax")
 

@@ -19,8 +19,8 @@ from ...ir.support.lazy import lazy_import
 from ...ir.values.shape_struct import ShapeDtypeStruct
 from ...tracer.staging.signature import Arguments
 from ..imported import Imported
+from ..jax_values import is_key
 from .from_jax import from_jax
-from .values import is_key
 
 jax = lazy_import("jax")
 

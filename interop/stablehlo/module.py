@@ -13,7 +13,7 @@ from ...ir.settings.context import enable_x64
 from ...ir.support.lazy import lazy_import
 from ...ir.values.shape_struct import ShapeDtypeStruct
 from ..imported import Imported
-from ..jaxpr.values import mesh_of as mesh_like
+from ..jax_values import mesh_of as mesh_like
 from . import custom_calls, ops, regions  # noqa: F401  (they enter their rules)
 from .attributes import python_of, shape_and_dtype
 from .meshes import GSPMD, auto_mesh, cut, mesh_of_tilings, parts_in

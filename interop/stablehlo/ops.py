@@ -11,7 +11,7 @@ from ...ir.ops.contractions.convolution import ConvDimensionNumbers
 from ...ir.ops.contractions.fft import FftType
 from ...ir.ops.contractions.precision import Precision
 from ...ir.ops.dialect import OPS
-from ...ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
+from ...ir.ops.gather_numbers import GatherDimensionNumbers, GatherScatterMode
 from ...ir.ops.random.bit_generator import RandomAlgorithm
 from ...ir.support.lazy import lazy_import
 from ...tracer import lax

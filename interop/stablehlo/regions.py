@@ -8,7 +8,7 @@ import numpy as np
 
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.ops.dialect import OPS
-from ...ir.ops.indexing.common import GatherScatterMode, ScatterDimensionNumbers
+from ...ir.ops.gather_numbers import GatherScatterMode, ScatterDimensionNumbers
 from ...ir.support.lazy import lazy_import
 from ...tracer import lax
 from ...tracer.batching.vmap import vmap

@@ -14,17 +14,14 @@ from ..meshes.memory import DEVICE
 from ..meshes.mesh import AbstractMesh, empty_abstract_mesh
 from ..op import Op
 from ..op_instance import OpInstance
-from ..program import Level
+from ..program import WRITERS, Level
 from ..rules.factor import PASS
 from ..rules.factor_axes import Fragments, canonical_axes, factor_axes
 from ..rules.rule import ELEMENTWISE
 from ..spec import parse_axis
-from ..support.lazy import lazy_import
 from ..types import ArrayType
 from .infer import infer
 from .unreduced import pending_axes
-
-_text = lazy_import("..text.print", __package__)
 
 RESHARD = "reshard"      # the one op whose operand and result may differ in their spec
 Types = tuple[ArrayType, ...]
@@ -42,7 +39,7 @@ class Violation(Exception):
 
 
 def _type_texts(types: Sequence[ArrayType], mesh: AbstractMesh) -> str:
-    return _text.type_texts(types, mesh)
+    return WRITERS["types"](types, mesh)
 
 
 def check_collective(op: Op, params: dict[str, Any], mesh: AbstractMesh) -> None:

@@ -26,7 +26,7 @@ from .device import AbstractDevice, Device
 from .mesh_axes import AxisType, BaseMesh, normalize_axis_types
 from .process import ProcessIdentity, process_identity
 
-_placement_html = lazy_import("..shardings.placement_html", __package__)
+_placement_html = lazy_import(".placement_html", __package__)
 
 __all__ = [
     "AbstractMesh", "AxisType", "BaseMesh", "Mesh", "empty_abstract_mesh", "empty_concrete_mesh",

@@ -16,7 +16,7 @@ from ..op import OPS, LocalizeContext
 from ..program import Atom, Literal
 from ..types import Shape, array_type
 from .derivatives import slice_along
-from .indexing.common import GatherDimensionNumbers, GatherScatterMode
+from .gather_numbers import GatherDimensionNumbers, GatherScatterMode
 
 INT32 = np.dtype(np.int32)
 

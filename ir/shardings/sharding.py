@@ -24,7 +24,7 @@ from ..support.lazy import lazy_import
 from .base_sharding import Index, Shape, Sharding, common_devices_indices_map, indivisible
 from .tiling import canonical_tiling, check_spec, dim_factors, tile_index
 
-_placement_html = lazy_import(".placement_html", __package__)
+_placement_html = lazy_import("..meshes.placement_html", __package__)
 
 __all__ = [
     "NamedSharding", "Sharding", "SingleDeviceSharding", "check_spec",

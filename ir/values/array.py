@@ -7,7 +7,9 @@ and installed here with `install_methods`, so that both kinds share them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from ..types import ArrayType
 
@@ -145,6 +147,11 @@ for _name, _doc in {
     "sharding": "On which devices the blocks are.",
 }.items():
     setattr(Array, _name, _of_kinds(_name, _doc))
+
+
+# What array functions accept.
+ArrayLike: TypeAlias = Array | np.ndarray | np.bool_ | np.number | bool | int | float | complex
+DTypeLike: TypeAlias = np.dtype | type | str
 
 
 def install_methods(methods: Mapping[str, Any]) -> None:

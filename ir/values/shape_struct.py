@@ -21,7 +21,7 @@ from .array import Array
 from .typeof import typeof
 
 _html = lazy_import("..support.html", __package__)
-_placement_html = lazy_import("..shardings.placement_html", __package__)
+_placement_html = lazy_import("..meshes.placement_html", __package__)
 
 _set = object.__setattr__
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ...ir.facts import BITCAST, PERMUTED, REPEATS
 from ...ir.ops.elementwise.convert import convert_element_type_p
-from ...ir.ops.indexing.common import GatherDimensionNumbers
+from ...ir.ops.gather_numbers import GatherDimensionNumbers
 from ...ir.ops.movement.creation import iota_p
 from ...ir.ops.movement.joining import concatenate_p
 from ...ir.program import Atom

@@ -12,7 +12,7 @@ import math
 from ...ir.ops.communication.collective import all_gather_invariant_p
 from ...ir.ops.elementwise.arithmetic import add_p
 from ...ir.ops.elementwise.select import select_n_p
-from ...ir.ops.indexing.common import GatherScatterMode
+from ...ir.ops.gather_numbers import GatherScatterMode
 from ...ir.ops.indexing.gather import gather_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.program import Atom, Literal, Program

@@ -18,7 +18,6 @@ import sys
 from collections.abc import Callable, Iterator
 
 import networkx
-import pytest
 
 from ..paths import ROOT
 
@@ -221,23 +220,27 @@ def test_no_cycles_through_imports_that_come_late_or_never() -> None:
                    SOURCES) == []
 
 
-def _room(module: tuple[str, ...]) -> tuple[str, ...]:
-    """A folder inside a top-level folder; a file next to them counts as a folder of its own."""
-    return module[:2]
+# Families of numpy's functions, not layers: each is written with functions of the others.
+FAMILIES = {"tracer.jnp"}
 
 
-@pytest.mark.parametrize(
-    "floor", ["ir", "partitioner", "runtime", "engines", "tracer", "report", "driver", "cli"])
-def test_rooms_are_built_on_each_other(floor: str) -> None:
-    """The folders of a floor import each other in one direction only: each can be read alone."""
-    graph = networkx.DiGraph()
+def test_rooms_are_built_on_each_other() -> None:
+    """The folders and files in a folder import each other in one direction only, late and for the
+    type checker too: each can be read alone."""
+    rooms: dict[str, networkx.DiGraph] = {}
     for path in SOURCES:
-        if _level(path) == floor:
-            graph.add_edges_from((_room(MODULES[path]), _room(target))
-                                 for target, _ in _imports(path) if target[:1] == (floor,))
-    graph.remove_edges_from(list(networkx.selfloop_edges(graph)))
-    assert len(graph) >= 3
-    assert [part for part in networkx.strongly_connected_components(graph) if len(part) > 1] == []
+        importer = MODULES[path]
+        for target, _ in _imports(path) + _lazy_imports(path) + _typing_imports(path):
+            shared = 0
+            while shared < min(len(importer), len(target)) and importer[shared] == target[shared]:
+                shared += 1
+            if shared < min(len(importer), len(target)):
+                rooms.setdefault(".".join(importer[:shared]), networkx.DiGraph()).add_edge(
+                    importer[shared], target[shared])
+    assert len(rooms) > 60
+    circles = {name: sorted(part) for name, graph in rooms.items()
+               for part in networkx.strongly_connected_components(graph) if len(part) > 1}
+    assert set(circles) == FAMILIES, circles
 
 
 def test_no_import_inside_a_function() -> None:

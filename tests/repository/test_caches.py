@@ -41,7 +41,7 @@ REGISTRIES = {
     "runtime/arrays/array.py": {"_KEYS"}, "runtime/arrays/host_view.py": {"_REFERENCED"},
     "runtime/arrays/live.py": {"_known"}, "ir/support/threads.py": {"_POOL"},
     "ir/kernels/matrices/blas_threads.py": {"_FOUND"},
-    "tracer/autodiff/nested/rules.py": {"CALL_RULES"},
+    "tracer/autodiff/call_rules.py": {"CALL_RULES"},
     "tracer/random/own_generators.py": {"_DTYPES", "_IMPLS"},
 }
 WRITES = {"append", "add", "setdefault", "update", "extend", "insert"}

@@ -25,7 +25,7 @@ from ...ir.values.typeof import typeof
 from ..staging.bound_names import copy_names
 from ..staging.staging import Builder, collector_paused
 from ..staging.tracer import Tracer
-from .nested.rules import CALL_RULES
+from .call_rules import CALL_RULES
 from .replay import Replay, Scalar, live_equations, operand, process, scalar, stage
 from .rule_memo import RuleMemo, rule_memo
 

@@ -16,8 +16,8 @@ from ...ir.ops.derivatives import add_any, cotangent_type
 from ...ir.program import Equation, Literal, Program, Var
 from ...ir.settings.context import STATE
 from ...ir.types import ArrayType
+from .call_rules import CALL_RULES
 from .forward import Mask, matching, with_weakness, zero_tangent
-from .nested.rules import CALL_RULES
 from .replay import Replay, Scalar, live_equations, operand, process, stage
 from .rule_memo import rule_memo
 

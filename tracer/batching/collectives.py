@@ -23,7 +23,7 @@ from ...ir.ops.derivatives import (
     strong,
     whole_along,
 )
-from ...ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
+from ...ir.ops.gather_numbers import GatherDimensionNumbers, GatherScatterMode
 from ...ir.types import ArrayType, array_type
 from ...ir.values.typeof import typeof
 from .rules import (

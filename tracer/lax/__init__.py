@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...ir.ops.indexing.common import ScatterDimensionNumbers
+from ...ir.ops.gather_numbers import ScatterDimensionNumbers
 from ...ir.support.lazy import lazy_names
 from .contraction import (
     DotAlgorithm,

@@ -15,7 +15,7 @@ import numpy as np
 from ...ir.dtypes import finfo, issubdtype
 from ...ir.values.array import Array
 from .. import jnp, lax
-from ..autodiff.custom.solves import custom_linear_solve
+from ..autodiff.solves import custom_linear_solve
 from ..trees import tree
 from ..trees.tree_api import PyTreeDef
 

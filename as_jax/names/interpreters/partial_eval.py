@@ -9,7 +9,7 @@ from ....ir.types import ArrayType
 from ....tracer.autodiff.partial_eval import without_dead_equations
 from ....tracer.autodiff.replay import evaluate
 from ....tracer.staging.staging import trace_to_program
-from ..extend.linear_util import WrappedFun
+from ...wrapped_functions import WrappedFun
 
 __all__ = ["PartialVal", "trace_to_jaxpr_nounits"]
 

@@ -25,11 +25,10 @@ from ...support.lazy import lazy_import
 from ...types import ArrayType, Entries, Shape
 from ..derivatives import cotangent_type, move_first
 from ..emitting import INT32, Emitting, literal
+from ..gather_numbers import GatherDimensionNumbers, GatherScatterMode
 from ..rules import permutation_inverse, rule_text, shifted, zeros
 from .common import (
     Checks,
-    GatherDimensionNumbers,
-    GatherScatterMode,
     check_index_dtype,
     factor_dims,
     linear_index,

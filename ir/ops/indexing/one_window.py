@@ -14,7 +14,7 @@ from ...kernels.device_dimensions import copied
 from ...kernels.dynamic_slices import Place, Window
 from ...support.named_tuple import NamedTuple
 from ...types import Shape
-from .common import GatherScatterMode
+from ..gather_numbers import GatherScatterMode
 from .scatter_derivatives import slice_sizes_of
 
 

@@ -16,8 +16,9 @@ import numpy as np
 from ...support.buffer_pool import empty
 from ...support.named_tuple import NamedTuple
 from ...types import Shape
+from ..gather_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 from ..rules import permutation_inverse
-from .common import GatherDimensionNumbers, ScatterDimensionNumbers, query_order, window_dims
+from .common import query_order, window_dims
 from .row_indexing import UNSIGNED, changing
 
 Combine = Callable[[np.ndarray, np.ndarray, np.ndarray], None]

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...support.buffer_pool import empty
 from ...types import Shape
-from .common import GatherDimensionNumbers, ScatterDimensionNumbers
+from ..gather_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 
 Combine = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 UNSIGNED = {4: np.uint32, 8: np.uint64}

@@ -26,15 +26,9 @@ from ...support.lazy import lazy_import
 from ...types import Shape
 from ..derivatives import batch_first
 from ..emitting import INT32, Emitting, literal
+from ..gather_numbers import GatherScatterMode, ScatterDimensionNumbers
 from ..rules import call, permutation_inverse, shifted
-from .common import (
-    GatherScatterMode,
-    ScatterDimensionNumbers,
-    linear_index,
-    locate,
-    query_order,
-    window_dims,
-)
+from .common import linear_index, locate, query_order, window_dims
 from .one_window import one_window, window_changed
 from .padded_positions import indexed_on_padding
 from .scatter_derivatives import (

@@ -22,8 +22,9 @@ from ..derivatives import (
     reshard_like,
     type_of,
 )
+from ..gather_numbers import ScatterDimensionNumbers
 from ..rules import call, zeros
-from .common import ScatterDimensionNumbers, window_dims
+from .common import window_dims
 from .gather import gather_p
 
 Params = dict[str, Any]

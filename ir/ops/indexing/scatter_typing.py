@@ -9,15 +9,9 @@ from ...diagnostics.errors import ShardingTypeError
 from ...op import Op
 from ...types import ArrayType, Entries, Shape, short_list
 from ..elementwise.declaration import check_same_dtypes
+from ..gather_numbers import GatherScatterMode, ScatterDimensionNumbers
 from ..rules import rule_text
-from .common import (
-    Checks,
-    GatherScatterMode,
-    ScatterDimensionNumbers,
-    check_index_dtype,
-    factor_dims,
-    window_dims,
-)
+from .common import Checks, check_index_dtype, factor_dims, window_dims
 from .scatter_derivatives import (
     slice_sizes_of,
 )

@@ -14,7 +14,8 @@ from ...program import Atom
 from ...support.immutable import immutable
 from ...types import Shape
 from ..emitting import INT32, Emitting, literal
-from .common import GatherDimensionNumbers, window_dims
+from ..gather_numbers import GatherDimensionNumbers
+from .common import window_dims
 
 Axes = tuple[str, ...]
 

@@ -21,7 +21,7 @@ from ...types import ArrayType, Shape, short_list
 from ..derivatives import cotangent_type, move_first, type_of
 from ..elementwise.declaration import arange
 from ..emitting import INT32, Emitting, literal
-from ..indexing.common import GatherDimensionNumbers, GatherScatterMode
+from ..gather_numbers import GatherDimensionNumbers, GatherScatterMode
 from ..indexing.gather import gather_p
 from ..indexing.padded_positions import started_on_padding
 from ..rules import call, reject, resized_entries, rule_text, zeros

@@ -17,7 +17,7 @@ from ...types import ArrayType, Entries, Shape, short_list
 from ..derivatives import batch_first, cotangent_type, type_of
 from ..elementwise.declaration import arange
 from ..emitting import Emitting
-from ..indexing.common import GatherScatterMode, ScatterDimensionNumbers
+from ..gather_numbers import GatherScatterMode, ScatterDimensionNumbers
 from ..indexing.padded_positions import started_on_padding
 from ..indexing.scatter import scatter_p
 from ..rules import reject, rule_text, zeros

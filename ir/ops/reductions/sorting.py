@@ -29,8 +29,8 @@ from ..communication.column_sort import column_sort
 from ..derivatives import in_front, in_place, iota_like, slice_along, strong, type_of
 from ..elementwise.declaration import values
 from ..emitting import Emitting
+from ..gather_numbers import GatherDimensionNumbers, GatherScatterMode
 from ..identities import last_in_order, last_of_largest
-from ..indexing.common import GatherDimensionNumbers, GatherScatterMode
 
 F32, I32 = np.float32, np.int32
 INT32 = np.dtype(I32)

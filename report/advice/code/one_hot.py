@@ -15,7 +15,7 @@ import re
 import numpy as np
 
 from ....ir.op import OPS
-from ....ir.ops.indexing.common import (
+from ....ir.ops.gather_numbers import (
     GatherDimensionNumbers,
     GatherScatterMode,
     ScatterDimensionNumbers,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 
 from ....ir.op import OPS
-from ....ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
+from ....ir.ops.gather_numbers import GatherDimensionNumbers, GatherScatterMode
 from ....ir.program import Atom, Equation
 from ....ir.rewriting.rewrite import Match, Rewrite, Shape
 from ....ir.support.named_tuple import NamedTuple

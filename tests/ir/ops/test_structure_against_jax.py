@@ -19,7 +19,7 @@ from shardtrace.ir.kernels.windows import output_size
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.ops.contractions.convolution import ConvDimensionNumbers
 from shardtrace.ir.ops.dialect import OPS
-from shardtrace.ir.ops.indexing.common import (
+from shardtrace.ir.ops.gather_numbers import (
     GatherDimensionNumbers,
     GatherScatterMode,
     ScatterDimensionNumbers,

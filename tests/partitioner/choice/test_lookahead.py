@@ -8,6 +8,7 @@ import shardtrace as st
 from shardtrace.ir.meshes.mesh import AbstractMesh
 from shardtrace.ir.ops.communication.collective_kinds import total_received
 from shardtrace.ir.ops.communication.sharding import reshard_p
+from shardtrace.ir.ops.gather_numbers import GatherScatterMode, ScatterDimensionNumbers
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner.collectives import collectives
 from shardtrace.partitioner.pipeline import Options, partition
@@ -86,7 +87,6 @@ def test_a_sum_that_is_used_finished_and_not_is_finished_once():
 def gradient_of_rows(b, rows):
     """What differentiating `table[ids]` scatters back."""
     table, ids, updates = b.arg(1024, 64), b.arg(rows, 1), b.arg(rows, 64)
-    from shardtrace.ir.ops.indexing.common import GatherScatterMode, ScatterDimensionNumbers
     numbers = ScatterDimensionNumbers((1,), (0,), (0,))
     return b.program(b.op(
         "scatter-add", table, ids, updates, dimension_numbers=numbers, indices_are_sorted=False,

@@ -30,8 +30,8 @@ from ...staging.memoized import BUILDERS, may_warn, memoized
 from ...staging.signature import function_name
 from ...staging.steps import owner_of
 from ...trees import tree
+from ..call_rules import register
 from ..forward import zero_tangent
-from ..nested.rules import register
 from ..transpose import backward, is_linear
 from .closed_values import closed_values, standing_for, stood_for, with_unused
 from .common import (

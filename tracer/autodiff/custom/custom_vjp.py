@@ -31,8 +31,8 @@ from ...staging.compile_time import runs_eagerly
 from ...staging.signature import function_name
 from ...staging.tracer import Tracer
 from ...trees import tree
+from ..call_rules import register
 from ..checks import tangent_type
-from ..nested.rules import register
 from ..recording import Recording
 from ..replay import Scalar, user_code
 from ..transpose import zero_cotangent

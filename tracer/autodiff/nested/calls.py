@@ -13,10 +13,10 @@ from typing import Any
 from ....ir.op import Op
 from ....ir.ops.control.call import jit_p
 from ....ir.program import Program
+from ..call_rules import PartialEvaluation, register
 from ..forward import jvp_program, weak_flags
 from ..partial_eval import split_program
 from ..transpose import is_linear, transpose_program
-from .rules import PartialEvaluation, register
 
 
 def call_jvp(op: Op, operands: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]

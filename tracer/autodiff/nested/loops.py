@@ -23,6 +23,7 @@ from ....ir.support.caches import in_memo
 from ....ir.support.immutable import immutable
 from ....ir.types import ArrayType
 from ....ir.values.typeof import typeof
+from ..call_rules import PartialEvaluation, register
 from ..dependence import iterated, moving_results, reached_results
 from ..forward import Mask, jvp_program, matching, zero_tangent
 from ..partial_eval import split_program
@@ -33,7 +34,6 @@ from ..transpose import (
     weak_cotangent_type,
     zero_cotangent,
 )
-from .rules import PartialEvaluation, register
 
 Params = dict[str, Any]
 

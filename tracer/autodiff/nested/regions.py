@@ -27,11 +27,11 @@ from ....ir.spec import PartitionSpec, spec_from_entries
 from ....ir.support.scopes import override
 from ....ir.types import ArrayType
 from ....ir.values.typeof import typeof
+from ..call_rules import PartialEvaluation, register
 from ..forward import jvp_program, weak_flags
 from ..partial_eval import Split, split_program
 from ..replay import evaluate, stage
 from ..transpose import is_linear, transpose_program
-from .rules import PartialEvaluation, register
 
 Params = dict[str, Any]
 

@@ -14,11 +14,11 @@ from ....ir.diagnostics.diagnostic import fail
 from ....ir.ops.control.loop_operands import while_operands, while_params
 from ....ir.ops.control.loops_and_branches import while_p
 from ....ir.program import Program, Var
+from ..call_rules import PartialEvaluation, register
 from ..dependence import moving_results, reached_results
 from ..forward import jvp_program
 from ..partial_eval import split_program
 from .loops import deinterleave, grown, interleave, tangents_given
-from .rules import PartialEvaluation, register
 
 Params = dict[str, Any]
 

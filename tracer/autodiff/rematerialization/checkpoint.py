@@ -29,8 +29,8 @@ from ...staging.staging import record_mesh
 from ...staging.steps import owner_of
 from ...staging.tracer import Tracer
 from ...trees import tree
+from ..call_rules import PartialEvaluation, register
 from ..nested.calls import call_jvp, call_transpose
-from ..nested.rules import PartialEvaluation, register
 from ..partial_eval import Split, compute_again, split_program, without_dead_equations
 from ..replay import evaluate, flat_program, live_equations, stage
 from .saved_values import Policy, split_by_policy, used, without_calls

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardtrace.ir.op import OPS
-from shardtrace.ir.ops.indexing.common import GatherDimensionNumbers, GatherScatterMode
+from shardtrace.ir.ops.gather_numbers import GatherDimensionNumbers, GatherScatterMode
 
 MODES = (GatherScatterMode.CLIP, GatherScatterMode.FILL_OR_DROP,
          GatherScatterMode.PROMISE_IN_BOUNDS)

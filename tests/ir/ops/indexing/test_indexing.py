@@ -11,7 +11,7 @@ from shardtrace.ir.diagnostics.errors import ShardingTypeError
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import LinearOperand
 from shardtrace.ir.ops.dialect import OPS
-from shardtrace.ir.ops.indexing.common import (
+from shardtrace.ir.ops.gather_numbers import (
     GatherDimensionNumbers,
     GatherScatterMode,
     ScatterDimensionNumbers,

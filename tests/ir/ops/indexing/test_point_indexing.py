@@ -6,10 +6,7 @@ import itertools
 import numpy as np
 
 from shardtrace.ir.op import OPS
-from shardtrace.ir.ops.indexing.common import (
-    GatherDimensionNumbers,
-    ScatterDimensionNumbers,
-)
+from shardtrace.ir.ops.gather_numbers import GatherDimensionNumbers, ScatterDimensionNumbers
 
 from ....rows import rows
 from .prepared_windows import MODES, assert_combined_alike, assert_taken_alike, gather_params

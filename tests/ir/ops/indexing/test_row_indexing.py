@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from shardtrace.ir.op import OPS
-from shardtrace.ir.ops.indexing.common import (
+from shardtrace.ir.ops.gather_numbers import (
     GatherDimensionNumbers,
     GatherScatterMode,
     ScatterDimensionNumbers,

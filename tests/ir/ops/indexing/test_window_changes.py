@@ -5,8 +5,8 @@ import pytest
 import shardtrace as st
 from shardtrace import lax
 from shardtrace.ir.op import OPS
+from shardtrace.ir.ops.gather_numbers import GatherScatterMode, ScatterDimensionNumbers
 from shardtrace.ir.ops.indexing import window_updates as window_changes
-from shardtrace.ir.ops.indexing.common import GatherScatterMode, ScatterDimensionNumbers
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

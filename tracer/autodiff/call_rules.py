@@ -2,14 +2,14 @@
 
 Ops of ir/ops declare `jvp` and `transpose` themselves. Those that call, repeat or choose programs
 need the transformations of this package, so their rules are registered here by the module that has
-them (calls.py for `jit`, loops.py for `scan`, regions.py for `shard_map`).
+them (nested/calls.py for `jit`, nested/loops.py for `scan`, solves.py for `custom_linear_solve`).
 """
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ....ir.support.immutable import immutable
+from ...ir.support.immutable import immutable
 
 
 class PartialEvaluation(Protocol):

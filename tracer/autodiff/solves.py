@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ....ir.op import OPS
-from ....ir.ops.control.custom import custom_linear_solve_p
-from ....ir.ops.derivatives import has_tangent
-from ....ir.program import Program
-from ....ir.types import ArrayType
-from ....ir.values.typeof import typeof
-from ...lax.control.bodies import Body, trace_body, with_common_captures
-from ...shardings.sharding_functions import traced_or_run
-from ...staging.constants import as_array
-from ...trees import tree
-from ...trees.tree_api import PyTreeDef
-from ..forward import jvp_program, weak_flags, zero_tangent
-from ..grad import jvp, linear_transpose, linearize
-from ..nested.rules import register
-from ..replay import evaluate
-from ..transpose import is_linear, zero_cotangent
-from .custom_jvp import custom_jvp
+from ...ir.op import OPS
+from ...ir.ops.control.custom import custom_linear_solve_p
+from ...ir.ops.derivatives import has_tangent
+from ...ir.program import Program
+from ...ir.types import ArrayType
+from ...ir.values.typeof import typeof
+from ..lax.control.bodies import Body, trace_body, with_common_captures
+from ..shardings.sharding_functions import traced_or_run
+from ..staging.constants import as_array
+from ..trees import tree
+from ..trees.tree_api import PyTreeDef
+from .call_rules import register
+from .custom.custom_jvp import custom_jvp
+from .forward import jvp_program, weak_flags, zero_tangent
+from .grad import jvp, linear_transpose, linearize
+from .replay import evaluate
+from .transpose import is_linear, zero_cotangent
 
 
 def _check_tree(name: str, expected_name: str, actual: Any, expected: Any, has_aux: bool) -> None:

@@ -7,25 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from ...engines.xla.engine import check_devices
-from ...ir.dtypes import KEY_DTYPES
-from ...ir.meshes.mesh import AbstractMesh, AxisType, Mesh
-from ...ir.ops.contractions.convolution import ConvDimensionNumbers
-from ...ir.ops.contractions.fft import FftType
-from ...ir.ops.contractions.precision import DotAlgorithmPreset, Precision
-from ...ir.ops.contractions.ragged import RaggedDotDimensionNumbers
-from ...ir.ops.indexing.common import (
+from ..engines.xla.engine import check_devices
+from ..ir.dtypes import KEY_DTYPES
+from ..ir.meshes.mesh import AbstractMesh, AxisType, Mesh
+from ..ir.ops.contractions.convolution import ConvDimensionNumbers
+from ..ir.ops.contractions.fft import FftType
+from ..ir.ops.contractions.precision import DotAlgorithmPreset, Precision
+from ..ir.ops.contractions.ragged import RaggedDotDimensionNumbers
+from ..ir.ops.gather_numbers import (
     GatherDimensionNumbers,
     GatherScatterMode,
     ScatterDimensionNumbers,
 )
-from ...ir.ops.random.bit_generator import RandomAlgorithm
-from ...ir.shardings.sharding import NamedSharding
-from ...ir.spec import UNCONSTRAINED, PartitionSpec
-from ...ir.support.lazy import lazy_import
-from ...ir.values.shape_struct import ShapeDtypeStruct
-from ...runtime.devices import device_count, make_mesh
-from ...tracer.random.keys import wrap_key_data
+from ..ir.ops.random.bit_generator import RandomAlgorithm
+from ..ir.shardings.sharding import NamedSharding
+from ..ir.spec import UNCONSTRAINED, PartitionSpec
+from ..ir.support.lazy import lazy_import
+from ..ir.values.shape_struct import ShapeDtypeStruct
+from ..runtime.devices import device_count, make_mesh
+from ..tracer.random.keys import wrap_key_data
 
 jax = lazy_import("jax")
 
