@@ -204,7 +204,7 @@ if TYPE_CHECKING:
     from .driver import make_jaxpr as make_jaxpr
     from .driver.analysis.explain import explain as explain
     from .driver.analysis.whatif import whatif as whatif
-    from .driver.jit import jit as jit
+    from .driver.jit.jit import jit as jit
     from .driver.jit.pmap import pmap as pmap
     from .ir.meshes.device import Device as Device
     from .ir.settings.context import config as config

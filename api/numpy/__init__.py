@@ -20,7 +20,7 @@ from shardtrace import driver as _driver  # noqa: F401 - declares the ops and ho
 from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.ir.api_boundary import public as _public
 from shardtrace.ir.support.lazy import lazy_names as _lazy_names
-from shardtrace.runtime.arrays.exchange import numpy_from_dlpack as from_dlpack
+from shardtrace.runtime.arrays.exchange import numpy_from_dlpack as _from_dlpack
 from shardtrace.runtime.devices import devices as _devices
 from shardtrace.tracer import jnp as _jnp
 from shardtrace.tracer.arrays import array_methods as _array_methods
@@ -30,13 +30,15 @@ from shardtrace.tracer.jnp.array_api import __array_api_version__ as __array_api
 from shardtrace.tracer.jnp.array_api import __array_namespace_info__ as __array_namespace_info__
 
 if _typing.TYPE_CHECKING:
-    from shardtrace.numpy import fft, linalg
+    from shardtrace.numpy import fft as fft
+    from shardtrace.numpy import linalg as linalg
 
+from_dlpack = _from_dlpack
 _array_methods.NAMESPACE[0] = _sys.modules[__name__]
 _array_api.DEVICES[0] = _devices
 __getattr__, __dir__ = _lazy_names(__name__, {
     "fft": (), "linalg": (), "shardtrace.tracer.jnp": _jnp.LAZY_NAMES}, _public)
 
-__all__ = ["fft", "linalg"]
-__all__ += [*_jnp.__all__, *_jnp.LAZY_NAMES, "from_dlpack"]
+# What `import *` asks for. Type checkers read the imports: they know no list that is computed.
+globals()["__all__"] = ["fft", "linalg", *_jnp.__all__, *_jnp.LAZY_NAMES, "from_dlpack"]
 _bound_names(globals(), "vectorize")

@@ -1,6 +1,7 @@
 """What setup.py finds is what the tree holds, and nothing at the root shadows a library."""
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.metadata
 import json
@@ -119,6 +120,30 @@ def test_public_names_are_in_all_and_exist() -> None:
         module = importlib.import_module(package)
         missing = [name for name in getattr(module, "__all__", ()) if not hasattr(module, name)]
         assert missing == [], package
+
+
+def test_type_checkers_are_told_what_runs() -> None:
+    """Each import for them gives the object that the table gives, and not a module of its name."""
+    import shardtrace
+
+    told = [node for node in ast.walk(ast.parse((ROOT / "__init__.py").read_text()))
+            if isinstance(node, ast.ImportFrom) and node.module and node.level]
+    assert len(told) > 20
+    for node in told:
+        module = importlib.import_module(f".{node.module}", "shardtrace")
+        for alias in node.names:
+            owner, attribute = shardtrace._NAMES[alias.name]
+            runs = getattr(importlib.import_module(owner, "shardtrace"), attribute)
+            assert getattr(module, alias.name) is runs, alias.name
+
+
+@pytest.mark.parametrize("package", ["jnp", "lax"])
+def test_names_of_modules_that_load_late_are_all_of_theirs(package: str) -> None:
+    names = importlib.import_module(f"shardtrace.tracer.{package}").LAZY
+    for module, listed in names.items():
+        if module.startswith("."):
+            loaded = importlib.import_module(module, f"shardtrace.tracer.{package}")
+            assert sorted(listed) == sorted(loaded.__all__), module
 
 
 @pytest.mark.slow

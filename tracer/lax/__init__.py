@@ -1,253 +1,67 @@
 """lax: functions that are nearly ops, with JAX's names and signatures.
 
-Nothing is promoted or broadcast here but scalars; jnp does that. Control flow is in `loops`,
-`branches` and `mapping`; the collectives are in `parallel`.
+Nothing is promoted or broadcast here but scalars; jnp does that. The files are by subject, and
+`__all__` of each has the names that it adds here; `LAZY` has those of modules that load late, too.
 """
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...ir.ops.gather_numbers import ScatterDimensionNumbers
+from ...ir.ops.gather_numbers import ScatterDimensionNumbers as ScatterDimensionNumbers
 from ...ir.support.lazy import lazy_names
-from .contraction import (
-    DotAlgorithm,
-    DotAlgorithmPreset,
-    DotDimensionNumbers,
-    Precision,
-    PrecisionLike,
-    RaggedDotDimensionNumbers,
-    batch_matmul,
-    dot,
-    dot_general,
-    ragged_dot,
-    ragged_dot_general,
+from . import (
+    contraction,
+    conversion,
+    convolution,
+    creation,
+    elementwise,
+    hooks,
+    indexed,
+    reduction,
+    shape,
+    sharding,
+    slicing,
 )
-from .control.branches import cond, switch
-from .control.loops import fori_loop, scan, while_loop
-from .control.mapping import associative_scan, map
-from .conversion import (
-    bitcast_convert_type,
-    convert_element_type,
-    dtype,
-    optimization_barrier,
-    reduce_precision,
-    stop_gradient,
-)
-from .convolution import (
-    ConvDimensionNumbers,
-    ConvGeneralDilatedDimensionNumbers,
-    conv,
-    conv_dimension_numbers,
-    conv_general_dilated,
-    conv_general_dilated_local,
-    conv_general_dilated_patches,
-    conv_general_permutations,
-    conv_general_shape_tuple,
-    conv_shape_tuple,
-    conv_transpose,
-    conv_transpose_shape_tuple,
-    conv_with_general_padding,
-    padtype_to_pads,
-)
-from .creation import broadcasted_iota, empty, full, full_like, iota
-from .elementwise import (
-    AccuracyMode,
-    RoundingMethod,
-    Tolerance,
-    abs,
-    acos,
-    acosh,
-    add,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    bessel_i0e,
-    bessel_i1e,
-    bitwise_and,
-    bitwise_not,
-    bitwise_or,
-    bitwise_xor,
-    cbrt,
-    ceil,
-    clamp,
-    clz,
-    complex,
-    conj,
-    cos,
-    cosh,
-    digamma,
-    div,
-    eq,
-    erf,
-    erf_inv,
-    erfc,
-    exp,
-    exp2,
-    expm1,
-    floor,
-    ge,
-    gt,
-    imag,
-    integer_pow,
-    is_finite,
-    le,
-    lgamma,
-    log,
-    log1p,
-    logistic,
-    lt,
-    max,
-    min,
-    mul,
-    mulhi,
-    ne,
-    neg,
-    nextafter,
-    population_count,
-    pow,
-    real,
-    reciprocal,
-    rem,
-    round,
-    rsqrt,
-    select,
-    select_n,
-    shift_left,
-    shift_right_arithmetic,
-    shift_right_logical,
-    sign,
-    sin,
-    sinh,
-    sqrt,
-    square,
-    sub,
-    tan,
-    tanh,
-)
-from .fft import FftType, fft
-from .hooks import composite, platform_dependent, scaled_dot, stage
-from .indexed import (
-    GatherDimensionNumbers,
-    GatherScatterMode,
-    gather,
-    index_take,
-    scatter,
-    scatter_add,
-    scatter_apply,
-    scatter_max,
-    scatter_min,
-    scatter_mul,
-    scatter_sub,
-)
-from .reduction import (
-    approx_max_k,
-    approx_min_k,
-    argmax,
-    argmin,
-    cumlogsumexp,
-    cummax,
-    cummin,
-    cumprod,
-    cumsum,
-    reduce,
-    reduce_and,
-    reduce_max,
-    reduce_min,
-    reduce_or,
-    reduce_prod,
-    reduce_sum,
-    reduce_xor,
-    sort,
-    sort_key_val,
-    top_k,
-)
-from .shape import (
-    broadcast,
-    broadcast_in_dim,
-    broadcast_like,
-    broadcast_shapes,
-    broadcast_to_rank,
-    collapse,
-    concatenate,
-    expand_dims,
-    pad,
-    reshape,
-    rev,
-    shape_as_value,
-    split,
-    squeeze,
-    stack,
-    tile,
-    transpose,
-    unstack,
-)
-from .sharding import with_sharding_constraint
-from .slicing import (
-    dynamic_index_in_dim,
-    dynamic_slice,
-    dynamic_slice_in_dim,
-    dynamic_update_index_in_dim,
-    dynamic_update_slice,
-    dynamic_update_slice_in_dim,
-    index_in_dim,
-    slice,
-    slice_in_dim,
-)
+from .contraction import *  # noqa: F403
+from .control import branches, loops, mapping
+from .control.branches import *  # noqa: F403
+from .control.loops import *  # noqa: F403
+from .control.mapping import *  # noqa: F403
+from .conversion import *  # noqa: F403
+from .convolution import *  # noqa: F403
+from .creation import *  # noqa: F403
+from .elementwise import *  # noqa: F403
+from .fft import FftType as FftType
+from .fft import fft as fft
+from .hooks import *  # noqa: F403
+from .indexed import *  # noqa: F403
+from .reduction import *  # noqa: F403
+from .shape import *  # noqa: F403
+from .sharding import *  # noqa: F403
+from .slicing import *  # noqa: F403
 
 if TYPE_CHECKING:
-    from . import linalg
-    from .on_demand.generators import RandomAlgorithm, rng_bit_generator
-    from .on_demand.special import (
-        betainc,
-        igamma,
-        igamma_grad_a,
-        igammac,
-        polygamma,
-        random_gamma_grad,
-        zeta,
-    )
-    from .on_demand.window_reductions import reduce_window, reduce_window_shape_tuple
+    from . import linalg as linalg
+    from .on_demand.generators import *  # noqa: F403
+    from .on_demand.special import *  # noqa: F403
+    from .on_demand.window_reductions import *  # noqa: F403
 
-__getattr__, __dir__ = lazy_names(__name__, {
+LAZY: dict[str, tuple[str, ...]] = {
     ".on_demand.generators": ("RandomAlgorithm", "rng_bit_generator"),
     "linalg": (),
-    ".on_demand.special": ("betainc", "igamma", "igamma_grad_a", "igammac", "polygamma",
-                        "random_gamma_grad", "zeta"),
+    ".on_demand.special": (
+        "betainc", "igamma", "igamma_grad_a", "igammac", "polygamma", "random_gamma_grad", "zeta"),
     ".on_demand.window_reductions": ("reduce_window", "reduce_window_shape_tuple"),
-})
+}
+"""Modules that load when one of these names of theirs is asked for."""
+LAZY_NAMES = tuple(name for names in LAZY.values() for name in names)
 
-__all__ = [
-    "AccuracyMode", "ConvDimensionNumbers", "ConvGeneralDilatedDimensionNumbers", "DotAlgorithm",
-    "DotAlgorithmPreset", "DotDimensionNumbers", "FftType", "GatherDimensionNumbers",
-    "GatherScatterMode", "Precision", "PrecisionLike", "RaggedDotDimensionNumbers",
-    "RandomAlgorithm", "RoundingMethod", "ScatterDimensionNumbers", "Tolerance", "abs", "acos",
-    "acosh", "add", "approx_max_k", "approx_min_k", "argmax", "argmin", "asin", "asinh",
-    "associative_scan", "atan", "atan2", "atanh", "batch_matmul", "bessel_i0e", "bessel_i1e",
-    "betainc", "bitcast_convert_type", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor",
-    "broadcast", "broadcast_in_dim", "broadcast_like", "broadcast_shapes", "broadcast_to_rank",
-    "broadcasted_iota", "cbrt", "ceil", "clamp", "clz", "collapse", "complex", "composite",
-    "concatenate", "cond", "conj", "conv", "conv_dimension_numbers", "conv_general_dilated",
-    "conv_general_dilated_local", "conv_general_dilated_patches", "conv_general_permutations",
-    "conv_general_shape_tuple", "conv_shape_tuple", "conv_transpose", "conv_transpose_shape_tuple",
-    "conv_with_general_padding", "convert_element_type", "cos", "cosh", "cumlogsumexp", "cummax",
-    "cummin", "cumprod", "cumsum", "digamma", "div", "dot", "dot_general", "dtype",
-    "dynamic_index_in_dim", "dynamic_slice", "dynamic_slice_in_dim", "dynamic_update_index_in_dim",
-    "dynamic_update_slice", "dynamic_update_slice_in_dim", "empty", "eq", "erf", "erf_inv", "erfc",
-    "exp", "exp2", "expand_dims", "expm1", "fft", "floor", "fori_loop", "full", "full_like",
-    "gather", "ge", "gt", "igamma", "igamma_grad_a", "igammac", "imag", "index_in_dim",
-    "index_take", "integer_pow", "iota", "is_finite", "le", "lgamma", "linalg", "log", "log1p",
-    "logistic", "lt", "map", "max", "min", "mul", "mulhi", "ne", "neg", "nextafter",
-    "optimization_barrier", "pad", "padtype_to_pads", "platform_dependent", "polygamma",
-    "population_count", "pow", "ragged_dot", "ragged_dot_general", "random_gamma_grad", "real",
-    "reciprocal", "reduce", "reduce_and", "reduce_max", "reduce_min", "reduce_or",
-    "reduce_precision", "reduce_prod", "reduce_sum", "reduce_window", "reduce_window_shape_tuple",
-    "reduce_xor", "rem", "reshape", "rev", "rng_bit_generator", "round", "rsqrt", "scaled_dot",
-    "scan", "scatter", "scatter_add", "scatter_apply", "scatter_max", "scatter_min", "scatter_mul",
-    "scatter_sub", "select", "select_n", "shape_as_value", "shift_left", "shift_right_arithmetic",
-    "shift_right_logical", "sign", "sin", "sinh", "slice", "slice_in_dim", "sort", "sort_key_val",
-    "split", "sqrt", "square", "squeeze", "stack", "stage", "stop_gradient", "sub", "switch", "tan",
-    "tanh", "tile", "top_k", "transpose", "unstack", "while_loop", "with_sharding_constraint",
-    "zeta",
-]
+__getattr__, __dir__ = lazy_names(__name__, LAZY)
+
+# What `import *` asks for. Type checkers read the lines above.
+globals()["__all__"] = sorted([
+    "FftType", "ScatterDimensionNumbers", "fft", "linalg", *LAZY_NAMES,
+    *[name for module in (contraction, branches, loops, mapping, conversion,
+                          convolution, creation, elementwise, hooks, indexed, reduction, shape,
+                          sharding, slicing)
+      for name in module.__all__]])

@@ -20,6 +20,11 @@ from ..operands.rank_promotion import shape_of
 from ..shardings.out_sharding import output_sharding
 from ..staging.memoized import memoized
 
+__all__ = [
+    "DotAlgorithm", "DotAlgorithmPreset", "DotDimensionNumbers", "Precision", "PrecisionLike",
+    "RaggedDotDimensionNumbers", "batch_matmul", "dot", "dot_general", "ragged_dot",
+    "ragged_dot_general",
+]
 PrecisionLike = (str | Precision | tuple[str, str] | tuple[Precision, Precision] | DotAlgorithm
                  | DotAlgorithmPreset | None)
 """What `precision=` arguments accept."""

@@ -28,6 +28,11 @@ from ..shardings.out_sharding import output_sharding
 from ..staging.constants import as_array
 from ..trees import tree
 
+__all__ = [
+    "bitcast_convert_type", "convert_element_type", "dtype", "optimization_barrier",
+    "reduce_precision", "stop_gradient",
+]
+
 
 @sharding_notes.elementwise
 def convert_element_type(operand, new_dtype):

@@ -18,6 +18,12 @@ from ..staging.memoized import memoized
 from .contraction import canonicalize_precision, dot_general, element_type
 from .shape import rev, transpose
 
+__all__ = [
+    "ConvDimensionNumbers", "ConvGeneralDilatedDimensionNumbers", "conv", "conv_dimension_numbers",
+    "conv_general_dilated", "conv_general_dilated_local", "conv_general_dilated_patches",
+    "conv_general_permutations", "conv_general_shape_tuple", "conv_shape_tuple", "conv_transpose",
+    "conv_transpose_shape_tuple", "conv_with_general_padding", "padtype_to_pads",
+]
 Pads = tuple[tuple[int, int], ...]
 ConvGeneralDilatedDimensionNumbers = Any    # None, ConvDimensionNumbers, or three strings
 

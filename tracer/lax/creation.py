@@ -22,6 +22,8 @@ from ..shardings.eager_mesh import mesh_of_operands
 from ..shardings.out_sharding import output_sharding, placement
 from ..staging.constants import as_array, is_concrete, placed_new, put_on_device
 
+__all__ = ["broadcasted_iota", "empty", "full", "full_like", "iota"]
+
 
 def full(shape, fill_value, dtype=None, *, sharding=None):
     """An array of this shape, each element `fill_value` (a scalar).

@@ -79,6 +79,18 @@ from ...ir.support.immutable import immutable
 from .. import sharding_notes
 from ..operands.dtype_promotion import dtype_name, user_dtype
 
+__all__ = [
+    "AccuracyMode", "RoundingMethod", "Tolerance", "abs", "acos", "acosh", "add", "asin", "asinh",
+    "atan", "atan2", "atanh", "bessel_i0e", "bessel_i1e", "bitwise_and", "bitwise_not",
+    "bitwise_or", "bitwise_xor", "cbrt", "ceil", "clamp", "clz", "complex", "conj", "cos", "cosh",
+    "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt",
+    "imag", "integer_pow", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt", "max",
+    "min", "mul", "mulhi", "ne", "neg", "nextafter", "population_count", "pow", "real",
+    "reciprocal", "rem", "round", "rsqrt", "select", "select_n", "shift_left",
+    "shift_right_arithmetic", "shift_right_logical", "sign", "sin", "sinh", "sqrt", "square", "sub",
+    "tan", "tanh",
+]
+
 
 @register_param_type
 @immutable

@@ -7,6 +7,8 @@ from ...ir.dtypes import issubdtype
 from ...ir.ops.contractions.fft import FftType, fft_p
 from ..operands.dtype_promotion import convert, dtype_name, promote_dtypes_complex, to_inexact
 
+__all__ = ["FftType", "fft"]
+
 
 def fft(x, fft_type, fft_lengths):
     """The transform of the last dimensions, of these lengths; fft_type: a name or `FftType`."""

@@ -32,6 +32,7 @@ from .creation import full
 from .elementwise import mul
 from .shape import broadcast_in_dim, reshape
 
+__all__ = ["composite", "platform_dependent", "scaled_dot", "stage"]
 PLATFORM = "cpu"          # what programs are made for, as `default_backend` says
 
 

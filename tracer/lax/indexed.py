@@ -36,6 +36,10 @@ from .control.loops import fori_loop
 from .creation import full_like
 from .shape import broadcast, expand_dims
 
+__all__ = [
+    "GatherDimensionNumbers", "GatherScatterMode", "gather", "index_take", "scatter", "scatter_add",
+    "scatter_apply", "scatter_max", "scatter_min", "scatter_mul", "scatter_sub",
+]
 _INT32 = np.dtype("int32")
 
 

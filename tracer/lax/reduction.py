@@ -39,6 +39,12 @@ from ..staging.tracer import Tracer
 from ..trees import tree
 from . import elementwise
 
+__all__ = [
+    "approx_max_k", "approx_min_k", "argmax", "argmin", "cumlogsumexp", "cummax", "cummin",
+    "cumprod", "cumsum", "reduce", "reduce_and", "reduce_max", "reduce_min", "reduce_or",
+    "reduce_prod", "reduce_sum", "reduce_xor", "sort", "sort_key_val", "top_k",
+]
+
 
 def _axes(axes: Any) -> tuple[int, ...]:
     return tuple(int(a) for a in axes)

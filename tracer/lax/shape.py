@@ -27,6 +27,12 @@ from ..shardings.eager_mesh import mesh_of_operands
 from ..shardings.out_sharding import output_sharding
 from ..staging.constants import as_array
 
+__all__ = [
+    "broadcast", "broadcast_in_dim", "broadcast_like", "broadcast_shapes", "broadcast_to_rank",
+    "collapse", "concatenate", "expand_dims", "pad", "reshape", "rev", "shape_as_value", "split",
+    "squeeze", "stack", "tile", "transpose", "unstack",
+]
+
 
 def broadcast_shapes(*shapes):
     """The shape that shapes (tuples of ints) broadcast to.

@@ -19,6 +19,7 @@ from ..staging.constants import as_array, put_on_device
 from ..staging.staging import current_builder, record_mesh
 from ..trees import tree
 
+__all__ = ["with_sharding_constraint"]
 _REPLICATED = PartitionSpec()
 
 

@@ -27,6 +27,11 @@ from ..operands.shape_arguments import canonical_axis
 from ..staging.memoized import memoized
 from .shape import expand_dims, squeeze
 
+__all__ = [
+    "dynamic_index_in_dim", "dynamic_slice", "dynamic_slice_in_dim", "dynamic_update_index_in_dim",
+    "dynamic_update_slice", "dynamic_update_slice_in_dim", "index_in_dim", "slice", "slice_in_dim",
+]
+
 
 @sharding_notes.moved
 def slice(operand, start_indices, limit_indices, strides=None):

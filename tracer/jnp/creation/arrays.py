@@ -25,6 +25,10 @@ from ...shardings.out_sharding import placement
 from ...staging.constants import as_array, put_on_device, unwrapped
 from ...staging.tracer import Tracer
 
+__all__ = [
+    "array", "array_repr", "array_str", "asarray", "astype", "copy", "frombuffer", "fromfile",
+    "fromiter", "fromstring", "load", "save", "savez", "set_printoptions",
+]
 _PYTHON = (bool, int, float, complex)
 
 

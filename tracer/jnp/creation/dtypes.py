@@ -14,6 +14,17 @@ from ....ir.settings.context import x64_enabled
 from ....ir.values.array import Array
 from .arrays import asarray
 
+__all__ = [
+    "bfloat16", "bool_", "can_cast", "cdouble", "character", "complex64", "complex128", "complex_",
+    "complexfloating", "csingle", "double", "dtype", "finfo", "flexible", "float4_e2m1fn",
+    "float6_e2m3fn", "float6_e3m2fn", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz",
+    "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+    "float16", "float32", "float64", "float_", "floating", "generic", "iinfo", "inexact", "int1",
+    "int2", "int4", "int8", "int16", "int32", "int64", "int_", "integer", "isdtype", "issubdtype",
+    "number", "object_", "promote_types", "result_type", "signedinteger", "single", "uint", "uint1",
+    "uint2", "uint4", "uint8", "uint16", "uint32", "uint64", "unsignedinteger",
+]
+
 
 class _ScalarMeta(type):
     """A class that equals its dtype: `jnp.float32 == np.dtype('float32')`, usable as one."""

@@ -37,6 +37,11 @@ from ...staging.memoized import memoized
 from ...staging.tracer import Tracer
 from ..elementwise.powers import power
 
+__all__ = [
+    "empty", "empty_like", "eye", "full", "full_like", "identity", "ones", "ones_like", "tri",
+    "tril", "triu", "vander", "zeros", "zeros_like",
+]
+
 
 def _shape(shape: Any) -> tuple[int, ...]:
     return static_shape(shape)

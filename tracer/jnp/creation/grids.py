@@ -20,6 +20,10 @@ from ..manipulation.shaping import atleast_1d
 from ..vectorize import vectorize
 from .ranges import arange, linspace
 
+__all__ = [
+    "apply_along_axis", "apply_over_axes", "c_", "frompyfunc", "index_exp", "mgrid", "ogrid", "r_",
+    "s_",
+]
 index_exp = np.index_exp
 s_ = np.s_
 

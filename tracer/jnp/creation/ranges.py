@@ -38,6 +38,8 @@ from ...staging.memoized import memoized
 from ...staging.tracer import Tracer
 from ..elementwise.two_operands import multiply_function
 
+__all__ = ["arange", "geomspace", "linspace", "logspace"]
+
 
 def _concrete(x: Any, which: str) -> Any:
     if isinstance(x, Tracer):

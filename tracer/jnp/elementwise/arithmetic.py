@@ -64,6 +64,13 @@ from ...operands.scalars import BOOL, INEXACT, LEVEL
 from ...staging.constants import as_array
 from ...staging.tracer import Tracer
 
+__all__ = [
+    "abs", "absolute", "acos", "acosh", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
+    "arctanh", "asin", "asinh", "atan", "atanh", "cbrt", "cos", "cosh", "deg2rad", "degrees", "exp",
+    "exp2", "expm1", "fabs", "i0", "log", "log1p", "positive", "rad2deg", "radians", "sign", "sin",
+    "sinc", "sinh", "sqrt", "square", "tan", "tanh",
+]
+
 
 def named(f: Callable[..., Any], name: str, doc: str, *example: str) -> Callable[..., Any]:
     """An elementwise function, its name and docstring; example: a call and the lines it prints."""

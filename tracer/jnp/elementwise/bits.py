@@ -55,6 +55,11 @@ from ...staging.constants import as_array
 from .logic import isinf, isnan
 from .two_operands import binary
 
+__all__ = [
+    "bitwise_count", "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_right_shift",
+    "copysign", "frexp", "invert", "ldexp", "left_shift", "modf", "packbits", "right_shift",
+    "signbit", "spacing", "unpackbits",
+]
 bitwise_and_function = binary(
     "bitwise_and", and_p,
     "The bits set in both x and y, elementwise; `and` for bool.")

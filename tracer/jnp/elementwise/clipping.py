@@ -22,6 +22,8 @@ from ...operands.scalars import LEVEL
 from ...staging.constants import as_array
 from .two_operands import maximum_function, minimum_function
 
+__all__ = ["clip", "nan_to_num"]
+
 
 @sharding_notes.elementwise
 def clip(arr=None, /, min=None, max=None):

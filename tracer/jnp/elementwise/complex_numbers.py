@@ -23,6 +23,8 @@ from ...operands.scalars import LEVEL, float_default
 from ...staging.constants import as_array
 from .arithmetic import rad2deg
 
+__all__ = ["angle", "conj", "conjugate", "imag", "iscomplex", "isreal", "real"]
+
 
 @sharding_notes.elementwise
 def real(val, /):

@@ -22,6 +22,8 @@ from ...operands.dtype_promotion import (
 from ...operands.scalars import LEVEL
 from ...staging.memoized import memoized
 
+__all__ = ["divmod", "floor_divide", "fmod", "mod", "remainder"]
+
 
 @sharding_notes.equal
 @memoized

@@ -33,6 +33,12 @@ from ..reductions.reduce import all as all_of
 from .arithmetic import absolute, named
 from .two_operands import binary
 
+__all__ = [
+    "allclose", "array_equal", "array_equiv", "equal", "greater", "greater_equal", "isclose",
+    "iscomplexobj", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "isrealobj", "isscalar",
+    "iterable", "less", "less_equal", "logical_not", "not_equal",
+]
+
 # -- comparisons -----------------------------------------------------------------------------------
 
 

@@ -22,6 +22,8 @@ from ...operands.rank_promotion import shape_of
 from ...staging.constants import as_array
 from .arithmetic import absolute
 
+__all__ = ["gcd", "lcm"]
+
 
 def _integers(name: str, x1: Any, x2: Any) -> tuple[Any, Any]:
     check_arraylike(name, x1, x2)

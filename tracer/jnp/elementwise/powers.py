@@ -43,6 +43,7 @@ from ...operands.scalars import BOOL, LEVEL, int_default
 from ...staging.memoized import memoized
 from .arithmetic import real_dtype
 
+__all__ = ["float_power", "hypot", "log2", "log10", "pow", "power", "reciprocal"]
 _NUMBERS = (int, float)
 
 

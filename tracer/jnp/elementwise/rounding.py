@@ -25,6 +25,8 @@ from ...operands.scalars import LEVEL
 from ...staging.constants import as_array
 from .arithmetic import named
 
+__all__ = ["around", "ceil", "floor", "rint", "round", "trunc"]
+
 
 def _rounding(name: str, op: Op, doc: str, *example: str) -> Callable[..., Any]:
     def f(x, /):

@@ -32,6 +32,8 @@ from ...operands.scalars import BOOL
 from ...staging.tracer import Tracer
 from .arithmetic import aliases, named
 
+__all__ = ["arctan2", "atan2", "divide", "heaviside", "nextafter", "true_divide"]
+
 
 def binary(name: str, op: Op, doc: str, *example: str, bool_op: Op | None = None
             ) -> Callable[..., Any]:

@@ -26,6 +26,8 @@ from ...staging.constants import as_array
 from ...staging.staging import trace_to_program
 from ...staging.tracer import Tracer
 
+__all__ = ["ufunc"]
+
 
 @bound_class
 class ufunc:

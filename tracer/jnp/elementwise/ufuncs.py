@@ -37,6 +37,12 @@ from .two_operands import (
 )
 from .ufunc import ufunc
 
+__all__ = [
+    "add", "bitwise_and", "bitwise_or", "bitwise_xor", "fmax", "fmin", "logaddexp", "logaddexp2",
+    "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "multiply", "negative",
+    "subtract",
+]
+
 
 def _at(method: str) -> Callable[[Any, Any, Any], Any]:
     def at(a: Any, indices: Any, b: Any) -> Any:

@@ -40,10 +40,15 @@ from ..elementwise.logic import truth
 from ..manipulation.joining import concatenate
 from ..manipulation.shaping import ravel
 
+__all__ = [
+    "argwhere", "choose", "compress", "extract", "flatnonzero", "nonzero", "piecewise", "select",
+    "where",
+]
+
 
 @sharding_notes.equal
 @memoized
-def where(condition, x=None, y=None, /, *, size=None, fill_value=None):
+def where(condition, x=None, y=None, /, *, size=None, fill_value=None) -> Any:
     """`x` where the condition is true, else `y`, elementwise; the three broadcast to one shape.
 
     With the condition alone: the positions where it is true, as `nonzero` gives them. size,

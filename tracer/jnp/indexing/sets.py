@@ -33,6 +33,10 @@ from .sorted_search import searchsorted
 from .sorting import argsort
 from .take import take
 
+__all__ = [
+    "intersect1d", "isin", "setdiff1d", "setxor1d", "union1d", "unique", "unique_all",
+    "unique_counts", "unique_inverse", "unique_values",
+]
 _MOST_PAIRS = 1 << 20       # of elements that are compared rather than searched for
 
 

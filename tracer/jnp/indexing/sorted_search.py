@@ -22,6 +22,8 @@ from ...staging.constants import as_array
 from ..elementwise.logic import isnan
 from .searching import choose_where, take_rows
 
+__all__ = ["digitize", "searchsorted"]
+
 
 def searchsorted(a, v, side="left", sorter=None, *, method="scan"):
     """The positions in the sorted vector `a` at which the elements of `v` keep it sorted.

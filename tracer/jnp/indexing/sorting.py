@@ -26,6 +26,8 @@ from ...staging.constants import as_array
 from ...staging.memoized import memoized
 from ..elementwise.complex_numbers import imag, real
 
+__all__ = ["argpartition", "argsort", "lexsort", "partition", "sort", "sort_complex"]
+
 
 def _no_kind(name: str, kind: Any, order: Any) -> None:
     if kind is not None:

@@ -37,6 +37,11 @@ from ..manipulation.shaping import broadcast_shapes, ravel, reshape
 from .indexed_update import IndexUpdateRef
 from .searching import nonzero
 
+__all__ = [
+    "fromfunction", "indices", "ix_", "meshgrid", "place", "put", "put_along_axis",
+    "ravel_multi_index", "take", "take_along_axis", "unravel_index",
+]
+
 # -- take ------------------------------------------------------------------------------------------
 
 

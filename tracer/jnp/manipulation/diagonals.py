@@ -25,6 +25,12 @@ from ..indexing.searching import nonzero
 from ..reductions.reduce import sum as sum_of
 from .shaping import moveaxis, ravel
 
+__all__ = [
+    "diag", "diag_indices", "diag_indices_from", "diagflat", "diagonal", "fill_diagonal",
+    "mask_indices", "trace", "tril_indices", "tril_indices_from", "triu_indices",
+    "triu_indices_from",
+]
+
 
 def diagonal(a, offset=0, axis1=0, axis2=1):
     """The diagonals of the matrices that two dimensions span, as the last dimension."""

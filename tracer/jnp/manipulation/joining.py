@@ -16,6 +16,11 @@ from ...staging.memoized import memoized
 from ...staging.tracer import Tracer
 from .shaping import atleast_1d, atleast_2d, atleast_3d, ravel, reshape
 
+__all__ = [
+    "append", "array_split", "block", "column_stack", "concat", "concatenate", "dsplit", "dstack",
+    "hsplit", "hstack", "split", "stack", "unstack", "vsplit", "vstack",
+]
+
 
 def _converted(name: str, arrays: Sequence[Any], dtype: Any) -> list[Any]:
     if dtype is None:

@@ -22,6 +22,7 @@ from ..reductions import moments
 from ..reductions import reduce as reductions
 from .shaping import moveaxis
 
+__all__ = ["pad"]
 Pairs = list[tuple[Any, Any]]
 
 _ALLOWED: dict[str, tuple[str, ...]] = {

@@ -42,6 +42,11 @@ from ..reductions.cumulative import cumsum
 from .joining import concatenate
 from .shaping import moveaxis, ravel, reshape
 
+__all__ = [
+    "delete", "flip", "fliplr", "flipud", "insert", "repeat", "resize", "roll", "rot90", "tile",
+    "trim_zeros",
+]
+
 
 @memoized
 def tile(A, reps):

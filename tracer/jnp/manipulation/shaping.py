@@ -20,6 +20,12 @@ from ...shardings.out_sharding import output_sharding
 from ...staging.constants import as_array
 from ...staging.memoized import memoized
 
+__all__ = [
+    "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_arrays", "broadcast_shapes",
+    "broadcast_to", "expand_dims", "matrix_transpose", "moveaxis", "ndim", "permute_dims", "ravel",
+    "reshape", "rollaxis", "shape", "size", "squeeze", "swapaxes", "transpose",
+]
+
 
 def ndim(a):
     """The number of dimensions of an array, of a number (0) or of a nested sequence."""

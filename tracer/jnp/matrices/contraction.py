@@ -37,6 +37,11 @@ from ..elementwise.two_operands import multiply_function, subtract_function
 from ..manipulation.shaping import moveaxis, ravel
 from ..vectorize import vectorize
 
+__all__ = [
+    "cross", "dot", "inner", "kron", "matmul", "matvec", "outer", "tensordot", "vdot", "vecdot",
+    "vecmat",
+]
+
 
 def contraction_dtype(preferred: Any, *operands: Any) -> tuple[Any, bool]:
     """The dtype of a product and whether it is weak."""

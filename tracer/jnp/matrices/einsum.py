@@ -29,6 +29,7 @@ from ...staging.constants import as_array, unwrapped
 from ...staging.memoized import memoized
 from .contraction import contraction_dtype, reordered
 
+__all__ = ["einsum", "einsum_path"]
 opt_einsum = lazy_import("opt_einsum")
 
 

@@ -39,6 +39,11 @@ from ..elementwise.two_operands import multiply_function, subtract_function
 from . import reduce as reductions
 from .reduce import no_out, promoted_integer
 
+__all__ = [
+    "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "ediff1d", "nancumprod",
+    "nancumsum", "trapezoid",
+]
+
 
 def _cumulative(name: str, op: Op, a: Any, axis: Any, dtype: Any, out: Any,
                 fill_nan: int | None = None, promote: bool = False) -> Any:

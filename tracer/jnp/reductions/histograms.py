@@ -35,6 +35,8 @@ from ..manipulation.shaping import ravel
 from . import reduce as reductions
 from .cumulative import diff
 
+__all__ = ["bincount", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd"]
+
 
 def bincount(x, weights=None, minlength=0, *, length=None, out_sharding=None):
     """How often each number from 0 occurs, or the sums of weights.

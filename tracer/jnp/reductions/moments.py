@@ -39,6 +39,8 @@ from .reduce import (
     sum,
 )
 
+__all__ = ["average", "mean", "std", "var"]
+
 
 def _count(a: Any, axes: tuple[int, ...]) -> int | float:
     """A float where no default integer holds it: shapes may be larger than any memory."""

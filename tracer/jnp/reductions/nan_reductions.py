@@ -24,6 +24,11 @@ from . import reduce as reductions
 from .moments import var_dtypes
 from .reduce import check_arguments
 
+__all__ = [
+    "nanargmax", "nanargmin", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum",
+    "nanvar",
+]
+
 
 def _without_nan(x: Any, value: Any) -> Any:
     return select_of(isnan(x), strong(x), convert(value, dtype_name(x)))

@@ -24,6 +24,7 @@ from ..elementwise.two_operands import divide
 from ..manipulation.shaping import ravel
 from . import reduce as reductions
 
+__all__ = ["median", "nanmedian", "nanpercentile", "nanquantile", "percentile", "quantile"]
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
 
 

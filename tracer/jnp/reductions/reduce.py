@@ -46,6 +46,10 @@ from ...operands.shape_arguments import canonical_axes, canonical_axis
 from ...staging.constants import as_array
 from ...staging.memoized import memoized
 
+__all__ = [
+    "all", "amax", "amin", "any", "argmax", "argmin", "count_nonzero", "max", "min", "prod", "ptp",
+    "sum",
+]
 HALF_FLOATS = frozenset((np.dtype("float16"), to_inexact_dtype("bfloat16")))
 FLOAT32 = np.dtype("float32")
 

@@ -32,6 +32,8 @@ from ..matrices.contraction import dot
 from . import moments
 from . import reduce as reductions
 
+__all__ = ["corrcoef", "cov"]
+
 # -- covariance ------------------------------------------------------------------------------------
 
 

@@ -35,6 +35,10 @@ from ..matrices.contraction import dot, outer
 from ..reductions.reduce import sum as sum_of
 from .signal import convolve
 
+__all__ = [
+    "poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "polyval",
+    "roots",
+]
 linalg = lazy_import("..linalg", __package__)
 
 

@@ -34,6 +34,8 @@ from ..manipulation.joining import concatenate
 from ..matrices.contraction import contraction_dtype
 from ..reductions.cumulative import cumsum, diff
 
+__all__ = ["convolve", "correlate", "gradient", "interp", "unwrap"]
+
 # -- convolution -----------------------------------------------------------------------------------
 
 

@@ -13,6 +13,8 @@ from ...staging.constants import as_array
 from ..elementwise.arithmetic import cos, i0, sqrt
 from ..elementwise.two_operands import subtract_function
 
+__all__ = ["bartlett", "blackman", "hamming", "hanning", "kaiser"]
+
 
 def _places(M: Any) -> tuple[int, Any]:
     m = operator.index(M)

@@ -35,6 +35,7 @@ from .bodies import (
 from .carry import check_branches
 from .in_python import STAGED, known
 
+__all__ = ["cond", "switch"]
 _ABSENT = object()
 
 

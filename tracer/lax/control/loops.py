@@ -45,6 +45,8 @@ from .bodies import (
 from .carry import check_carry
 from .in_python import STAGED, scan_in_python, while_in_python
 
+__all__ = ["fori_loop", "scan", "while_loop"]
+
 
 @control_flow.scans
 def scan(f, init, xs=None, length=None, reverse=False, unroll=1, _split_transpose=False):

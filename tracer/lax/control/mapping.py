@@ -26,6 +26,7 @@ from ..shape import concatenate, pad, reshape, rev
 from ..slicing import slice_in_dim
 from .loops import scan
 
+__all__ = ["associative_scan", "map"]
 VMAP: list[Callable[..., Any]] = []      # set where batching is defined: f -> f on a batch of items
 
 

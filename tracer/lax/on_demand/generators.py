@@ -14,6 +14,8 @@ from ...operands.dtype_promotion import user_dtype
 from ...operands.shape_arguments import static_shape
 from ...shardings.out_sharding import output_sharding
 
+__all__ = ["RandomAlgorithm", "rng_bit_generator"]
+
 
 def rng_bit_generator(key: Any, shape: Any, dtype: Any = np.uint32,
                       algorithm: RandomAlgorithm = RandomAlgorithm.RNG_DEFAULT, *,

@@ -15,6 +15,10 @@ from ....ir.ops.elementwise.special import (
 from ....ir.ops.random.gamma import random_gamma_grad_p
 from ...operands.dtype_promotion import dtype_name, promote_dtypes
 
+__all__ = [
+    "betainc", "igamma", "igamma_grad_a", "igammac", "polygamma", "random_gamma_grad", "zeta",
+]
+
 
 def betainc(a, b, x):
     """The regularized incomplete beta function of a, b and x, elementwise."""

@@ -26,6 +26,8 @@ from ..reduction import known_reduction
 from ..shape import pad
 from ..slicing import slice as slice_of
 
+__all__ = ["reduce_window", "reduce_window_shape_tuple"]
+
 
 def _ints(values: Any, n: int) -> tuple[int, ...]:
     return (1,) * n if values is None else tuple(operator.index(v) for v in values)
