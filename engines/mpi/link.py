@@ -23,7 +23,7 @@ from ...ir.diagnostics.extras import need
 from ...ir.source.location import Location
 from ...ir.support.lazy import lazy_import
 from ...runtime.processes.coordinator import Call
-from ...runtime.processes.standing import Standing, State, mismatch, named, raised, waiting
+from ...runtime.processes.deadlocks import ProcessStatus, State, failed, mismatch, named, waiting
 from .status import LOOK, TELL, RankStatus, read
 
 MPI = lazy_import("mpi4py.MPI")
@@ -129,10 +129,10 @@ class Link:
         """Raise the error for calls that differ; all ranks of the group call this."""
         texts = self.swap(call.processes, json.dumps(waiting(call)._replace(
             state=State.WAITING.name)).encode(), call)
-        standings = self.status.standings()
+        statuses = self.status.statuses()
         for r, text in zip(call.processes, texts, strict=True):
-            standings[r] = read(json.loads(text.tobytes()))
-        self.status.end_all(standings, min(call.processes))
+            statuses[r] = read(json.loads(text.tobytes()))
+        self.status.end_all(statuses, min(call.processes))
         self.check(call)
 
     def check(self, call: Call) -> None:
@@ -142,9 +142,10 @@ class Link:
             raise mismatch(call.what, call.location, *self.status.broken)
 
     # -- waiting -------------------------------------------------------------------------------
-    def wait(self, requests: Sequence[tuple[Any, int]], standing: Callable[[set[int]], Standing],
-             place: str, what: str, location: Location) -> None:
-        """Return when all requests are done. standing: where this rank then is, given whom it
+    def wait(self, requests: Sequence[tuple[Any, int]],
+             status_of: Callable[[set[int]], ProcessStatus], place: str, what: str,
+             location: Location) -> None:
+        """Return when all requests are done. status_of: where this rank then is, given whom it
         waits for. Raises ProcessMismatchError if that cannot be."""
         status = self.status
         peers = [rank for _, rank in requests]
@@ -171,7 +172,7 @@ class Link:
                     continue
                 looked = now
                 missing = {p for p in peers if p >= 0}
-                status.waits(here := standing(missing))
+                status.waits(here := status_of(missing))
                 status.hear()
                 if status.broken is None and now - began > TELL and now - reported > TELL:
                     reported = now
@@ -191,7 +192,7 @@ class Link:
     # -- the end -------------------------------------------------------------------------------
     def stop(self, problem: BaseException, place: str) -> None:
         """Tell those that are at this place that this rank has raised there."""
-        self.status.report(raised(problem), place)
+        self.status.report(failed(problem), place)
 
     def _fail(self, kind: type[BaseException], problem: BaseException, trace: Any) -> None:
         """An uncaught exception ends the job."""
@@ -203,14 +204,14 @@ class Link:
         sys.stdout.flush()
         sys.stderr.flush()
         self.failed = True
-        self.status.report(raised(problem))
+        self.status.report(failed(problem))
         self.status.wait_for_ends(LINGER)
         MPI.COMM_WORLD.Abort(1)
 
     def _end(self) -> None:
         """The rank has ended; it answers until all have."""
         if not self.failed:
-            self.status.report(Standing(State.ENDED))
+            self.status.report(ProcessStatus(State.ENDED))
             self.status.wait_for_ends()
 
     def _terminated(self, number: int, frame: Any) -> None:

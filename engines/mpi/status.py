@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.support.lazy import lazy_import
-from ...runtime.processes.standing import Standing, State, places, reason
+from ...runtime.processes.deadlocks import ProcessStatus, State, places, reason
 
 MPI = lazy_import("mpi4py.MPI")
 json = lazy_import("json")
@@ -29,12 +29,12 @@ class _Heard:
     """A rank's last report. place: compared, of those that wait. peers: whom it waits for. since:
     its first such report. failed: that it raised in a program, and where, whatever came then."""
 
-    __slots__ = ("failed", "last", "peers", "place", "since", "standing", "token")
+    __slots__ = ("failed", "last", "peers", "place", "since", "status", "token")
 
-    def __init__(self, standing: Standing, token: int, place: str, peers: Iterable[int]) -> None:
-        self.standing, self.token, self.place, self.peers = standing, token, place, set(peers)
+    def __init__(self, status: ProcessStatus, token: int, place: str, peers: Iterable[int]) -> None:
+        self.status, self.token, self.place, self.peers = status, token, place, set(peers)
         self.since = self.last = time.monotonic()
-        self.failed = (place, standing) if place and standing.state is State.FAILED else None
+        self.failed = (place, status) if place and status.state is State.FAILED else None
 
     def failed_at(self, place: str) -> bool:
         """Whether it raised in the program that this is a place of."""
@@ -53,20 +53,20 @@ class RankStatus:
         self.comm = world.Dup()
         self.heard: list[_Heard | None] = [None] * self.size
         self.token = 0
-        self.now: Standing | None = None
+        self.now: ProcessStatus | None = None
         self.broken: tuple[str, tuple[str, ...]] | None = None
         self.speaks = True
         self._sent: list[Any] = []
 
-    def waits(self, standing: Standing) -> None:
+    def waits(self, status: ProcessStatus) -> None:
         """Note that this rank waits here."""
         self.token += self.now is None
-        self.now = standing
+        self.now = status
 
-    def report(self, standing: Standing, place: str = "", peers: Iterable[int] = (),
+    def report(self, status: ProcessStatus, place: str = "", peers: Iterable[int] = (),
              broken: Any = None) -> None:
         """Tell all others where this rank is."""
-        text = json.dumps([standing._replace(state=standing.state.name, parts=()), self.token,
+        text = json.dumps([status._replace(state=status.state.name, parts=()), self.token,
                            place, sorted(peers), broken]).encode()
         data = np.frombuffer(text, np.uint8)
         self._sent = [(r, kept) for r, kept in self._sent if not r.Test()]
@@ -108,10 +108,10 @@ class RankStatus:
             heard = self.heard[p]
             if heard is None:
                 return False
-            if heard.failed_at(its) or not heard.place and heard.standing.state in (
+            if heard.failed_at(its) or not heard.place and heard.status.state in (
                     State.ENDED, State.FAILED):
                 return now - heard.last > STILL
-            if heard.standing.state is not State.WAITING or now - heard.last > SILENT or (
+            if heard.status.state is not State.WAITING or now - heard.last > SILENT or (
                     heard.place == its):
                 return False
             if p not in seen:
@@ -120,20 +120,20 @@ class RankStatus:
                 edges += [(heard.place, q) for q in heard.peers]
         return last - first > STILL
 
-    def standing(self, rank: int, place: str = "") -> Standing:
+    def status(self, rank: int, place: str = "") -> ProcessStatus:
         """Where a rank is, for one that waits at this place."""
         if rank == self.rank:
-            return self.now or Standing(State.RUNNING)
+            return self.now or ProcessStatus(State.RUNNING)
         heard = self.heard[rank]
         if heard is not None and heard.failed is not None and heard.failed_at(place):
             return heard.failed[1]
-        if heard is None or heard.standing.state is State.WAITING and (
+        if heard is None or heard.status.state is State.WAITING and (
                 time.monotonic() - heard.last > SILENT):
-            return Standing(State.RUNNING)
-        return heard.standing
+            return ProcessStatus(State.RUNNING)
+        return heard.status
 
-    def standings(self, place: str = "") -> list[Standing]:
-        return [self.standing(i, place) for i in range(self.size)]
+    def statuses(self, place: str = "") -> list[ProcessStatus]:
+        return [self.status(i, place) for i in range(self.size)]
 
     def give_up(self, place: str, missing: Iterable[int]) -> None:
         """This rank waits in vain: collect where the others are, and end all."""
@@ -141,19 +141,19 @@ class RankStatus:
         self.report(self.now, place, missing)
         until = time.monotonic() + 2 * TELL
         while time.monotonic() < until and self.broken is None and any(
-                self.standing(i).state is State.RUNNING for i in range(self.size)
+                self.status(i).state is State.RUNNING for i in range(self.size)
                 if i != self.rank):
             time.sleep(LOOK)
             self.hear()
-        found = self.standings(place)
+        found = self.statuses(place)
         self.end_all(found, min(i for i, s in enumerate(found) if s.state is State.WAITING))
 
-    def end_all(self, standings: Sequence[Standing], speaker: int) -> None:
+    def end_all(self, statuses: Sequence[ProcessStatus], speaker: int) -> None:
         """Let all that wait end, and one of them say why."""
         if self.broken is None:
-            self.broken = reason(standings), places(standings)
+            self.broken = reason(statuses), places(statuses)
             self.speaks = speaker == self.rank
-            self.report(self.now or Standing(State.RUNNING), broken=[*self.broken, speaker])
+            self.report(self.now or ProcessStatus(State.RUNNING), broken=[*self.broken, speaker])
 
     def wait_for_ends(self, seconds: float = float("inf")) -> None:
         """Return when all others have ended, or when so long has passed."""
@@ -161,15 +161,15 @@ class RankStatus:
         nap = 1e-4
         while time.monotonic() < until:
             self.hear()
-            if all(h is not None and h.standing.state in (State.ENDED, State.FAILED)
+            if all(h is not None and h.status.state in (State.ENDED, State.FAILED)
                    for i, h in enumerate(self.heard) if i != self.rank):
                 break
             time.sleep(nap)
             nap = min(2 * nap, LOOK)
 
 
-def read(received: Sequence[Any]) -> Standing:
-    """A standing, of its JSON."""
+def read(received: Sequence[Any]) -> ProcessStatus:
+    """A status from its JSON."""
     state, what, parts, processes, where, said = received
-    return Standing(State[state], what, tuple([(a, b) for a, b in parts]), tuple(processes), where,
-                    said)
+    return ProcessStatus(State[state], what, tuple([(a, b) for a, b in parts]), tuple(processes),
+                         where, said)

@@ -12,7 +12,7 @@ from ...ir.program import Equation, Program
 from ...runtime.per_device.executor import PerDeviceRun
 from ...runtime.per_device.wire import Arrived, Arriving, Pair, Sent, Wanted
 from ...runtime.processes.coordinator import Call
-from ...runtime.processes.standing import Standing, waiting
+from ...runtime.processes.deadlocks import ProcessStatus, waiting
 from .link import Link
 from .values import data_of
 
@@ -136,7 +136,7 @@ class RankWire:
         def arriving(wait: bool) -> Arrived | None:
             if wait:
                 assert run.call is not None
-                link.wait(requests, self._standing, place,
+                link.wait(requests, self._status, place,
                           f"`{self.eqn.op.name}` of {run.call.what}", self.eqn.location)
             elif not link.done(requests):
                 return None
@@ -164,7 +164,7 @@ class RankWire:
                 self.received[to] += sum([a.size for a in arrays]) * self.itemsize
         return arrived
 
-    def _standing(self, missing: set[int]) -> Standing:
+    def _status(self, missing: set[int]) -> ProcessStatus:
         """Where this rank waits, for these."""
         run = self.run
         assert run.call is not None

@@ -23,8 +23,8 @@ from ...ir.meshes.process import ProcessIdentity
 from ...ir.settings.context import config
 from ..storage import Storage, Stored
 from .coordinator import Call, Coordinator, GlobalProgram, GlobalValue, merged
-from .standing import Standing, State, mismatch, places, raised, waiting
-from .standing import reason as why
+from .deadlocks import ProcessStatus, State, failed, mismatch, places, waiting
+from .deadlocks import reason as why
 
 POLL = 0.05          # seconds between checks on the other processes while waiting
 GRACE = 2.0          # seconds for a thread that left its process to enter it again
@@ -189,14 +189,14 @@ class World:
 
     def _break(self, reason: str = "") -> None:
         if self.broken is None:
-            found = self._standings()
+            found = self._statuses()
             self.broken = reason or why(found), places(found)
         self.changed.notify_all()
 
-    def _standings(self) -> list[Standing]:
+    def _statuses(self) -> list[ProcessStatus]:
         return [waiting(m.call) if m.state is State.WAITING and m.call is not None
-                else raised(m.error) if m.state is State.FAILED and m.error is not None
-                else Standing(m.state) for m in self.members]
+                else failed(m.error) if m.state is State.FAILED and m.error is not None
+                else ProcessStatus(m.state) for m in self.members]
 
 
 class ThreadCoordinator(Coordinator):

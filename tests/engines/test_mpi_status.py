@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from shardtrace.engines.mpi.status import RankStatus, _Heard
-from shardtrace.runtime.processes.standing import Standing, State
+from shardtrace.runtime.processes.deadlocks import ProcessStatus, State
 
 HERE, THERE = "abc 1 0 1", "abc 1 4 1"
 
 
 def waits(place: str, *peers: int, since: float = 2, last: float = 0.1) -> Any:
-    return _aged(_Heard(Standing(State.WAITING), 1, place, peers), since, last)
+    return _aged(_Heard(ProcessStatus(State.WAITING), 1, place, peers), since, last)
 
 
 def over(state: State, place: str = "", last: float = 1) -> Any:
-    return _aged(_Heard(Standing(state), 1, place, ()), last, last)
+    return _aged(_Heard(ProcessStatus(state), 1, place, ()), last, last)
 
 
 def _aged(heard: Any, since: float, last: float) -> Any:
@@ -29,7 +29,7 @@ def _aged(heard: Any, since: float, last: float) -> Any:
 
 def raised_and_ended() -> Any:
     heard = over(State.ENDED)
-    heard.failed = "abc 1", Standing(State.FAILED, error="KeyError")
+    heard.failed = "abc 1", ProcessStatus(State.FAILED, error="KeyError")
     return heard
 
 

@@ -22,7 +22,7 @@ class State(enum.Enum):
     FAILED = "raised"
 
 
-class Standing(NamedTuple):
+class ProcessStatus(NamedTuple):
     """The state of one process, for messages.
 
     what, parts, processes: of the call in which it waits, as in `Call`. where: the line of that
@@ -36,25 +36,25 @@ class Standing(NamedTuple):
     error: str = ""
 
 
-def waiting(call: Call) -> Standing:
-    """The standing of a process that waits in this call."""
+def waiting(call: Call) -> ProcessStatus:
+    """The status of a process that waits in this call."""
     line = call.location.source_line().strip()
-    return Standing(State.WAITING, call.what, call.parts, call.processes,
+    return ProcessStatus(State.WAITING, call.what, call.parts, call.processes,
                     f"{call.location}" + (f": {line}" if line else ""))
 
 
-def raised(e: BaseException) -> Standing:
-    """The standing of a process that raised this."""
+def failed(e: BaseException) -> ProcessStatus:
+    """The status of a process that raised this."""
     text = str(e).split("\n")[0]
-    return Standing(State.FAILED, error=type(e).__name__ + (f": {text}" if text else ""))
+    return ProcessStatus(State.FAILED, error=type(e).__name__ + (f": {text}" if text else ""))
 
 
-def reason(standings: Sequence[Standing]) -> str:
+def reason(statuses: Sequence[ProcessStatus]) -> str:
     """Why the waiting processes wait in vain."""
-    placed = [(i, s) for i, s in enumerate(standings) if s.state is State.WAITING]
+    placed = [(i, s) for i, s in enumerate(statuses) if s.state is State.WAITING]
     groups = {p for _, s in placed for p in s.processes}
     for state in (State.FAILED, State.ENDED, State.LEFT, State.ABSENT):
-        gone = [i for i in sorted(groups) if standings[i].state is state]
+        gone = [i for i in sorted(groups) if statuses[i].state is state]
         if gone:
             verb = {State.FAILED: "raised an exception", State.ABSENT: "never started"}.get(
                 state, "ended")
@@ -70,20 +70,20 @@ def reason(standings: Sequence[Standing]) -> str:
                 a, b = _first_difference(mine, its)
                 return (f"{first.what} is called with different {word}, {a} by process {i} and "
                         f"{b} by process {j}")
-    running = [i for i in sorted(groups) if standings[i].state is State.RUNNING]
+    running = [i for i in sorted(groups) if statuses[i].state is State.RUNNING]
     if running:
         return f"{named(running)} did not come in time, and others wait for {_pronoun(running)}"
     return "the processes wait for each other"
 
 
-def places(standings: Sequence[Standing]) -> tuple[str, ...]:
+def places(statuses: Sequence[ProcessStatus]) -> tuple[str, ...]:
     """For each process a sentence on where it is."""
     out = []
-    for i, s in enumerate(standings):
+    for i, s in enumerate(statuses):
         text = s.state.value
         if s.state is State.WAITING:
             text = f"waits in {s.what} at {s.where}"
-            if len(s.processes) != len(standings):
+            if len(s.processes) != len(statuses):
                 text += f" (with {named(s.processes)})"
         elif s.state is State.FAILED and s.error:
             text = f"raised {s.error}"
