@@ -37,13 +37,13 @@ class Layout(NamedTuple):
     """Where the axes of a value are in its array.
 
     stack: leading dimensions. split: for each dimension the axes in place there, major to minor.
-    folded: axes over which the array holds the sum (or maximum, ...) of what the devices would
+    summed: axes over which the array holds the sum (or maximum, ...) of what the devices would
     hold; only an op that combines the value over these axes may use it
     (runtime/simulation/device_sums.py).
     """
     stack: Atoms
     split: tuple[Atoms, ...]
-    folded: frozenset[str] = frozenset()
+    summed: frozenset[str] = frozenset()
 
     @property
     def atoms(self) -> set[str]:
@@ -56,10 +56,10 @@ class Layout(NamedTuple):
         return (*((a,) for a in self.stack), *((*axes, d) for d, axes in enumerate(self.split)))
 
     def without(self, atoms: frozenset[str] | set[str]) -> Layout:
-        stack, split, folded = self
+        stack, split, summed = self
         return Layout(tuple([a for a in stack if a not in atoms]) if stack else stack,
                       tuple([tuple([a for a in axes if a not in atoms]) if axes else axes
-                             for axes in split]), folded)
+                             for axes in split]), summed)
 
 
 @cached(64)

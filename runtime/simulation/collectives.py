@@ -20,7 +20,7 @@ from ...ir.program import Equation, Var
 from ...ir.support.buffer_pool import empty
 from ..layout import Atoms, Layout, rearrangement
 from ..numerics import as_declared, widened
-from .device_sums import FOLDED
+from .device_sums import DEFERRABLE
 from .workspace import Value, Workspace
 
 
@@ -31,9 +31,9 @@ def plan(p: Workspace, eqn: Equation, x: Value) -> None:
     group, kind, tiled = p.atoms.of_all(eqn.axes), collective.kind, params.get("tiled")
     if params.get("axis_index_groups") is not None:
         _exchange(p, eqn, x, group)
-    elif collective.reduces in FOLDED:
-        x = p.folded(x, frozenset(group), collective.reduces)
-        layout = x.layout._replace(folded=x.layout.folded.difference(group))
+    elif collective.reduces in DEFERRABLE:
+        x = p.summed(x, frozenset(group), collective.reduces)
+        layout = x.layout._replace(summed=x.layout.summed.difference(group))
         if kind == "all-reduce":
             p.bind(out, layout, x.slot, x.uniform)
         else:
@@ -93,7 +93,7 @@ def _take_own(p: Workspace, out: Var, x: Value, group: Atoms, d: int, tiled: boo
     have = (*dims[:at], own, *dims[at + 1:])
     want = (*((a,) for a in stack), *dims[len(layout.stack):at], *dims[at + 1:])
     slot = p.rearranged(x, want, {a: atoms.size[a] for a in group}, have)
-    p.bind(out, Layout(stack, tuple(split), layout.folded), slot)
+    p.bind(out, Layout(stack, tuple(split), layout.summed), slot)
 
 
 def _one_copy(p: Workspace, x: Value, group: Sequence[str]) -> Value:
@@ -117,7 +117,7 @@ def _retile(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
     split = tuple((*have, *axes) for have, axes in zip(rest.split, source, strict=True))
     slot = p.view(x, rest.stack, split)
     split = tuple((*have, *axes) for have, axes in zip(rest.split, target, strict=True))
-    p.bind(eqn.outvars[0], Layout(rest.stack, split, layout.folded), slot)
+    p.bind(eqn.outvars[0], Layout(rest.stack, split, layout.summed), slot)
 
 
 def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
@@ -149,7 +149,7 @@ def _exchange(p: Workspace, eqn: Equation, x: Value, group: Atoms) -> None:
         return array if function is None else function(array)
 
     slot = p.call(exchange, slot)
-    p.bind(out, Layout(stack, ((),) * out.aval.ndim, x.layout.folded), slot)
+    p.bind(out, Layout(stack, ((),) * out.aval.ndim, x.layout.summed), slot)
 
 
 def _permute(p: Workspace, out: Var, x: Value, group: Atoms, perm: Sequence[tuple[int, int]]
@@ -169,7 +169,7 @@ def _permute(p: Workspace, out: Var, x: Value, group: Atoms, perm: Sequence[tupl
     if len(names) == len(gone) == len(new):
         layout = Layout(tuple([names.get(a, a) for a in layout.stack]),
                         tuple([tuple([names.get(a, a) for a in axes]) for axes in layout.split]),
-                        layout.folded)
+                        layout.summed)
         renamed = [names.get(a, a) for a in held]
         places = np.arange(atoms.count(held)).reshape(atoms.sizes(held))
         if np.array_equal(arriving, places.transpose([renamed.index(a) for a in differs]).ravel()):

@@ -30,7 +30,7 @@ class PlannedBody:
     """A loop body or branch, planned for operands in given layouts.
 
     mask: the axes over which a predicate differs, so that only some devices run it; the plan then
-    takes the mask as first argument. sums: the axes over which each result is folded. results: its
+    takes the mask as first argument. sums: the axes over which each result is summed. results: its
     values, in the layouts in which they were computed.
     """
 
@@ -49,7 +49,7 @@ class PlannedBody:
         q.plan_equations(sums)
         self.results: list[Value] = [q.value_of(a) for a in program.outvars]
         if sums:
-            self.results = [q.folded(x, axes) if axes else x
+            self.results = [q.summed(x, axes) if axes else x
                             for x, axes in zip(self.results, sums, strict=True)]
 
     @staticmethod
@@ -97,7 +97,7 @@ def common_layout(have: Layout, got: Layout, atoms: MeshAtoms) -> Layout:
         return have
     if have.atoms <= got.atoms:
         return got
-    return Layout(atoms.sort({*have.stack, *(got.atoms - have.atoms)}), have.split, have.folded)
+    return Layout(atoms.sort({*have.stack, *(got.atoms - have.atoms)}), have.split, have.summed)
 
 
 def stacked(layout: Layout, axes: Atoms, atoms: MeshAtoms) -> Layout:
@@ -132,9 +132,9 @@ def plan_scan(p: Any, eqn: Equation) -> None:
         whole.append(p.view(x, stack, ((), *x.layout.split[1:])))
         items.append(Layout(stack, x.layout.split[1:]))
         depths.append(len(stack))
-    sums = [p.folds.get(v, {}).get("sum", NONE) for v in eqn.outvars]
+    sums = [p.deferred.get(v, {}).get("sum", NONE) for v in eqn.outvars]
     for i, axes in enumerate(sums[:nk], nc):
-        operands[i] = p.folded(operands[i], axes)
+        operands[i] = p.summed(operands[i], axes)
     layouts = [x.layout for x in operands[nc:nc + nk]]
     first = True
     while True:
@@ -147,7 +147,7 @@ def plan_scan(p: Any, eqn: Equation) -> None:
         layouts, first = grown, False
     outs = [r.layout for r in planned.results[nk:]]
     body = planned.finish_loop([*layouts, *outs], nc, nk)
-    made = [Layout(t.stack, ((), *t.split), t.folded) for t in outs]
+    made = [Layout(t.stack, ((), *t.split), t.summed) for t in outs]
     stacks = [(array_shape(t, v.aval.shape, atoms.size), storage_dtype(v.aval.dtype), len(t.stack))
               for t, v in zip(made, eqn.outvars[nk:], strict=True)]
     shifted = [(c, a, b) for c, a, b in _carries_stacked_twice(planned, nc, nk)

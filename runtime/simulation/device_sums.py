@@ -4,12 +4,12 @@ Two sweeps over the program, before a plan is made:
 
 - forward, over which axes each value differs (`varying_axes`): from the arguments and from the ops
   that tell devices apart, never from what types claim;
-- backward, over which axes it is *folded* (`deferrable_sums`): every reader either combines it over
+- backward, over which axes it is *summed* (`deferrable_sums`): every reader either combines it over
   the axis (psum, reduce_scatter, pmax) or is linear in it (for maxima: only moves its elements)
-  with a result that is folded too. A value that is a result of the program, or that anything
-  else reads, is not folded.
+  with a result that is summed too. A value that is a result of the program, or that anything
+  else reads, is not summed.
 
-A contraction whose contracted dimension is in place over a folded axis is then a single product
+A contraction whose contracted dimension is in place over a summed axis is then a single product
 over the whole dimension, and the N partial results are never computed. Folding requires that the
 program contains the collective; where it was forgotten, devices keep their own, wrong values.
 """
@@ -30,12 +30,12 @@ from ...ir.types import ArrayType
 from ..axes import MeshAtoms
 from ..rewrites.pipeline import run_execution_passes
 
-FOLDED = ("sum", "max", "min")                           # operators over which values are folded
-LOGICAL = {"max": "or", "min": "and"}                    # their names for booleans
+DEFERRABLE = ("sum", "max", "min")      # operators by which values are combined over devices
+LOGICAL = {"max": "or", "min": "and"}   # their names for booleans
 
 NONE: frozenset[str] = frozenset()
-Folds = dict[str, frozenset[str]]           # operator ("sum", "max", "min", ...) to axes
-NO_FOLDS: Folds = {}
+DeferredSums = dict[str, frozenset[str]]           # operator ("sum", "max", "min", ...) to axes
+NO_DEFERRED_SUMS: DeferredSums = {}
 
 
 @cached(1024, "the ops that tell devices apart, by sets of ops")
@@ -72,14 +72,14 @@ def varying_axes(program: Program, known: dict[Var, frozenset[str]], atoms: Mesh
 
 @cached(1024)
 def has_reductions(ops: frozenset[Op]) -> bool:
-    """Can an equation of one of these ops be `combined`? Without any, nothing is worth folding."""
-    return any([op.collective is not None and op.collective.reduces in FOLDED for op in ops])
+    """Can an equation of one of these ops be `combined`? Without any, no sum is deferred."""
+    return any([op.collective is not None and op.collective.reduces in DEFERRABLE for op in ops])
 
 
 def combined(eqn: Equation, atoms: MeshAtoms) -> tuple[str, frozenset[str]] | None:
     """(operator, axes) if the equation combines its operand over axes with that operator."""
     collective = eqn.op.collective
-    if collective is None or collective.reduces not in FOLDED or (
+    if collective is None or collective.reduces not in DEFERRABLE or (
             eqn.params.get("axis_index_groups") is not None):
         return None
     return collective.reduces, frozenset(atoms.of_all(eqn.axes))
@@ -123,13 +123,14 @@ def _kind(dtype: Any) -> str:
 
 def deferrable_sums(eqns: Sequence[Equation], outvars: Sequence[Atom],
                     varies: Mapping[Var, frozenset[str]], atoms: MeshAtoms,
-                    sums: Sequence[frozenset[str]] = (), loops: bool = True) -> dict[Var, Folds]:
+                    sums: Sequence[frozenset[str]] = (), loops: bool = True
+                    ) -> dict[Var, DeferredSums]:
     """For each value the axes over which it may be stored combined, by operator.
 
     sums: of a loop's body, for each result the axes over which only its sum is wanted. loops:
-    whether carries and stacks of loops may be folded. A value that is missing may not be folded.
+    whether carries and stacks of loops may be summed. A value that is missing may not be summed.
     """
-    found: dict[Var, Folds] = {}
+    found: dict[Var, DeferredSums] = {}
     for v, axes in zip(outvars, sums or (NONE,) * len(outvars), strict=True):
         if isinstance(v, Var):
             found[v] = {"sum": axes & found.get(v, {}).get("sum", axes)} if axes else {}
@@ -149,9 +150,9 @@ def deferrable_sums(eqns: Sequence[Equation], outvars: Sequence[Atom],
     return found
 
 
-def _scan_uses(eqn: Equation, found: dict[Var, Folds], varies: Mapping[Var, frozenset[str]],
-               atoms: MeshAtoms, loops: bool) -> list[Folds]:
-    """For each operand of a scan the axes over which it may be folded. The body must be linear in
+def _scan_uses(eqn: Equation, found: dict[Var, DeferredSums], varies: Mapping[Var, frozenset[str]],
+               atoms: MeshAtoms, loops: bool) -> list[DeferredSums]:
+    """For each operand of a scan the axes over which it may be summed. The body must be linear in
     the carry. Updates `found` for the results of the scan.
     """
     params = eqn.params
@@ -179,9 +180,9 @@ def _scan_uses(eqn: Equation, found: dict[Var, Folds], varies: Mapping[Var, froz
             for i in range(len(eqn.invars))]
 
 
-def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozenset[str]],
-          atoms: MeshAtoms) -> list[Folds]:
-    """For each operand the axes over which this equation allows it to be folded."""
+def _uses(eqn: Equation, found: Mapping[Var, DeferredSums], varies: Mapping[Var, frozenset[str]],
+          atoms: MeshAtoms) -> list[DeferredSums]:
+    """For each operand the axes over which this equation allows it to be summed."""
     combines = combined(eqn, atoms) if eqn.op.collective is not None else None
     through: frozenset[str] | None = None
     for v in eqn.outvars:
@@ -189,7 +190,7 @@ def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozen
         through = own if through is None else through & own
         if not through:
             break
-    extremes: Folds = {}
+    extremes: DeferredSums = {}
     # moving elements commutes with taking the maximum over devices
     if VIEW in eqn.op.facts and eqn.op.collective is None and eqn.outvars[0] in found:
         extremes = {o: axes for o, axes in found[eqn.outvars[0]].items() if o != "sum"}
@@ -197,10 +198,10 @@ def _uses(eqn: Equation, found: Mapping[Var, Folds], varies: Mapping[Var, frozen
     if through and eqn.op.collective is not None:
         through = through.difference(atoms.of_all(eqn.axes))
     if not through and combines is None and not extremes:
-        return [NO_FOLDS] * len(eqn.invars)
-    out: list[Folds] = []
+        return [NO_DEFERRED_SUMS] * len(eqn.invars)
+    out: list[DeferredSums] = []
     for i in range(len(eqn.invars)):
-        instance: Folds = {}
+        instance: DeferredSums = {}
         linear = linear_set(eqn.op, eqn, frozenset((i,))) if through else None
         if linear is not None:
             axes = through

@@ -13,7 +13,7 @@ holds if
 - every operand with the factor has the same axes there, major to minor in the same order (or is
   uniform along it, and is lengthened); an operand without it does not differ over them.
 
-A reduction factor qualifies for axes over which the result is folded
+A reduction factor qualifies for axes over which the result is summed
 (runtime/simulation/device_sums.py). All other axes are stacked, which is always correct: evaluators
 take leading device dimensions.
 """
@@ -35,7 +35,7 @@ from ..axes import MeshAtoms
 from ..calls.symbolic import Kernel
 from ..layout import Atoms, Layout, split_shape, whole
 from ..numerics import evaluator
-from .device_sums import NONE, Folds
+from .device_sums import NONE, DeferredSums
 from .workspace import Kind, Value, kind_of
 
 
@@ -60,20 +60,20 @@ class EquationPlan(NamedTuple):
 
 
 def equation_plan(op: Op, params: dict[str, Any], operands: Sequence[Value],
-                  types: Sequence[ArrayType], atoms: MeshAtoms, folds: Folds,
+                  types: Sequence[ArrayType], atoms: MeshAtoms, deferred: DeferredSums,
                   done: frozenset[str], read: Sequence[int] | None = None) -> EquationPlan:
     """How to compute an equation with results of these types.
 
-    folds: by operator, the axes over which the results may be folded. done: axes over which the
-    operands, and hence the results, are folded already. read: the results that are read, by number,
+    deferred: by operator, the axes over which the results may be summed. done: axes over which the
+    operands, and hence the results, are summed already. read: the results that are read, by number,
     of an evaluator that asks for them (`Evaluator.narrowed`).
     """
     numbers: dict[int, Value] = {}
     if op.rule == "... -> ..." and [x for x in operands if x.kind.is_number]:
         numbers = _numbers(op, operands)
         operands = [numbers.get(i, x) for i, x in enumerate(operands)]
-    rule, orders, ins, outs = _in_place(op, params, operands, types, folds)
-    if folds and rule is not None:
+    rule, orders, ins, outs = _in_place(op, params, operands, types, deferred)
+    if deferred and rule is not None:
         done |= {a for f, order in orders.items() if rule.factors[f].kind == REDUCE for a in order}
     size = atoms.size
     stack, own = _stacked(operands, ins, atoms)
@@ -123,16 +123,17 @@ def _numbers(op: Op, operands: Sequence[Value]) -> dict[int, Value]:
 
 
 def _in_place(op: Op, params: dict[str, Any], operands: Sequence[Value],
-              types: Sequence[ArrayType], folds: Folds
+              types: Sequence[ArrayType], deferred: DeferredSums
               ) -> tuple[FactorRule | None, Orders, Splits, Splits]:
     """(the rule if it matters, the axes that split each of its factors, how these split the
     operands, and the results).
     """
     rule, orders = None, Orders()
-    if folds or REPEATS in op.facts or [x for x in operands if x.kind.atoms or True in x.uniform]:
+    if deferred or REPEATS in op.facts or [
+            x for x in operands if x.kind.atoms or True in x.uniform]:
         rule = local_rule(op, params, operands, types)
     if rule is not None and BY_PLACE not in op.facts:    # which wants blocks apart
-        orders = common_orders(rule, operands, folds)
+        orders = common_orders(rule, operands, deferred)
     if rule is None or not orders:
         return (rule, orders, [((),) * len(x.aval.shape) for x in operands],
                 [((),) * len(t.shape) for t in types])
@@ -168,8 +169,8 @@ Orders = dict[int, Atoms]        # factor to the axes in place on it, major to m
 Splits = list[tuple[Atoms, ...]]    # of each value, the axes in place in each dimension
 
 
-def common_orders(rule: FactorRule, operands: Sequence[Value], folds: Mapping[str, frozenset[str]]
-                  ) -> Orders:
+def common_orders(rule: FactorRule, operands: Sequence[Value],
+                  deferred: Mapping[str, frozenset[str]]) -> Orders:
     """For each factor the axes that can stay in place without copying any operand."""
     found: dict[int, Atoms] = {}
     for x, dims in zip(operands, rule.operands, strict=False):
@@ -185,7 +186,7 @@ def common_orders(rule: FactorRule, operands: Sequence[Value], folds: Mapping[st
     for f, order in found.items():
         factor = rule.factors[f]
         if factor.kind == REDUCE:
-            order = _suffix_within(order, folds.get(factor.operator, NONE))
+            order = _suffix_within(order, deferred.get(factor.operator, NONE))
         elif factor.kind != PASS or factor.blocked:
             continue
         if order and f not in minor:
@@ -246,8 +247,8 @@ def uniform_dims(rule: FactorRule, operands: Sequence[Value], orders: Orders, ma
             for dims in rule.results]
 
 
-def folds_of(found: Sequence[Folds]) -> Folds:
-    """The axes, by operator, over which all results of an equation may be folded."""
+def common_deferred_sums(found: Sequence[DeferredSums]) -> DeferredSums:
+    """The axes, by operator, over which all results of an equation may be summed."""
     first, *rest = found or [{}]
     return {o: axes.intersection(*(other.get(o, NONE) for other in rest))
             for o, axes in first.items()}

@@ -36,16 +36,16 @@ from ..storage import Stored, new_stored
 from . import collectives, control
 from .conversions import StoredArgument, stored_argument, stored_result, usual_lead
 from .device_sums import (
-    NO_FOLDS,
+    NO_DEFERRED_SUMS,
     NONE,
-    Folds,
+    DeferredSums,
     deferrable_sums,
     device_dependent_ops,
     has_reductions,
     linear_set,
     varying_axes,
 )
-from .equation_plans import equation_plan, folds_of
+from .equation_plans import common_deferred_sums, equation_plan
 from .workspace import Value, Workspace
 
 callbacks = lazy_import("..callbacks", __package__)
@@ -138,7 +138,7 @@ class Planner(Workspace):
         self.mask: Value | None = None
         self.predicate: Equation | None = None
         self.literals: dict[tuple, Value] = {}
-        self.folds: dict[Var, Folds] = {}
+        self.deferred: dict[Var, DeferredSums] = {}
         self.planned_bodies: dict[tuple, control.PlannedBody] = {}     # of loops and branches
 
     def make(self, leads: Sequence[tuple[str, ...]]) -> tuple[Plan, list[tuple[str, ...]]]:
@@ -175,7 +175,7 @@ class Planner(Workspace):
         if any(sums) or has_reductions(program.ops):
             known = {v: x.kind.atoms for v, x in self.at.items()}
             varies = varying_axes(program, known, self.atoms)
-            self.folds = deferrable_sums(program.eqns, program.outvars, varies, self.atoms, sums,
+            self.deferred = deferrable_sums(program.eqns, program.outvars, varies, self.atoms, sums,
                                          self.mask is None)
         for eqn in program.eqns:
             self.eqn = eqn
@@ -231,15 +231,15 @@ class Planner(Workspace):
         operands = [at[a] if a in at else self.literal(a)       # type: ignore[index, arg-type]
                     for a in eqn.invars]
         types = [v.aval for v in outs]
-        allowed = NO_FOLDS
-        if self.folds:
-            found = [self.folds.get(v, NO_FOLDS) for v in outs]
-            allowed = found[0] if len(found) == 1 else folds_of(found)
-        folded = [i for i, x in enumerate(operands) if x.layout.folded]
+        allowed = NO_DEFERRED_SUMS
+        if self.deferred:
+            found = [self.deferred.get(v, NO_DEFERRED_SUMS) for v in outs]
+            allowed = found[0] if len(found) == 1 else common_deferred_sums(found)
+        summed = [i for i, x in enumerate(operands) if x.layout.summed]
         done = NONE
-        if folded:
-            done = done.union(*[operands[i].layout.folded for i in folded])
-            operands = self.reduce_linear_operands(eqn, operands, frozenset(folded), done)
+        if summed:
+            done = done.union(*[operands[i].layout.summed for i in summed])
+            operands = self.reduce_linear_operands(eqn, operands, frozenset(summed), done)
         key: tuple = (*[x.kind for x in operands], *types)
         read: Sequence[int] | None = None
         if eqn.op.evaluator.narrowed is not None:   # type: ignore[union-attr]
@@ -268,8 +268,8 @@ class Planner(Workspace):
                                axes: frozenset[str]) -> list[Value]:
         """The operands; those jointly linear with `members` are combined over `axes`."""
         group = linear_set(eqn.op, eqn, members)
-        assert group is not None, f"a folded value reached `{eqn.op.name}`, which is not linear"
-        return [self.folded(x, axes) if i in group else x for i, x in enumerate(operands)]
+        assert group is not None, f"a summed value reached `{eqn.op.name}`, which is not linear"
+        return [self.summed(x, axes) if i in group else x for i, x in enumerate(operands)]
 
 
 def _warn_of_large_stacks(at: Mapping[Var, Value], atoms: MeshAtoms, program: Program) -> None:

@@ -193,12 +193,12 @@ class Workspace:
         return (*found, function) if function is not None else tuple(found)
 
     # -- combining over devices ----------------------------------------------------------------
-    def folded(self, value: Value, axes: frozenset[str], operator: str = "sum") -> Value:
+    def summed(self, value: Value, axes: frozenset[str], operator: str = "sum") -> Value:
         """The value combined over those of `axes` over which it is not yet."""
-        left = axes - value.layout.folded
+        left = axes - value.layout.summed
         if not left:
             return value
-        key = ("folded", axes, operator)
+        key = ("summed", axes, operator)
         found = value.forms.get(key)
         if found is None:
             found = value.forms[key] = self._fold(value, axes, operator)
@@ -209,7 +209,7 @@ class Workspace:
         multiple.
         """
         layout = value.layout
-        left = axes - layout.folded
+        left = axes - layout.summed
         there = layout.atoms & left
         times = self.atoms.count(left - there) if operator == "sum" else 1
         have = value.dims
@@ -222,7 +222,7 @@ class Workspace:
         final = tuple(math.prod([size[x] for x in d]) for d in remaining)
         function = _reduction(operator, storage_dtype(value.aval.dtype), full, gone, final, times)
         slot = value.slot if function is None else self.call(function, value.slot)
-        return Value(value.aval, layout.without(there)._replace(folded=layout.folded | left), slot,
+        return Value(value.aval, layout.without(there)._replace(summed=layout.summed | left), slot,
                      value.uniform)
 
 

@@ -1,4 +1,4 @@
-"""The simulated executor: what is in place, what is folded, and that it never knows better."""
+"""The simulated executor: what is in place, what is summed, and that it never knows better."""
 from __future__ import annotations
 
 import ml_dtypes
@@ -49,7 +49,7 @@ def test_a_tensor_parallel_layer_is_two_products(local, run_both):
     b, program, h, partial = tensor_parallel(local, 8)
     planner = planned(program, b.mesh)
     assert planner.at[h].layout.split == ((), ("X",))
-    assert planner.at[partial].layout.folded == {"X"}
+    assert planner.at[partial].layout.summed == {"X"}
     assert planner.at[partial].layout.atoms == set()
     assert calls(program, b.mesh) == ["dot_general", "tanh", "dot_general"]
     arguments = b.values()
@@ -77,7 +77,7 @@ def test_a_psum_over_fewer_axes_than_the_contraction_keeps_the_rest_apart(local,
     partial = b.emit("dot_general", x, w, **MATMUL)
     out = b.emit("psum", partial, axes=("Y",), axis_index_groups=None)
     program = b.program((out, ((), ())))
-    assert planned(program, b.mesh).at[partial].layout.folded == {"Y"}
+    assert planned(program, b.mesh).at[partial].layout.summed == {"Y"}
     (result,) = run_both(program, b.mesh, b.values())
     assert result.lead == ("X",)
 
@@ -88,12 +88,12 @@ def test_a_partial_product_that_something_else_reads_is_not_folded(local, run_bo
     partial = b.emit("dot_general", x, w, **MATMUL)
     out = b.emit("psum_invariant", partial, axes=("X",))
     program = b.program((out, ((), ())), (b.emit("exp", partial, accuracy=None), ((), ())))
-    assert planned(program, b.mesh).at[partial].layout.folded == set()
+    assert planned(program, b.mesh).at[partial].layout.summed == set()
     run_both(program, b.mesh, b.values())
 
 
 def test_gradients_accumulate_in_one_copy(local, run_both):
-    """Partial products that are scaled, added and transposed before the sum stay folded."""
+    """Partial products that are scaled, added and transposed before the sum stay summed."""
     b = local(X=4)
     x1, g1 = b.arg((8, 6), (("X",), ())), b.arg((8, 5), (("X",), ()))
     x2, g2 = b.arg((8, 6), (("X",), ())), b.arg((8, 5), (("X",), ()))
@@ -105,7 +105,7 @@ def test_gradients_accumulate_in_one_copy(local, run_both):
     program = b.program((out, ((), ())))
     planner = planned(program, b.mesh)
     for v in (one, two, both, turned):
-        assert planner.at[v].layout.folded == {"X"}
+        assert planner.at[v].layout.summed == {"X"}
     arguments = b.values()
     a, c, d, e = (s.data for s in arguments)
     (result,) = run_both(program, b.mesh, arguments)
@@ -129,7 +129,7 @@ def test_a_product_of_two_partial_sums_is_not_the_sum_of_products(local, run_bot
     partial = b.emit("dot_general", x, w, **MATMUL)
     squared = b.emit("mul", partial, partial)
     program = b.program((b.emit("psum_invariant", squared, axes=("X",)), ((), ())))
-    assert planned(program, b.mesh).at[partial].layout.folded == set()
+    assert planned(program, b.mesh).at[partial].layout.summed == set()
     arguments = b.values()
     x, w = (a.data for a in arguments)
     (out,) = run_both(program, b.mesh, arguments)
@@ -142,7 +142,7 @@ def test_a_maximum_over_a_split_dimension_and_devices_is_one_maximum(local, run_
     x = b.arg((3, 8), ((), ("X",)))
     m = b.emit("reduce_max", x, axes=(1,))
     program = b.program((b.emit("pmax", m, axes=("X",), axis_index_groups=None), ((),)))
-    assert planned(program, b.mesh).at[m].layout.folded == {"X"}
+    assert planned(program, b.mesh).at[m].layout.summed == {"X"}
     arguments = b.values()
     (out,) = run_both(program, b.mesh, arguments)
     np.testing.assert_array_equal(out.data, arguments[0].data.max(1))
