@@ -93,7 +93,10 @@ def first_divergence(partitioned: Partitioned, values: Sequence[np.ndarray],
 def refuse(found: Divergence, name: str) -> Exception:
     """The error that reports a divergence."""
     return error(AssertionError, f"{name}: {found}", code="divergence", location=found.location,
-                 label="it is here", because=tuple(found.notes()))
+                 label="it is here", because=tuple(found.notes()), help=(
+                     "a factor of its rule is split that may not be: declare that it needs "
+                     "replication, or give the op an emitter" if found.op else
+                     "find the pass: the variable `SHARDTRACE_SKIP` names passes to leave out"))
 
 
 class _Check:

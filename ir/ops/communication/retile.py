@@ -43,7 +43,8 @@ def _infer(t: ArrayType, *, axes: tuple[str, ...], axis_sizes: tuple[int, ...], 
                  help="give an entry for each dimension, () where it is whole")
         if len(set(used)) != len(used) or not set(used) <= size.keys():
             fail(ValueError, f"the {which} tiling {tiling} of retile must use axes of {axes}, each "
-                 "once", code="retile")
+                 "once", code="retile", help="add what is missing to `axes` and `axis_sizes`, and "
+                 "leave out all but one mention of an axis")
     return retiled_shape(t.shape, source, target, size), t.dtype
 
 

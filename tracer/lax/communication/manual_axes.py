@@ -58,7 +58,9 @@ def bound_sizes(axes: Axes, function: str, plain: bool = False) -> tuple[int, ..
                 "no axis is Manual here: this is not inside a shard_map"
             if vmapped:
                 known += f"; the vmapped axes are {tuple(vmapped)}"
-            fail(NameError, message, code="unbound-axis", notes=(known,))
+            fail(NameError, message, code="unbound-axis", notes=(known,), help="" if not plain else
+                 f"call {function} in a function under `jax.shard_map` over a mesh with axis {a}, "
+                 "or under `jax.vmap` with it as axis_name")
         sizes.append(mesh.axis_size(a))
     return tuple(sizes)
 
@@ -215,7 +217,9 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
     """
     if to not in ("varying", "unreduced", "reduced"):
         fail(ValueError, "Got unexpected `to` value. Allowed `to` values are: "
-             "{'reduced', 'unreduced', 'varying'}", code="cast")
+             "{'reduced', 'unreduced', 'varying'}", code="cast", help="a cast moves "
+             "no data: `psum`, or `all_gather` with `to` invarying, make a value equal on all "
+             "devices")
     axes = other_axes(axes_of(axis_name))
     if not axes and axis_name:
         return x
