@@ -10,7 +10,7 @@ import numpy as np
 from ..engines.xla.engine import check_devices
 from ..ir.dtypes import KEY_DTYPES
 from ..ir.meshes.mesh import AbstractMesh, AxisType, Mesh
-from ..ir.ops.contractions.convolution import ConvDimensionNumbers
+from ..ir.ops.contractions.conv_typing import ConvDimensionNumbers
 from ..ir.ops.contractions.fft import FftType
 from ..ir.ops.contractions.precision import DotAlgorithmPreset, Precision
 from ..ir.ops.contractions.ragged import RaggedDotDimensionNumbers

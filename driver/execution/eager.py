@@ -23,7 +23,8 @@ from ...runtime.placement import ArgumentPlacement
 from ...tracer.shard_map import region_values
 from ...tracer.shardings import sharding_functions
 from ...tracer.staging import constants
-from ...tracer.staging.staging import record_mesh, trace_to_program
+from ...tracer.staging.builder import record_mesh
+from ...tracer.staging.staging import trace_to_program
 from ...tracer.staging.tracer import Tracer
 from .arguments import leaf_key, placed_sharding
 from .call_capture import WATCH, EagerCall

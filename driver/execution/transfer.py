@@ -24,7 +24,7 @@ from ...ir.values.typeof import typeof
 from ...runtime.arrays import transfer
 from ...runtime.arrays.array import ArrayImpl
 from ...tracer.shard_map.region_values import BlockBuilder
-from ...tracer.staging.staging import record_mesh
+from ...tracer.staging.builder import record_mesh
 from ...tracer.staging.tracer import Tracer
 from ...tracer.trees import tree
 from .guards import guard_move

@@ -13,8 +13,8 @@ from ...ir.diagnostics.diagnostic import fail
 from ...ir.values.typeof import typeof
 from ...tracer.references.frames import Frame
 from ...tracer.references.ref import AnyRef, refuse_result
+from ...tracer.staging.builder import current_builder
 from ...tracer.staging.signature import Arguments, function_name, result_paths
-from ...tracer.staging.staging import current_builder
 from ...tracer.staging.tracer import Tracer
 from ...tracer.trees import tree
 

@@ -41,9 +41,10 @@ from ...tracer.references.frames import BOXES, Frame
 from ...tracer.references.in_rules import refuse_traced_rule
 from ...tracer.references.ref import references
 from ...tracer.staging.bound_names import number_names
+from ...tracer.staging.builder import current_builder, record_mesh
 from ...tracer.staging.name_scopes import without_scopes
 from ...tracer.staging.signature import function_name
-from ...tracer.staging.staging import current_builder, record_mesh, trace_to_program
+from ...tracer.staging.staging import trace_to_program
 from ...tracer.staging.tracer import Tracer
 from ...tracer.trees import tree
 from ..execution.arguments import leaf_keys

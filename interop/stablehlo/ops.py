@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.diagnostics.diagnostic import fail
-from ...ir.ops.contractions.convolution import ConvDimensionNumbers
+from ...ir.ops.contractions.conv_typing import ConvDimensionNumbers
 from ...ir.ops.contractions.fft import FftType
 from ...ir.ops.contractions.precision import Precision
 from ...ir.ops.dialect import OPS

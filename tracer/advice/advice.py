@@ -24,7 +24,8 @@ from ...ir.support.immutable import immutable, replace
 from ...ir.support.scopes import override
 from ...ir.types import ArrayType, Entries
 from ...ir.values.array import Array
-from ..staging.staging import Builder, trace_to_program
+from ..staging.builder import Builder
+from ..staging.staging import trace_to_program
 from ..staging.tracer import Tracer
 from ..trees import tree
 from .names import Names

@@ -12,7 +12,7 @@ from typing import Any
 from ...ir.program import Atom, Equation, Literal, Var
 from ...ir.source.location import Location
 from ...ir.support.immutable import immutable
-from ..staging.staging import Builder
+from ..staging.builder import Builder
 
 _LONGEST = 4     # expressions named on a path
 

@@ -20,7 +20,8 @@ from ...ir.settings.context import STATE
 from ...ir.source.location import PACKAGE
 from ...ir.support.caches import cached
 from ...ir.support.immutable import replace
-from ..staging.staging import Builder, trace_to_program
+from ..staging.builder import Builder
+from ..staging.staging import trace_to_program
 from .user_code import Place
 
 _MOST = 20_000        # equations of one run

@@ -22,7 +22,7 @@ from ...ir.support.caches import cached
 from ...ir.support.immutable import immutable
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.values.array import Array
-from ..staging.staging import Builder
+from ..staging.builder import Builder
 
 _BUILTINS = (tuple, list, len, range, slice, int, float, bool, abs, min, max, sum, sorted, reversed)
 _PURE_NODES = (ast.Constant, ast.Slice, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.BinOp,

@@ -20,8 +20,8 @@ from ..jnp.elementwise.bits import right_shift as _right_shift
 from ..jnp.elementwise.logic import equal, greater, greater_equal, less, less_equal, not_equal
 from ..jnp.matrices import contraction
 from ..jnp.reductions import reduce as reductions
+from ..staging.builder import current_builder
 from ..staging.constants import as_array
-from ..staging.staging import current_builder
 from ..staging.tracer import Tracer
 
 _ACCEPTED = (Array, int, float, complex, bool, np.ndarray, np.generic)

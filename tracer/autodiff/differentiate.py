@@ -13,8 +13,8 @@ from ...ir.settings.phases import phase
 from ...ir.support.immutable import immutable
 from ...ir.values.array import Array
 from ...ir.values.typeof import typeof
+from ..staging.builder import Builder
 from ..staging.signature import function_name
-from ..staging.staging import Builder
 from ..staging.tracer import Tracer
 from ..trees import tree
 from .custom import custom_jvp, custom_vjp

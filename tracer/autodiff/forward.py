@@ -23,7 +23,8 @@ from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType
 from ...ir.values.typeof import typeof
 from ..staging.bound_names import copy_names
-from ..staging.staging import Builder, collector_paused
+from ..staging.builder import Builder
+from ..staging.staging import collector_paused
 from ..staging.tracer import Tracer
 from .call_rules import CALL_RULES
 from .replay import Replay, Scalar, live_equations, operand, process, scalar, stage

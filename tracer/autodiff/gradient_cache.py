@@ -19,7 +19,7 @@ from ...ir.settings.context import STATE
 from ...ir.source.location import is_ours
 from ...ir.support.caches import ProgramCache
 from ..staging.bound_names import DEEP
-from ..staging.staging import Builder
+from ..staging.builder import Builder
 from ..staging.steps import follow, marks, owner_of, reads, recipe_of
 from ..staging.tracer import Tracer
 from .replay import Scalar

@@ -22,9 +22,10 @@ from ...ir.values.array import Array
 from ...ir.values.typeof import canonical_value, type_of_constant, typeof
 from ..references.frames import no_references
 from ..staging.bound_names import copy_names
+from ..staging.builder import Builder
 from ..staging.leaks import watching
 from ..staging.signature import function_name
-from ..staging.staging import Builder, trace_to_program
+from ..staging.staging import trace_to_program
 from ..staging.steps import value_of
 from ..trees import tree
 

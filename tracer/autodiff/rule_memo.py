@@ -17,7 +17,7 @@ from ...ir.program import Equation
 from ...ir.settings.context import STATE
 from ...ir.source.location import Location
 from ...ir.support.caches import module_table
-from ..staging.staging import Builder
+from ..staging.builder import Builder
 from ..staging.steps import MISS, marks, owner_of, reads, steps_since
 from ..staging.tracer import Tracer
 from .replay import Scalar

@@ -21,9 +21,9 @@ from ...ir.source.location import UNKNOWN, Location, capture
 from ...ir.types import ArrayType
 from ...ir.values.array import Array
 from ...ir.values.typeof import canonical_value, typeof
+from ..staging.builder import Builder
 from ..staging.constants import as_array, note_mesh
 from ..staging.operand_casts import cast_operands
-from ..staging.staging import Builder
 from ..staging.tracer import Tracer
 from .rules import MappedAxis, batch_op, element_type, uses_axis
 

@@ -16,7 +16,8 @@ from ...ir.settings.context import STATE
 from ...ir.source.location import UNKNOWN
 from ...ir.types import ArrayType
 from ...ir.values.typeof import typeof
-from ..staging.staging import current_builder, record_mesh, trace_to_program
+from ..staging.builder import current_builder, record_mesh
+from ..staging.staging import trace_to_program
 from ..staging.steps import value_of
 from .rules import (
     Batched,

@@ -17,7 +17,7 @@ from ...ir.program import Atom
 from ...ir.settings.context import STATE
 from ...ir.types import ArrayType
 from ...ir.values.typeof import NUMPY_SCALARS
-from ..staging.staging import Builder
+from ..staging.builder import Builder
 from ..staging.steps import marks, owner_of, steps_since
 from ..staging.tracer import Tracer
 

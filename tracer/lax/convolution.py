@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.ops.contractions.convolution import ConvDimensionNumbers, conv_general_dilated_p
+from ...ir.ops.contractions.conv_typing import ConvDimensionNumbers
+from ...ir.ops.contractions.convolution import conv_general_dilated_p
 from ..operands.rank_promotion import shape_of
 from ..shardings.out_sharding import output_sharding
 from ..staging.memoized import memoized

@@ -14,9 +14,9 @@ from ...ir.shardings.sharding import NamedSharding, Sharding, named_sharding_abs
 from ...ir.source.wording import warn
 from ...ir.spec import PartitionSpec
 from ...ir.values.typeof import typeof
+from ..staging.builder import current_builder, record_mesh
 from ..staging.call_places import bind_where_called
 from ..staging.constants import as_array, put_on_device
-from ..staging.staging import current_builder, record_mesh
 from ..trees import tree
 
 __all__ = ["with_sharding_constraint"]

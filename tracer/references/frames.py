@@ -15,7 +15,8 @@ from typing import Any, Self
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.types import ArrayType
 from ...ir.values.typeof import typeof
-from ..staging.staging import Builder, trace_to_program
+from ..staging.builder import Builder
+from ..staging.staging import trace_to_program
 from ..trees import tree
 
 

@@ -25,7 +25,7 @@ from ...ir.settings.context import STATE
 from ...ir.spec import PartitionSpec
 from ...ir.types import ArrayType
 from ...ir.values.typeof import typeof
-from ..staging.staging import Builder
+from ..staging.builder import Builder
 from ..staging.steps import value_of
 from ..staging.tracer import Tracer
 

@@ -26,7 +26,8 @@ from ...ir.trees.pytree import PLAIN_LEAVES
 from ...ir.types import ArrayType
 from ..references.regions import of_blocks
 from ..shardings.sharding_functions import traced_or_run
-from ..staging.staging import Builder, current_builder, record_mesh, trace_to_program
+from ..staging.builder import Builder, current_builder, record_mesh
+from ..staging.staging import trace_to_program
 from ..staging.tracer import Tracer
 from ..trees import tree
 from .checks import check_concrete, check_pending

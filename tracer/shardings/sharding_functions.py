@@ -19,8 +19,9 @@ from ...ir.shardings.sharding import NamedSharding, named_sharding_abstract
 from ...ir.spec import PartitionSpec, parse_axis, spec_from_entries
 from ...ir.types import ArrayType
 from ...ir.values.typeof import typeof
+from ..staging.builder import current_builder, record_mesh
 from ..staging.call_places import bind_where_called
-from ..staging.staging import current_builder, record_mesh, trace_to_program
+from ..staging.staging import trace_to_program
 from ..staging.tracer import Tracer
 from ..trees import tree
 from .out_sharding import canonicalize_sharding

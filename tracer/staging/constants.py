@@ -15,7 +15,7 @@ from ...ir.meshes.mesh import Mesh
 from ...ir.op import DEFAULT_INTERPRETER, OPS
 from ...ir.settings.context import STATE
 from ...ir.values.array import Array
-from .staging import Builder
+from .builder import Builder
 from .tracer import Tracer
 
 PYTHON_SCALARS = (bool, int, float, complex)

@@ -23,7 +23,7 @@ from ...ir.source.location import Location
 from ...ir.spec import PartitionSpec
 from ...ir.support.caches import Bounded, cached, module_table
 from ...ir.types import ArrayType
-from .staging import Builder
+from .builder import Builder
 from .steps import MISS, marks, owner_of, steps_since
 from .tracer import Tracer
 

@@ -17,7 +17,7 @@ from ...ir.reasons import Reason
 from ...ir.settings.context import STATE, trace_settings
 from ...ir.source.location import Location
 from ...ir.support.caches import cached
-from .staging import NEW, Builder
+from .builder import NEW, Builder
 from .tracer import Tracer
 
 MISS = object()          # what was not seen before

@@ -9,7 +9,7 @@ import pytest
 from shardtrace.ir.kernels.windows import output_size, padded, phases, windows
 from shardtrace.ir.op import OPS
 from shardtrace.ir.ops.contractions import conv_phases
-from shardtrace.ir.ops.contractions.convolution import ConvDimensionNumbers
+from shardtrace.ir.ops.contractions.conv_typing import ConvDimensionNumbers
 
 RNG = np.random.default_rng(0)
 

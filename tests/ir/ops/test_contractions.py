@@ -14,7 +14,7 @@ from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.kernels.matrices import conv_products, gemm
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.ops.contractions import convolution
-from shardtrace.ir.ops.contractions.convolution import ConvDimensionNumbers
+from shardtrace.ir.ops.contractions.conv_typing import ConvDimensionNumbers
 from shardtrace.ir.ops.contractions.dot_general import dot
 from shardtrace.ir.ops.dialect import OPS
 from shardtrace.ir.shardings.sharding import NamedSharding

@@ -17,7 +17,7 @@ import pytest
 from shardtrace.ir.inference.infer import infer
 from shardtrace.ir.kernels.windows import output_size
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
-from shardtrace.ir.ops.contractions.convolution import ConvDimensionNumbers
+from shardtrace.ir.ops.contractions.conv_typing import ConvDimensionNumbers
 from shardtrace.ir.ops.dialect import OPS
 from shardtrace.ir.ops.gather_numbers import (
     GatherDimensionNumbers,

@@ -11,7 +11,7 @@ from shardtrace.ir.program import Program
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 from shardtrace.tracer.autodiff import gradient_cache
-from shardtrace.tracer.staging.staging import Builder
+from shardtrace.tracer.staging.builder import Builder
 
 from ...rows import rows
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ....ir.program import Program, Var
 from ....ir.settings.context import STATE
-from ...staging.staging import Builder
+from ...staging.builder import Builder
 from ...staging.tracer import Tracer
 
 PLAIN = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType)

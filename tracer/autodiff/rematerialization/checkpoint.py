@@ -24,8 +24,8 @@ from ....ir.values.typeof import typeof
 from ... import sharding_notes
 from ...references import transformations
 from ...references.frames import BOXES, Frame
+from ...staging.builder import record_mesh
 from ...staging.signature import Arguments
-from ...staging.staging import record_mesh
 from ...staging.steps import owner_of
 from ...staging.tracer import Tracer
 from ...trees import tree
