@@ -7,7 +7,6 @@
                    depend on which operands
     transpose.py   a linear program backward, from cotangents of results to those of operands
     call_rules.py  the registry of rules of ops that hold programs, which nested/ and custom/ enter
-    branch_results.py results that the branches of a `cond` are given besides their own
     nested/        the same for equations that hold programs: calls, loops, branches, regions
     custom/        functions that come with derivatives of their own: custom_jvp, custom_vjp
     grad.py        what users call: grad, vjp, jvp, linearize

@@ -12,11 +12,11 @@ from typing import Any
 from ....ir.ops.control.loops_and_branches import cond_p
 from ....ir.program import Program, Var
 from ....ir.values.typeof import typeof
-from ..branch_results import assign_slots, with_slots
 from ..call_rules import PartialEvaluation, register
 from ..forward import Mask, jvp_program, matching
 from ..partial_eval import split_program, unknown_results
 from ..transpose import is_linear, transpose_program
+from .branch_results import assign_slots, with_slots
 
 Params = dict[str, Any]
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ....ir.inference.infer import infer
 from ....ir.ops.control.loop_operands import scan_operands, scan_params
 from ....ir.program import Atom, Equation, Program, Var
-from ..branch_results import assign_slots, with_slots
+from ..nested.branch_results import assign_slots, with_slots
 from ..partial_eval import renamed
 from ..replay import evaluate, live_equations, operand, stage
 

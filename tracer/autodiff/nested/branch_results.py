@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...ir.op import LinearOperand
-from ...ir.ops.derivatives import full_like
-from ...ir.program import Program
-from ...ir.types import ArrayType
-from .replay import evaluate, stage
+from ....ir.op import LinearOperand
+from ....ir.ops.derivatives import full_like
+from ....ir.program import Program
+from ....ir.types import ArrayType
+from ..replay import evaluate, stage
 
 
 def assign_slots(branches: Sequence[tuple[Program, Iterable[int]]]
