@@ -178,7 +178,7 @@ class Blocked:
         return results
 
     def _made(self, s: int) -> Kernel:
-        """The kernel that makes a slot."""
+        """The kernel whose result a slot is."""
         return self._kernels[s - len(self._operands)]
 
     def _memory(self, j: int) -> tuple[tuple[int, ...], np.dtype]:

@@ -132,7 +132,7 @@ class InLoops:
         return COLUMN if all(ones[split:]) else ROW if all(ones[:split]) else None
 
     def _element(self, step: Step) -> Any:
-        """How an element of a step's result is computed of those of its operands."""
+        """How an element of a step's result is computed from those of its operands."""
         dtypes = [self.values[v][1] if type(v) is int else None for v in step.operands]
         out = self.values[step.result][1]
         if step.kind == CALL:

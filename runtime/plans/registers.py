@@ -180,7 +180,7 @@ class _Steps:
 
 
 def _key(operand: Any) -> Any:
-    """What tells an operand from others: 0.0 and -0.0 compare equal."""
+    """A key that is equal for equal operands alone: 0.0 and -0.0 have different ones."""
     if type(operand) is int:
         return operand
     number = np.asarray(constant(operand))

@@ -47,9 +47,9 @@ class Rows(NamedTuple):
         return Rows(low, high, self.source, self.start + low - self.low)
 
 
-class _Held(NamedTuple):
-    """An array that is not written down yet: rows along a dimension, in order, with zeros between
-    them. eqn: what gives it. at: where that stands.
+class _Pending(NamedTuple):
+    """An array that no equation computes yet: rows along a dimension, in order, with zeros between
+    them. eqn: the one whose result it is. at: the position of that in the program.
     """
     dim: int
     rows: list[Rows]
@@ -66,14 +66,14 @@ def join_slices(program: Program) -> Program:
 
 
 class _Joining:
-    """One walk over a program. made: by value, the equation that computes it. held: pending
-    updates, not yet written. written: the replacement of each equation.
+    """One walk over a program. made: by value, the equation that computes it. pending: arrays that
+    are not written yet. written: the replacement of each equation.
     """
 
     def __init__(self, program: Program) -> None:
         self.source = program
         self.made: dict[Atom, Equation] = {}
-        self.held: dict[Atom, _Held] = {}
+        self.pending: dict[Atom, _Pending] = {}
         self.written: list[Sequence[Equation]] = []
         self.reads = Counter([a for eqn in program.eqns for a in eqn.invars])
         self.reads.update(program.outvars)
@@ -90,7 +90,7 @@ class _Joining:
                 self.written.append((eqn,))
             else:
                 changed = True
-                self.held[eqn.outvars[0]] = _Held(*found, eqn, at)
+                self.pending[eqn.outvars[0]] = _Pending(*found, eqn, at)
                 self.written.append(())
             for v in eqn.outvars:
                 self.made[v] = eqn
@@ -109,8 +109,8 @@ class _Joining:
 
     def dimension(self, x: Atom) -> int | None:
         """The dimension along which an array is concatenated or padded with zeros, if it is."""
-        if x in self.held:
-            return self.held[x].dim
+        if x in self.pending:
+            return self.pending[x].dim
         eqn = self.maker(x)
         if eqn is None or eqn.op is concatenate_p:
             return None if eqn is None else eqn.params["dimension"]
@@ -125,11 +125,11 @@ class _Joining:
         return self.reads[x] == 1 or x in self.made and self.made[x].op is pad_p
 
     def rows(self, x: Atom, d: int) -> list[Rows]:
-        """The rows of an array along a dimension, zeros left out; it is held no longer."""
+        """The rows of an array along a dimension, zeros left out; it is pending no longer."""
         if self.dimension(x) != d:
             return self.slice(x, d)
-        if x in self.held:
-            return self.held.pop(x).rows
+        if x in self.pending:
+            return self.pending.pop(x).rows
         eqn = self.made[x]
         if eqn.op is pad_p:
             source, low = eqn.invars[0], eqn.params["padding_config"][d][0]
@@ -154,7 +154,7 @@ class _Joining:
         zeros = eqn is not None and eqn.op is broadcast_in_dim_p and _is_zero(eqn.invars[0])
         return [Rows(0, n, x)] if n and not zeros else []
 
-    # -- what is held ------------------------------------------------------------------------------
+    # -- what is pending ---------------------------------------------------------------------------
 
     def sum(self, eqn: Equation) -> tuple[int, list[Rows]] | None:
         """The rows of a sum of two arrays, each of which is zero where the other is not."""
@@ -162,13 +162,13 @@ class _Joining:
         d = self.dimension(x)
         if d is None or d != self.dimension(y) or not (self.read_once(x) and self.read_once(y)):
             return None
-        before = self.held.get(x), self.held.get(y)
+        before = self.pending.get(x), self.pending.get(y)
         less, more = sorted((self.rows(x, d), self.rows(y, d)), key=len)
         at = [bisect_left(more, r.low, key=_LOW) for r in less]
         if any([n and more[n - 1].high > r.low or n < len(more) and more[n].low < r.high
                 for n, r in zip(at, less, strict=True)]):
-            self.held.update([(h.eqn.outvars[0], h) for h in before if h is not None])
-            return None                                 # they stay held
+            self.pending.update([(h.eqn.outvars[0], h) for h in before if h is not None])
+            return None                                 # they stay pending
         for r in less:
             insort(more, r, key=_LOW)
         return d, more
@@ -191,10 +191,10 @@ class _Joining:
 
     def write(self, x: Atom) -> None:
         """Write the pending updates of an array as a concatenation."""
-        held = self.held.pop(x, None)
-        if held is None:
+        pending = self.pending.pop(x, None)
+        if pending is None:
             return
-        eqn, d = held.eqn, held.dim
+        eqn, d = pending.eqn, pending.dim
         (out,), parts, at = eqn.outvars, [], 0
         t, shape = out.aval, out.aval.shape
         builder = ProgramBuilder(self.source.mesh, self.source.level)
@@ -202,7 +202,7 @@ class _Joining:
         def emit(op: Op, *operands: Atom, **params: object) -> Var:
             return builder.emit(op, operands, params, location=eqn.location, reason=eqn.reason)[0]
 
-        for r in [*held.rows, None]:
+        for r in [*pending.rows, None]:
             low, high = (shape[d], shape[d]) if r is None else (r.low, r.high)
             if low > at or r is None and not parts:
                 zero = Literal(t.dtype.type(0), array_type(
@@ -226,7 +226,7 @@ class _Joining:
         emit(concatenate_p, *parts, dimension=d)
         *eqns, last = builder.eqns
         assert last.outvars[0].aval == t, f"{eqn} would be {last.outvars[0].aval} instead of {t}"
-        self.written[held.at] = (*eqns, last.with_operands(last.invars, (out,)))
+        self.written[pending.at] = (*eqns, last.with_operands(last.invars, (out,)))
 
 
 def _is_zero(x: Atom) -> bool:

@@ -43,7 +43,7 @@ def is_cheap(eqn: Equation) -> bool:
 
 def choose(wanted: Iterable[Var], made: Mapping[Var, Equation], price: Callable[[Var], int],
            least: int, root: Callable[[Var], Var] = lambda v: v) -> set[Var]:
-    """Which values, the wanted ones among them, to compute from others that are kept, or are free.
+    """The values to recompute, the wanted ones among them, from values that are saved or free.
 
     made: the equations that compute values. price: bytes that keeping a value takes; 0 if it is
     there anyway. least: the bytes a group of wanted values must save. root: from a view to the

@@ -92,7 +92,7 @@ def plain(layout: Layout) -> Layout:
 
 
 def common_layout(have: Layout, got: Layout, atoms: MeshAtoms) -> Layout:
-    """A layout for a value that comes in both layouts."""
+    """The layout that arrays in either of these are converted to: the axes of both stacked."""
     if got.atoms <= have.atoms:
         return have
     if have.atoms <= got.atoms:

@@ -38,7 +38,7 @@ class StoredResult(NamedTuple):
 
 
 def usual_lead(t: ArrayType, mesh: AbstractMesh) -> tuple[str, ...]:
-    """The leading axes of an argument of this type as it usually comes: those of a partial sum."""
+    """The leading axes that an argument of this type usually has: those of its partial sum."""
     unreduced = t.sharding.spec.unreduced
     atoms = mesh_atoms(mesh, unreduced)
     return atoms.sort(atoms.of_all(sorted(unreduced)))

@@ -60,8 +60,8 @@ def compile_simulated(local: Program, mesh: AbstractMesh) -> Simulated:
 
 
 class Simulated:
-    """A compiled program: planned for the leading axes that its arguments usually have, and again
-    for others when such arguments come.
+    """A compiled program: planned for the leading axes that its arguments usually have, and once
+    more for each other combination of leading axes with which it is called.
     """
 
     __slots__ = ("_mesh", "_planned", "_program", "usual")
@@ -192,7 +192,7 @@ class Planner(Workspace):
 
     @functools.cached_property
     def read(self) -> set[Atom]:
-        """What equations read, and what is given."""
+        """The values that equations read, and the results of the program."""
         return {*self.program.outvars}.union(*[eqn.invars for eqn in self.program.eqns])
 
     # -- values --------------------------------------------------------------------------------

@@ -201,12 +201,12 @@ class Workspace:
         key = ("summed", axes, operator)
         found = value.forms.get(key)
         if found is None:
-            found = value.forms[key] = self._fold(value, axes, operator)
+            found = value.forms[key] = self._combined(value, axes, operator)
         return found
 
-    def _fold(self, value: Value, axes: frozenset[str], operator: str) -> Value:
-        """The value combined over mesh axes that it is stacked over; a sum over others is a
-        multiple.
+    def _combined(self, value: Value, axes: frozenset[str], operator: str) -> Value:
+        """The value combined over these mesh axes. Along axes over which it is not stacked all
+        devices hold the same, whose sum is a multiple.
         """
         layout = value.layout
         left = axes - layout.summed
@@ -231,7 +231,7 @@ _UFUNCS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 def _reduction(operator: str, dtype: np.dtype, full: Shape, gone: tuple[int, ...],
                final: Shape, times: int) -> Function | None:
-    """What reduces the dimensions `gone` of an array and multiplies by `times`, if anything."""
+    """A function that reduces dimensions `gone` and multiplies by `times`; None if neither."""
     ufunc = _UFUNCS[operator]
     if dtype == np.bool_:
         ufunc, times = (np.logical_and if operator == "min" else np.logical_or), 1
