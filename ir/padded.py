@@ -1,9 +1,10 @@
-"""Padded values: arrays with rows appended so that mesh axes divide a dimension evenly.
+"""Padded values: arrays with rows around theirs so that mesh axes divide a dimension evenly.
 
-63 rows over 8 devices are stored as 64, of which the last is padding. Most ops compute along with
-padding as with any other row; one that would see it (a sum, a sort) is given rows that do not count
-there. How an op runs on padded operands follows from its factor rule, or else the op says
-(`Op.padded`, of a `PaddedContext`). partitioner/preparation/uneven.py pads programs by this.
+63 rows over 8 devices are stored as 64, of which the last is padding, or the first, where a slice
+cut one off in front. Most ops compute along with padding as with any other row; one that would see
+it (a sum, a sort) is given rows that do not count there. How an op runs on padded operands follows
+from its factor rule, or else the op says (`Op.padded`, of a `PaddedContext`).
+partitioner/preparation/uneven.py pads programs by this.
 """
 from __future__ import annotations
 
@@ -21,17 +22,21 @@ if TYPE_CHECKING:
 
 
 class Padded:
-    """A value with rows appended to some dimensions.
+    """A value with more rows in some dimensions than it has.
 
     atom: the array with its padding. shape: without. fills: per dimension the number that its
     padding holds (within what is no padding of other dimensions), None where that is not known.
+    lows: per dimension how many rows of padding come first; all others follow the last row. None
+    where all rows are alike, so that any of them may be its own.
     """
 
-    __slots__ = ("atom", "fills", "shape")
+    __slots__ = ("atom", "fills", "lows", "shape")
 
-    def __init__(self, atom: Atom, shape: Shape, fills: Sequence[Any] | None = None) -> None:
+    def __init__(self, atom: Atom, shape: Shape, fills: Sequence[Any] | None = None,
+                 lows: Sequence[int | None] | None = None) -> None:
         self.atom, self.shape = atom, shape
         self.fills = (None,) * len(shape) if fills is None else tuple(fills)
+        self.lows = (0,) * len(shape) if lows is None else tuple(lows)
 
     def size(self, d: int) -> int:
         """Rows of a dimension, with padding."""
@@ -63,15 +68,21 @@ def same_number(a: Any, b: Any) -> bool:
 class PaddedContext(Protocol):
     """What an op's `padded` sees of an equation, some of whose operands or results are padded.
 
-    operands, params: of the equation, the operands with what padding they have. result_types: as
-    declared, without padding. sizes: per result, the shape that is wanted of it, with padding.
-    rule: the factor rule.
+    given, params: of the equation, the operands with what padding they have. kept: dimensions of
+    which rows that the equation cuts off stay, as padding. result_types: as declared, without
+    padding. sizes: per result, the shape that is wanted of it, with padding. rule: the factor rule.
     """
-    operands: Sequence[Padded]
+    given: Sequence[Padded]
     params: dict[str, Any]
+    kept: Sequence[int]
     result_types: Sequence[ArrayType]
     sizes: Sequence[Shape]
     rule: FactorRule
+
+    @property
+    def operands(self) -> Sequence[Padded]:
+        """The operands, all padding behind the last row."""
+        ...
 
     def call(self, name: str, *operands: Atom, **params: Any) -> Atom:
         """The one result of another op."""
@@ -94,8 +105,10 @@ class PaddedContext(Protocol):
         """The value with this number for padding along a dimension."""
         ...
 
-    def resized(self, x: Padded, d: int, size: int) -> Padded:
-        """The value with so many rows along a dimension, padding included."""
+    def resized(self, x: Padded, d: int, size: int, low: int | None = 0) -> Padded:
+        """The value with so many rows along a dimension, padding included, of which `low` rows come
+        first. None: those that are first now, if it is padded.
+        """
         ...
 
     def cut(self, x: Padded, d: int) -> Padded:

@@ -80,9 +80,10 @@ class _Plans:
                ) -> Iterator[tuple[str, Program]]:
         """The stages of the plan for an objective, made anew."""
         source, steps, request = self.program, self.passes[self.at:], self.request
-        if objective.name == "xla" or objective.carried_rows:
+        is_another = objective.carried_rows or objective.kept_rows
+        if objective.name == "xla" or is_another:
             source, steps = self.given, self.passes         # which it prepares in its own way
-        if objective.carried_rows:                          # results as in the usual plan
+        if is_another:                                      # results as in the usual plan
             request = request._replace(out_shardings=tuple([
                 t.sharding.spec for t in self.usual.local.global_out]))
         if objective != self.objective:                     # for later stages its text names it
@@ -130,7 +131,7 @@ def _best_plan(plans: _Plans) -> Plan:
     usual, objective, request = plans.usual, plans.objective, plans.request
     found = facts_of(plans.first["resharded"], usual.local, objective, plans.program)
     if request.keeps or not request.compared or not (
-            found.repeats or found.large or found.waits) or (
+            found.repeats or found.large or found.waits or found.cuts) or (
             not math.isinf(request.compared)
             and step_of(usual.local, objective) > request.compared):
         return usual

@@ -1,7 +1,8 @@
 """Trial plans: complete plans made besides the usual one, and which of them is taken.
 
-The plan with the shorter step wins, within a limit of memory: one that repeats computation may hold
-a tenth more than one that does not; any other may hold more by the factor by which its step is
+The plan with the shorter step wins, and between plans whose steps take as long, in some trials the
+one that receives fewer bytes; within a limit of memory: one that repeats computation may hold a
+tenth more than one that does not; any other may hold more by the factor by which its step is
 shorter, and a tenth; and any amount more if the step of the other is longer than that of XLA's
 plan.
 """
@@ -19,6 +20,7 @@ from .choice.lookahead import BUDGETS
 from .cost.prices import SECOND, Objective
 from .cost.topology import Topology
 from .optimization.hoist import exchanges
+from .preparation.uneven import cuts_split_rows
 from .reasons import is_written
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ WEIGHTS = (16, 256)             # weights of the bytes of blocks, beside time
 MAX_PEAK_RATIO = 1.1            # how much more a plan may hold at the same step time
 MUCH_SHORTER = 0.95             # ratio of step times up to which it may hold more than that
 MIN_GAIN = 1.03                 # ratio of step times from which blocks may be split in another way
+AS_LONG = 1.005                 # ratio of step times up to which fewer bytes count
 MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which XLA's plan is worth making;
                                         # any where starting kernels, which it has fewer of, counts
 MOST_FOR_WIDE_SEARCH = 200      # equations
@@ -53,6 +56,11 @@ class Plan(NamedTuple):
     @property
     def peak(self) -> int:
         return self.memory.peak_bytes
+
+    @property
+    def received(self) -> int:
+        """Bytes that a device receives."""
+        return sum([use.received_bytes * use.count for use in each_collective(self.local)])
 
     def much_larger_than(self, other: Plan) -> bool:
         """Does it hold more memory than another plan may at the same step time?"""
@@ -78,13 +86,14 @@ class Facts(NamedTuple):
     """What decides which plans are tried. repeats: the usual plan repeats computation. large: it
     exchanges much, or in ways that XLA's may not need. grows: its blocks may be larger than XLA's.
     waits: starting the exchanges in loops takes much of its step. narrow: the program was searched
-    narrowly.
+    narrowly. cuts: a slice cuts off rows of a split dimension.
     """
     repeats: bool
     large: bool = False
     grows: bool = False
     waits: bool = False
     narrow: bool = False
+    cuts: bool = False
 
 
 def facts_of(resharded: Program, local: Program, objective: Objective, program: Program) -> Facts:
@@ -99,7 +108,7 @@ def facts_of(resharded: Program, local: Program, objective: Objective, program: 
             "reshard" not in resharded.all_op_names):
         return found                    # all are written by hand, and so the same in every plan
     found = found._replace(waits=_waits_in_loops(local, uses, objective),
-                           narrow=_is_searched_narrowly(program))
+                           narrow=_is_searched_narrowly(program), cuts=cuts_split_rows(program))
     total = moved = 0
     for use in uses:
         if use.kind not in _USUAL:
@@ -139,10 +148,13 @@ def step_of(local: Program, objective: Objective) -> float:
 # -- which of two plans is better ------------------------------------------------------------------
 
 def _much_shorter(own: Plan, other: Plan, _: Facts) -> Plan:
-    """The other plan where its step is shorter by a margin; it may hold more, in proportion."""
+    """The other plan where its step is shorter by a margin, or no longer and receives fewer bytes;
+    it may hold more, in proportion.
+    """
     shorter = own.longer_than(other, MIN_GAIN)
-    return other if shorter > MIN_GAIN and (
-        other.peak <= MAX_PEAK_RATIO * shorter * own.peak) else own
+    return other if (shorter > MIN_GAIN or AS_LONG * shorter >= 1 and (
+        other.received < own.received)) and (
+            other.peak <= MAX_PEAK_RATIO * max(1.0, shorter) * own.peak) else own
 
 
 def shorter_or_lighter(own: Plan, other: Plan, grows: bool = True) -> Plan:
@@ -206,6 +218,9 @@ TRIALS = (
           stops=True),
     Trial("carried rows", "rows that iterations keep apart are exchanged outside of the loop",
           lambda found: found.waits, lambda o: [o._replace(carried_rows=True)], _much_shorter),
+    Trial("kept rows", "where rows that slices cut off stay as padding, the others need not move",
+          lambda found: found.cuts, lambda o: [no_repeats(o)._replace(kept_rows=True)],
+          _much_shorter),
     Trial("wide search", "large exchanges are worth a longer search",
           lambda found: found.large and found.narrow, lambda o: [o._replace(wide=True)],
           _no_larger),

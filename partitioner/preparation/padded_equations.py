@@ -1,9 +1,9 @@
-"""Equations on padded operands: how to run an op whose dimensions have rows appended.
+"""Equations on padded operands: how to run an op whose dimensions have more rows than count.
 
 `equation_on` runs an op by its factor rule. Along a pass-through factor the padding is simply
-carried. Along a reduction factor it is first filled with the identity of the reduction (zeros for a
-sum). Along any other factor it is cut off first, unless the op knows better (`Op.padded`, see
-ir/padded.py).
+carried, by all operands at the same places. Along a reduction factor it is first filled with the
+identity of the reduction (zeros for a sum). Along any other factor it is cut off first, unless the
+op knows better (`Op.padded`, see ir/padded.py).
 """
 from __future__ import annotations
 
@@ -32,22 +32,32 @@ class Output:
     def __init__(self) -> None:
         self.eqns: list[Equation] = []
         self.made: dict[tuple, Atom] = {}
+        self._makers: dict[Atom, Equation] = {}
+        self._seen = 0
+
+    def maker(self, atom: Atom) -> Equation | None:
+        """The equation that makes a value, if one that was written does."""
+        for eqn in self.eqns[self._seen:]:
+            self._makers.update(dict.fromkeys(eqn.outvars, eqn))
+        self._seen = len(self.eqns)
+        return self._makers.get(atom)
 
 
-def equation_on(eqn: Equation, operands: Sequence[Padded], sizes: Sequence[Shape], out: Output
-                ) -> list[Padded]:
+def equation_on(eqn: Equation, operands: Sequence[Padded], sizes: Sequence[Shape], out: Output,
+                kept: Sequence[int] = ()) -> list[Padded]:
     """Run an equation on these operands; appends what computes it and returns its results.
 
-    sizes: the wanted shape of each result, which may come with less padding.
+    sizes: the wanted shape of each result, which may come with less padding. kept: as for
+    `PaddedContext`.
     """
-    context = _Context(eqn, operands, sizes, out)
+    context = _Context(eqn, operands, sizes, out, kept)
     if eqn.op.effect or eqn.op.subprograms or eqn.op.evaluate is None:
         return context.as_it_is()
     if eqn.op.padded is not None:
         types = [*[x.atom.aval for x in operands], *context.result_types]
         found = None if any([is_extended(t.dtype) for t in types]) else eqn.op.padded(context)
         return context.as_it_is() if found is None else found
-    return context.by_factors()
+    return context.by_factors(context.given)
 
 
 def filler(dtype: np.dtype) -> Any:
@@ -64,7 +74,7 @@ def unpadded(x: Padded, eqn: Equation, out: Output) -> Padded:
 
 
 def with_sizes(x: Padded, sizes: Shape, eqn: Equation, out: Output) -> Padded:
-    """The value padded or cut to these sizes. eqn: the equation it is for."""
+    """The value padded or cut to these sizes, its own rows first. eqn: the equation it is for."""
     context = _Context(eqn, (), (), out)
     for d, size in enumerate(sizes):
         x = context.resized(x, d, size)
@@ -75,14 +85,19 @@ class _Context:
     """The `PaddedContext` of an equation."""
 
     def __init__(self, eqn: Equation, operands: Sequence[Padded], sizes: Sequence[Shape],
-                 out: Output) -> None:
-        self.eqn, self.operands, self.sizes, self.out = eqn, tuple(operands), tuple(sizes), out
-        self.params = eqn.params
+                 out: Output, kept: Sequence[int] = ()) -> None:
+        self.eqn, self.given, self.sizes, self.out = eqn, tuple(operands), tuple(sizes), out
+        self.params, self.kept = eqn.params, kept
         self.result_types = tuple([v.aval for v in eqn.outvars])
 
     @property
+    def operands(self) -> Sequence[Padded]:
+        return [x if not any(x.lows) else with_sizes(x, x.sizes, self.eqn, self.out)
+                for x in self.given]
+
+    @property
     def rule(self) -> FactorRule:
-        return self.eqn.op.factor_rule(tuple([x.shape for x in self.operands]),
+        return self.eqn.op.factor_rule(tuple([x.shape for x in self.given]),
                                        tuple([t.shape for t in self.result_types]), self.params)
 
     # -- building --------------------------------------------------------------------------------
@@ -159,57 +174,78 @@ class _Context:
     def masked(self, x: Padded, d: int, value: Any) -> Padded:
         if x.holds(d, value):
             return x
-        aval = x.atom.aval
-        base = self.full(value, aval)
-        placed = self._made("place", [x.atom, base], {
-            "dimension": d, "start": 0, "limit": x.shape[d], "low": 0},
-            (COUNT(x.shape[d], x.size(d), d),))
-        return Padded(placed, x.shape, _with(x.fills, d, value))
+        aval, low = x.atom.aval, x.lows[d] or 0
+        end = low + x.shape[d]
+        key = ("masked", x.atom, d, low, end, np.asarray(value).tobytes())
+        placed = self.out.made.get(key)
+        if placed is None:
+            placed = self.out.made[key] = self._made("place", [x.atom, self.full(value, aval)], {
+                "dimension": d, "start": low, "limit": end, "low": low},
+                (COUNT(x.shape[d], x.size(d), d),))
+        return Padded(placed, x.shape, _with(x.fills, d, value), _with(x.lows, d, low))
 
-    def resized(self, x: Padded, d: int, size: int) -> Padded:
-        if x.size(d) == size:
-            return x
+    def resized(self, x: Padded, d: int, size: int, low: int | None = 0) -> Padded:
+        if x.size(d) == size and x.lows[d] in (low, None):
+            return Padded(x.atom, x.shape, x.fills, _with(x.lows, d, low))
+        first = x.lows[d] or 0
+        low = first if low is None else low
+        repeated = self._repeated(x, d, size)
+        if repeated is not None:
+            return Padded(repeated, x.shape, _with(x.fills, d, None), _with(x.lows, d, low))
         known = x.fills[d] if x.is_padded(d) else None
         new = filler(x.atom.aval.dtype) if known is None else known     # masked rows stay masked
-        fill = new if size > x.size(d) and x.holds(d, new) else None
-        if size < x.size(d):
-            fill = known if size > x.shape[d] else None
-        return Padded(self.moved(x, d, 0, size, new), x.shape, _with(x.fills, d, fill))
+        fill = new if size > x.shape[d] and x.holds(d, new) else None
+        return Padded(self.moved(x, d, first - low, size, new), x.shape,
+                      _with(x.fills, d, fill), _with(x.lows, d, low))
+
+    def _repeated(self, x: Padded, d: int, size: int) -> Atom | None:
+        """A value that repeats another one along a dimension, repeated so often; None if it does
+        not.
+        """
+        eqn = self.out.maker(x.atom)
+        if eqn is None or eqn.op is not OPS["broadcast_in_dim"] or eqn.params["sharding"] or (
+                d in eqn.params["broadcast_dimensions"]):
+            return None
+        return self._made(eqn.op.name, eqn.invars, {
+            **eqn.params, "shape": _with(x.sizes, d, size)})
 
     def cut(self, x: Padded, d: int) -> Padded:
         if not x.is_padded(d):
             return x
-        atom = self._rows(x, d, 0, x.shape[d], (COUNT(x.shape[d], x.size(d), d),))
-        return Padded(atom, x.shape, _with(x.fills, d, None))
+        low, n = x.lows[d] or 0, x.shape[d]
+        atom = self._rows(x, d, low, low + n, (COUNT(n, x.size(d), d),))
+        return Padded(atom, x.shape, _with(x.fills, d, None), _with(x.lows, d, 0))
 
     # -- equations -------------------------------------------------------------------------------
 
     def as_it_is(self) -> list[Padded]:
         """The equation on unpadded operands."""
-        operands = [unpadded(x, self.eqn, self.out).atom for x in self.operands]
+        operands = [unpadded(x, self.eqn, self.out).atom for x in self.given]
         self.out.eqns.append(self.eqn.replace(invars=operands))
         return [Padded(v, v.aval.shape) for v in self.eqn.outvars]
 
     def by_factors(self, operands: Sequence[Padded] | None = None, *,
                    params: dict[str, Any] | None = None, safe: Sequence[int] = (),
                    own: Sequence[int] = ()) -> list[Padded]:
-        """As for `PaddedContext`. Operands are brought to one size along each factor; where the op
-        would see their padding, it is filled with a value without effect.
+        """As for `PaddedContext`. Operands are brought to one size along each factor, with the same
+        rows in front; where the op would see padding, it is filled with a value without effect.
         """
         eqn, op = self.eqn, self.eqn.op
         operands = list(self.operands if operands is None else operands)
         params = self.params if params is None else params
         rule = self.rule
         sizes = self._factor_sizes(rule, operands, safe, own)
+        lows = _factor_lows(rule, operands, sizes)
+        alike = {f for f in sizes if self._has_alike_rows(rule, f, operands)}
         for i, dims in enumerate(rule.operands):
             for d, split in enumerate(dims):
                 if len(split) == 1 and split[0] in own:
                     continue
                 size = _size(operands[i].shape[d], split, rule, sizes)
-                operands[i] = self.resized(operands[i], d, size)
                 f = major_factor(split, rule)
+                operands[i] = self.resized(operands[i], d, size, lows.get(f, 0))
                 if f in sizes and f not in safe:
-                    value = _harmless(rule, f, params, operands[i].atom.aval.dtype)
+                    value = _harmless(rule, f, params, operands[i].atom.aval.dtype, f in lows)
                     if value is not None:
                         operands[i] = self.masked(operands[i], d, value)
         shapes = []
@@ -227,8 +263,10 @@ class _Context:
                                   [t.update(shape=s) for t, s in zip(self.result_types, shapes,
                                                                      strict=True)], params,
                                   [v.name for v in eqn.outvars])
-        return [Padded(v, t.shape, self._fills(rule, k, v, operands, params)) for k, (v, t) in
-                enumerate(zip(results, self.result_types, strict=True))]
+        return [Padded(v, t.shape, self._fills(rule, k, v, operands, params),
+                       [None if f in alike else lows.get(f, 0)
+                        for f in (major_factor(split, rule) for split in rule.results[k])])
+                for k, (v, t) in enumerate(zip(results, self.result_types, strict=True))]
 
     def _factor_sizes(self, rule: FactorRule, operands: Sequence[Padded], safe: Sequence[int],
                       own: Sequence[int]) -> dict[int, int]:
@@ -264,6 +302,14 @@ class _Context:
                     return False
         return factor.kind == PASS and not factor.blocked or factor.kind in (REDUCE, SCAN)
 
+    def _has_alike_rows(self, rule: FactorRule, f: int, operands: Sequence[Padded]) -> bool:
+        """Are the rows of results along a factor that passes through all alike?"""
+        given = [x.is_padded(d) and x.lows[d] is None
+                 for x, dims in zip(operands, rule.operands, strict=True)
+                 for d, split in enumerate(dims) if f in split]
+        return rule.factors[f].kind == PASS and all(given) and (
+            bool(given) or self.eqn.op is OPS["broadcast_in_dim"])
+
     def _fills(self, rule: FactorRule, k: int, result: Var, operands: Sequence[Padded],
                params: dict[str, Any]) -> tuple[Any, ...]:
         """What is known of the padding of a result: one number, or nothing."""
@@ -298,10 +344,30 @@ def _size(n: int, split: Sequence[int], rule: FactorRule, sizes: dict[int, int])
     return n
 
 
-def _harmless(rule: FactorRule, f: int, params: dict[str, Any], dtype: np.dtype) -> Any:
-    """The value of padding that has no effect along a factor; None if there is none."""
+def _factor_lows(rule: FactorRule, operands: Sequence[Padded], sizes: dict[int, int]
+                 ) -> dict[int, int]:
+    """How many rows of padding come first along the factors with these padded sizes, where there
+    are any: as many as in the first operand that is padded. None do along a factor of which a
+    dimension has others beside it.
+    """
+    found: dict[int, int] = {}
+    for x, dims in zip(operands, rule.operands, strict=True):
+        for d, split in enumerate(dims):
+            low = x.lows[d]
+            if len(split) == 1 and split[0] in sizes and x.is_padded(d) and low is not None:
+                found.setdefault(split[0], low)
+    beside = {f for dims in (*rule.operands, *rule.results) for split in dims if len(split) > 1
+              for f in split}
+    return {f: low for f, low in found.items() if low and f not in beside}
+
+
+def _harmless(rule: FactorRule, f: int, params: dict[str, Any], dtype: np.dtype, in_front: bool
+              ) -> Any:
+    """The value of padding that has no effect along a factor; None if there is none, or any will
+    do. in_front: some of it comes before the first row.
+    """
     factor = rule.factors[f]
-    if factor.kind == REDUCE or (factor.kind == SCAN and params.get("reverse")):
+    if factor.kind == REDUCE or (factor.kind == SCAN and (in_front or params.get("reverse"))):
         return identity(factor.operator, dtype)
     return None
 

@@ -6,6 +6,12 @@ all of them. So the pass first asks which axes would split which dimensions if s
 8, the last of which is padding. Where an op would see the padding, it is given a value without
 effect (padded_equations.py); where there is none, and at the end of the program, it is cut off.
 Everything that follows, propagation included, sees only sizes that divide.
+
+Rows that a slice cuts off from a split dimension can stay where they are as well: of `x[:1000]`
+with 1024 rows over 8 devices no row moves then, where 1000 rows in blocks of 125 come from up to
+two devices each. The blocks of what follows are longer, though, and masked, and what is combined
+with other rows moves after all. So this is done in a plan of its own, which is compared with the
+one that moves the rows (trial_plans.py).
 """
 from __future__ import annotations
 
@@ -15,6 +21,8 @@ from collections.abc import Sequence
 from ...ir.dtypes import is_extended
 from ...ir.facts import UNEVEN
 from ...ir.meshes.mesh import AbstractMesh
+from ...ir.ops.movement.padding import pad_p
+from ...ir.ops.movement.slicing import slice_p
 from ...ir.padded import Padded
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.rewriting.unread import drop_dead
@@ -28,18 +36,23 @@ from ..propagation.propagate import solve
 from ..regions import has_region, region_of, with_programs
 from .padded_equations import Output, equation_on, unpadded, with_sizes
 
+MOST_KEPT = 2           # rows that are kept are fewer than so many times those that count
+
 
 def pad_uneven(program: Program, mesh: AbstractMesh,
                in_shardings: Sequence[PartitionSpec | None],
-               out_shardings: Sequence[PartitionSpec | None], policy: Policy = OWN) -> Program:
+               out_shardings: Sequence[PartitionSpec | None], policy: Policy = OWN,
+               keeps_rows: bool = False) -> Program:
     """The pass: a TRACED program, calls inlined, with all dimensions rounded up to what their axes
-    divide.
+    divide. keeps_rows: rows that slices cut off stay, as padding.
     """
     splits = part_counts(mesh)
-    if not splits or not mesh.auto_axes or mesh.manual_axes or not _may_gain(program, splits):
+    if not splits or not mesh.auto_axes or mesh.manual_axes or not (
+            keeps_rows or _may_gain(program, splits)):
         return program
-    wanted = _Wanted(solve(program, mesh, in_shardings, out_shardings, uneven=True).graph)
-    if not any(map(wanted.is_uneven, wanted.graph.index)):
+    graph = solve(program, mesh, in_shardings, out_shardings, uneven=True).graph
+    wanted = _Wanted(graph, keeps_rows)
+    if not keeps_rows and not any(map(wanted.is_uneven, graph.index)):
         return program
     return drop_dead(_Writer(wanted, policy).program(program))
 
@@ -62,10 +75,31 @@ def _may_gain(program: Program, splits: Sequence[int]) -> bool:
     return False
 
 
+def cuts_split_rows(program: Program) -> bool:
+    """Does an equation of a RESOLVED program cut off rows of a split dimension, or does one of it
+    move rows since others were?
+    """
+    moved = [(eqn, d) for eqn in program.eqns if eqn.op is pad_p
+             for d, config in enumerate(eqn.params["padding_config"]) if min(config[:2]) < 0]
+    cut = [(eqn, d) for eqn in program.eqns if eqn.op is slice_p for d in cut_dims(eqn)]
+    return any([eqn.invars[0].aval.entries[d] for eqn, d in (*moved, *cut)]) or any(
+        [cuts_split_rows(body) for _, _, body in program.subprograms()])
+
+
+def cut_dims(eqn: Equation) -> list[int]:
+    """The dimensions of which a slice cuts off rows at the ends, but not most of them."""
+    params, shape = eqn.params, eqn.invars[0].aval.shape
+    steps = params["strides"] or (1,) * len(shape)
+    return [d for d, (start, limit, step, n) in enumerate(zip(
+        params["start_indices"], params["limit_indices"], steps, shape, strict=True))
+        if step == 1 and limit - start < n < MOST_KEPT * (limit - start)]
+
+
 @immutable
 class _Wanted:
-    """Shapes rounded up to what the axes of a solution divide."""
+    """Shapes rounded up to what the axes of a solution divide. keeps_rows: as for `pad_uneven`."""
     graph: Graph
+    keeps_rows: bool = False
 
     def sizes(self, atom: Atom, coprime_stay: bool = False) -> Shape:
         """The padded shape of a value (random keys have no padding). coprime_stay: leave a size
@@ -81,6 +115,17 @@ class _Wanted:
 
     def is_uneven(self, var: Var) -> bool:
         return self.sizes(var) != var.aval.shape
+
+    def kept(self, eqn: Equation) -> list[int]:
+        """The dimensions of which an equation cuts off rows, but need not move the others."""
+        cut = cut_dims(eqn) if self.keeps_rows and eqn.op is slice_p else []
+        if not cut:
+            return cut
+        source, result = (self.graph.of(a) for a in (eqn.invars[0], eqn.outvars[0]))
+        if min(source, result) < 0:
+            return []
+        before, after = (self.graph.layouts[t].entries for t in (source, result))
+        return [d for d in cut if before[d] and before[d] == after[d]]
 
     @staticmethod
     def _size(n: int, parts: int) -> int:
@@ -116,7 +161,7 @@ class _Writer:
         for i, atom in enumerate(source.outvars):
             x = self.value(atom)
             shape = leaves[i] if leaves else x.shape
-            if x.sizes != shape:
+            if x.sizes != shape or any(x.lows):
                 maker = next((e for e in reversed(source.eqns) if atom in e.outvars),
                              source.eqns[-1] if source.eqns else within)
                 assert maker is not None, "what is padded was made, or handed in"
@@ -135,13 +180,16 @@ class _Writer:
         operands = [self.value(a) for a in eqn.invars]
         coprime_stay = not self.policy.pads_strides and _strided(eqn)
         sizes = [self.wanted.sizes(v, coprime_stay) for v in eqn.outvars]
+        kept = self.wanted.kept(eqn)
+        for d in kept:
+            sizes = [(*sizes[0][:d], operands[0].size(d), *sizes[0][d + 1:])]
         if all([x.sizes == x.shape for x in operands]) and all(
                 [s == v.aval.shape for s, v in zip(sizes, eqn.outvars, strict=True)]):
             if any([x.atom is not a for x, a in zip(operands, eqn.invars, strict=True)]):
                 eqn = eqn.replace(invars=[x.atom for x in operands])
             self.out.eqns.append(eqn)
             return
-        results = equation_on(eqn, operands, sizes, self.out)
+        results = equation_on(eqn, operands, sizes, self.out, kept)
         for v, x in zip(eqn.outvars, results, strict=True):
             if x.atom is not v:
                 self.env[v] = x

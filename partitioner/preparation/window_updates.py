@@ -157,6 +157,10 @@ def _reduced_in_place(m: Match) -> Atom | None:
 
 
 def _window(m: Match, x: Atom, starts: Sequence[int], limits: Sequence[int]) -> Atom:
+    """The rows of x from starts to limits; a row that equations repeat is all rows."""
+    repeated = [n == 1 for n in x.aval.shape]
+    starts = [0 if one else start for one, start in zip(repeated, starts, strict=True)]
+    limits = [1 if one else limit for one, limit in zip(repeated, limits, strict=True)]
     if not any(starts) and tuple(limits) == x.aval.shape:
         return x
     return m.emit(slice_p, x, start_indices=tuple(starts), limit_indices=tuple(limits),

@@ -118,19 +118,30 @@ def _pad_batch(operands: Sequence[Any], dims: Sequence[int | None], size: int, *
 
 def _pad_padded(context: PaddedContext) -> list[Padded] | None:
     """`pad` of a padded operand: at the high end as much more as is wanted of the result. All that
-    follows the last row has the value that is padded with, the operand's own padding included."""
-    x, value = context.operands
+    follows the last row has the value that is padded with, the operand's own padding included.
+    Where rows in front were cut off and are padding, new ones stand in their place."""
+    x, value = context.given
     result, (shape,) = context.result_types[0].shape, context.sizes
     if not isinstance(x.atom.aval.dtype, np.dtype):
         return None
     number = np.asarray(value.atom.val)[()] if isinstance(value.atom, Literal) else None
     config, fills = [], []
     for d, (low, high, inner) in enumerate(context.params["padding_config"]):
+        first = x.lows[d] or 0
         if (low, high, inner) == (0, 0, 0):
-            x = context.resized(x, d, max(shape[d], x.size(d)))
+            x = context.resized(x, d, max(shape[d], x.size(d)), x.lows[d])
             config.append((0, 0, 0))
             fills.append(x.fills[d])
             continue
+        if first >= low >= 0 == inner and first > 0 <= high and number is not None and (
+                first + x.shape[d] + high <= x.size(d)):
+            x = context.masked(x, d, number)
+            x = Padded(x.atom, (*x.shape[:d], result[d], *x.shape[d + 1:]), x.fills,
+                       (*x.lows[:d], first - low, *x.lows[d + 1:]))
+            config.append((0, 0, 0))
+            fills.append(number)
+            continue
+        x = context.resized(x, d, x.size(d))
         if high > inner:
             x = context.cut(x, d) if number is None else context.masked(x, d, number)
         own = x.size(d) + (x.size(d) - 1) * inner if x.size(d) else 0
@@ -143,7 +154,7 @@ def _pad_padded(context: PaddedContext) -> list[Padded] | None:
             fills[d] = None
     atom = x.atom if not any(map(any, config)) else context.call(
         "pad", x.atom, value.atom, padding_config=tuple(config))
-    return [Padded(atom, result, fills)]
+    return [Padded(atom, result, fills, x.lows)]
 
 
 def _pad_localize(context: LocalizeContext) -> list[Any]:

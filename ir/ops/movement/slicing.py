@@ -128,18 +128,25 @@ def _slice_resize(params: dict[str, Any], operands: Sequence[Shape],
 
 
 def _slice_padded(context: PaddedContext) -> list[Padded]:
-    """Rows from the start on, as many as are wanted: those from the limit on are padding."""
-    (x,), params, (shape,) = context.operands, context.params, context.sizes
+    """Rows from the start on, as many as are wanted: those from the limit on are padding. All rows
+    of a dimension stay where those that are cut off do.
+    """
+    (x,), params, (shape,) = context.given, context.params, context.sizes
     result = context.result_types[0].shape
     steps = params["strides"] or (1,) * len(shape)
     fills: list[Any] = []
     for d, (start, m, size, step) in enumerate(zip(
             params["start_indices"], result, shape, steps, strict=True)):
         if (start, m, step) == (0, x.shape[d], 1):
-            size = max(size, x.size(d))
-            x = context.resized(x, d, size)
+            x = context.resized(x, d, max(size, x.size(d)), x.lows[d])
             fills.append(x.fills[d])
             continue
+        if d in context.kept:
+            fills.append(None)
+            x = Padded(x.atom, _with(x.shape, d, m), _with(x.fills, d, None),
+                       _with(x.lows, d, None if x.lows[d] is None else x.lows[d] + start))
+            continue
+        x = context.resized(x, d, x.size(d))
         rows = size if step == 1 else start + (size - 1) * step + 1 if size else start
         first = start if step == 1 else 0
         zero = np.zeros((), x.atom.aval.dtype)[()] if size > m else None
@@ -151,9 +158,12 @@ def _slice_padded(context: PaddedContext) -> list[Padded]:
         if step > 1:
             atom = context.call("slice", atom, **slice_along(atom.aval.shape, d, start, rows, step))
         fills.append(zero if known else None)
-        x = Padded(atom, (*x.shape[:d], m, *x.shape[d + 1:]),
-                   (*x.fills[:d], None, *x.fills[d + 1:]))
-    return [Padded(x.atom, result, fills)]
+        x = Padded(atom, _with(x.shape, d, m), _with(x.fills, d, None), x.lows)
+    return [Padded(x.atom, result, fills, x.lows)]
+
+
+def _with(values: Sequence[Any], d: int, value: Any) -> tuple[Any, ...]:
+    return (*values[:d], value, *values[d + 1:])
 
 
 def _slice_localize(context: LocalizeContext) -> list[Any]:

@@ -11,6 +11,7 @@ from ...dtypes import issubdtype, long_name
 from ...facts import COUNTS, READS_FUSED, DeviceCost, Types
 from ...kernels.reductions import WIDE, first_position
 from ...op import OPS, LocalizeContext, Op, Sample
+from ...padded import Padded, PaddedContext
 from ...types import ArrayType, Shape
 from ..elementwise.declaration import values
 from ..emitting import INT32, Emitting
@@ -88,6 +89,20 @@ def _flops(operands: Types, results: Types, params: dict[str, Any]) -> float:
     return float((x.size - out.size) * (7 if x.dtype.kind in "iub" else 9))
 
 
+def _position_padded(context: PaddedContext) -> list[Padded]:
+    """Padding in front counts as rows. Where all others are as its, the first of these is found."""
+    (x,), (d,) = context.given, context.params["axes"]
+    low, dtype = x.lows[d] or 0, np.dtype(context.params["index_dtype"])
+    if dtype.kind == "u":
+        x, low = context.resized(x, d, x.size(d)), 0
+    (result,) = context.by_factors([x])
+    if not low:
+        return [result]
+    place = context.call("sub", result.atom, context.number(low, result.atom.aval))
+    place = context.call("max", place, context.number(0, place.aval))
+    return [Padded(place, result.shape, None, result.lows)]
+
+
 def _position_localize(op: Callable[[], Op]) -> Callable[[LocalizeContext], list[Any]]:
     """The local form of a position: the best of each block's best; ties go to the first block."""
     def localize(context: LocalizeContext) -> list[Any]:
@@ -123,7 +138,7 @@ def _extremal_position(name: str, doc: str, function: Any, ufunc: np.ufunc) -> O
         name, doc, name, infer=_position_infer, pending="indexed",
         jvp="zero",
         evaluate=_position(function, ufunc), facts=(READS_FUSED, COUNTS), cost=DeviceCost(_flops),
-        localize=_position_localize(lambda: OPS[name]),
+        padded=_position_padded, localize=_position_localize(lambda: OPS[name]),
         samples=_position_samples)
 
 

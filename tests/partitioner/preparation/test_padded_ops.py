@@ -16,11 +16,14 @@ from shardtrace import config, lax
 from shardtrace import numpy as jnp
 from shardtrace.ir.ops.dialect import OPS
 from shardtrace.ir.ops.identities import last_in_order
+from shardtrace.ir.padded import Padded
+from shardtrace.ir.program import Var
 from shardtrace.partitioner.preparation import padded_equations
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
 from ...comparisons import same_bits
+from ...references.interpreter import NoReference, interpret
 
 CASES = {name: op.samples() for name, op in sorted(OPS.items())
          if op.samples is not None and op.collective is None and not op.effect and op.samples()}
@@ -74,3 +77,46 @@ def check(op, sample, operands):
                 if not same_bits(a, b):
                     np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6,
                                                err_msg=f"{sample} {shape} {d} over {size}")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_in_front_are_never_seen(name):
+    """Two rows before and one behind those of an operand, all of them poison."""
+    for sample in CASES[name]:
+        operands = [np.asarray(x) for x in sample.operands]
+        if not all(isinstance(x.dtype, np.dtype) and x.dtype.kind in "biufc" for x in operands):
+            continue
+        program = st.jit(lambda *xs, sample=sample: OPS[name].bind(*xs, **sample.params)).trace(
+            *operands).jaxpr
+        try:
+            want = interpret(program, operands)
+        except NoReference:
+            continue
+        for i, x in enumerate(operands):
+            for d in range(x.ndim):
+                for got, one in zip(on_more_rows(program, operands, i, d), want, strict=True):
+                    if not same_bits(got, one):
+                        np.testing.assert_allclose(got, one, rtol=2e-5, atol=1e-6,
+                                                   err_msg=f"{sample} {i} {d}")
+
+
+def on_more_rows(program, operands, i, d):
+    """The results of the equations that a program's becomes where dimension d of operand i has
+    rows around its own, computed from poison there.
+    """
+    (eqn,) = program.eqns
+    poison = last_in_order(operands[i].dtype)
+    sides = [(2, 1) if e == d else (0, 0) for e in range(operands[i].ndim)]
+    given = [np.pad(x, sides, constant_values=0 if poison is None else poison) if k == i else x
+             for k, x in enumerate(operands)]
+    invars = [Var(v.aval.update(shape=x.shape)) for v, x in zip(program.invars, given, strict=True)]
+    low = [2 if e == d else 0 for e in range(operands[i].ndim)]
+    padded = {v: Padded(new, v.aval.shape, None, low if k == i else None)
+              for k, (v, new) in enumerate(zip(program.invars, invars, strict=True))}
+    out = padded_equations.Output()
+    results = padded_equations.equation_on(
+        eqn, [padded.get(a, Padded(a, a.aval.shape)) for a in eqn.invars],
+        [v.aval.shape for v in eqn.outvars], out)
+    results = [padded_equations.with_sizes(x, x.shape, eqn, out).atom for x in results]
+    written = program.replace(invars=invars, eqns=out.eqns, outvars=results)
+    return interpret(written, given)

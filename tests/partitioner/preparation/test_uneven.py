@@ -7,9 +7,13 @@ import pytest
 import shardtrace as st
 from shardtrace import config, lax
 from shardtrace import numpy as jnp
+from shardtrace.ir.passes import run_passes
+from shardtrace.partitioner.cost.prices import Objective
+from shardtrace.partitioner.passes import PREPARE, PartitionRequest
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
+from ...references.interpreter import interpret
 from ...rows import rows
 
 ROW = 16 * 4            # bytes of a row
@@ -145,3 +149,69 @@ def test_rows_behind_padded_ones_go_where_they_are_read(reader, executor):
     with config.override(shardtrace_engine=executor):
         found = st.jit(lambda x: doubled(jnp.pad(x[1:], ((0, 1), (0, 0)))))(x)
     np.testing.assert_array_equal(found, 2 * np.pad(value[1:], ((0, 1), (0, 0))))
+
+
+def spread(a):
+    """Of the rows but the last."""
+    rows = a[:1000]
+    return ((rows - rows.mean(0)) ** 2).mean(0)
+
+
+# what is computed of 1,024 rows over eight devices; the collectives without moved rows
+KEPT = {
+    "cut at the end": (spread, ["all-reduce"] * 2),
+    "cut in front": (lambda a: jnp.argmax(a[1:], 0), ["all-gather"]),
+    "gradient of what is cut": (st.grad(lambda a: a[1:].max(0).sum()), ["all-reduce"] * 2),
+    "sums in front": (lambda a: jnp.pad(jnp.cumsum(a[3:-4], 0), ((3, 4), (0, 0))), ["all-gather"]),
+}
+
+
+@rows("name", KEPT)
+def test_rows_stay_where_others_are_cut_off_if_that_takes_less_time(name):
+    f, kinds = KEPT[name]
+    value = np.random.default_rng(0).normal(size=(1024, 128)).astype(np.float32)
+    sharding = NamedSharding(st.make_mesh((8,), ("x",)), P("x"))
+    x = st.device_put(value, sharding)
+    step = st.jit(f, out_shardings=sharding if f(value).shape == value.shape else None)
+    with config.override(shardtrace_objective="time"):
+        assert [r.kind for r in step.lower(x).compile().collectives()] == kinds
+        for engine in ("simulated", "per_device"):
+            with config.override(shardtrace_engine=engine):
+                np.testing.assert_allclose(step(x), f(value), rtol=1e-4, atol=1e-4)
+    with config.override(shardtrace_objective="xla"):
+        compiled = step.lower(x).compile()
+    assert "collective-permute" in [r.kind for r in compiled.collectives()]
+
+
+@pytest.mark.parametrize("f", [
+    lambda a: jnp.cumsum(a[:50], 0)[::-1].sum(1),
+    lambda a: jnp.cumsum(a[5:60], 0).sum(1) + jnp.cumprod(a[5:60], 0).sum(1),
+    lambda a: (jnp.sort(a[3:50], 0)[:40] * a[:40]).sum(0),
+    lambda a: jnp.pad(a[9:50], ((3, 0), (0, 0))).max(0) + a[5:].min(0),
+    lambda a: jnp.pad(a[9:50], ((2, 14), (1, 0)), constant_values=3.0).sum(0),
+    lambda a: jnp.concatenate([a[:40], a[20:]]).sum(0),
+    lambda a: jnp.where(a[4:].mean(0, keepdims=True) > a[4:], a[4:], a[:-4])[1:].sum(0),
+    lambda a: (a[4:] - jnp.arange(60.0)[:, None]).T.reshape(-1)[7:].sum(),
+    lambda a: st.grad(lambda a: (a[8:50] * a[8:50].max(0)).sum() + (a[20:] ** 3).sum())(a),
+    lambda a: lax.scan(lambda c, _: (c + jnp.tanh(c[7:] - c[7:].mean(0)).max(0), c[3:]), a, None,
+                       length=3),
+    lambda a: (lambda b: (b / b.sum(0)).prod(0))(jnp.ones((60, 16)) * a[:60].max(0) + a[4:]),
+    lambda a: a[1:-1, 2:][5:].sum(0) + jnp.flip(a[11:], 0)[:, :14].max(0),
+    lambda a: jnp.roll(a[2:], 3, 0)[4:].argmax(0) + jnp.argsort(a[2:], 0)[0],
+    lambda a: a[5:, None, :].repeat(2, 1).reshape(118, 16)[3:].sum(0),
+    lambda a: a[6:] @ a[:, :4][:16] + (a[6:].T @ a[:-6]).sum(),
+    lambda a: lax.dynamic_slice(a[6:], (a[0, 0].astype(int), 0), (9, 3)),
+    lambda a: a[3:][jnp.arange(5) * 9] + a[3:].at[jnp.arange(5) * 3].add(2.0)[-5:],
+])
+def test_rows_that_stay_count_nowhere(f):
+    """The program of a plan in which they stay, whether it is the one that is taken or not."""
+    inlined = st.jit(f).lower(st.ShapeDtypeStruct(
+        (64, 16), np.float32, sharding=NamedSharding(grid(), P("y")))).stages["traced"]
+    results = [None] * len(inlined.outvars)
+    kept, moved = [run_passes(PREPARE, inlined, PartitionRequest(
+        grid().abstract_mesh, (P("y"),), tuple(results), Objective.of(name)))
+        for name in ("time_kept_rows", "time")]
+    value = np.random.default_rng(0).normal(size=(64, 16)).astype(np.float32)
+    assert str(kept) != str(moved)
+    for got, want in zip(interpret(kept, [value]), interpret(moved, [value]), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
