@@ -19,7 +19,8 @@ _NO_OPS: frozenset[Op] = frozenset()
 class Policy(NamedTuple):
     """The choices of one kind of plan. plans: its name in `Pass.plans`.
 
-    pads_strides: odd sizes of windows more than one row apart are padded, too.
+    pads_strides: odd sizes of windows more than one row apart are padded, too. masks_always:
+    padding is masked where an op would see it, even if it is known to have no effect.
     keeps_padded_arguments: an argument that is padded inside is laid out as without padding.
     requests_first: what is asked of results reaches what they are made of before anything else
     does. loops_as_results: what a loop carries and stacks has the layout of its result inside of
@@ -32,6 +33,7 @@ class Policy(NamedTuple):
     """
     plans: str
     pads_strides: bool = True
+    masks_always: bool = False
     keeps_padded_arguments: bool = False
     requests_first: bool = False
     loops_as_results: bool = False
@@ -45,7 +47,7 @@ class Policy(NamedTuple):
 
 OWN = Policy("own")
 XLA = Policy(
-    "xla", pads_strides=False, keeps_padded_arguments=True, requests_first=True,
+    "xla", pads_strides=False, masks_always=True, keeps_padded_arguments=True, requests_first=True,
     loops_as_results=True, halos_by_permutes=True, copies_groups=True, sums_by_dimension=True,
     combines_sums=True, breadth_first=True,
     repeated=frozenset((all_gather_invariant_p, all_to_all_p, ppermute_p)))     # each has a channel

@@ -27,9 +27,12 @@ from ..factors import major_factor
 
 
 class Output:
-    """The equations written so far. made: values that have been padded, masked or cut already."""
+    """The equations written so far. made: values that have been padded, masked or cut already.
+    masks_always: as of a `Policy`.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, masks_always: bool = False) -> None:
+        self.masks_always = masks_always
         self.eqns: list[Equation] = []
         self.made: dict[tuple, Atom] = {}
         self._makers: dict[Atom, Equation] = {}
@@ -172,8 +175,10 @@ class _Context:
         return (PADDED(d, name, n, size),) if n != size else ()
 
     def masked(self, x: Padded, d: int, value: Any) -> Padded:
-        if x.holds(d, value):
-            return x
+        return x if x.holds(d, value) else self._masked(x, d, value)
+
+    def _masked(self, x: Padded, d: int, value: Any) -> Padded:
+        """The value with this number for padding, whatever it holds there."""
         aval, low = x.atom.aval, x.lows[d] or 0
         end = low + x.shape[d]
         key = ("masked", x.atom, d, low, end, np.asarray(value).tobytes())
@@ -242,12 +247,14 @@ class _Context:
                 if len(split) == 1 and split[0] in own:
                     continue
                 size = _size(operands[i].shape[d], split, rule, sizes)
-                f = major_factor(split, rule)
+                f, was_padded = major_factor(split, rule), operands[i].is_padded(d)
                 operands[i] = self.resized(operands[i], d, size, lows.get(f, 0))
                 if f in sizes and f not in safe:
                     value = _harmless(rule, f, params, operands[i].atom.aval.dtype, f in lows)
                     if value is not None:
-                        operands[i] = self.masked(operands[i], d, value)
+                        masked = self._masked if was_padded and self.out.masks_always else (
+                            self.masked)
+                        operands[i] = masked(operands[i], d, value)
         shapes = []
         for t, dims, wanted in zip(self.result_types, rule.results, self.sizes, strict=True):
             shapes.append(tuple([

@@ -138,7 +138,7 @@ class _Writer:
     def __init__(self, wanted: _Wanted, policy: Policy) -> None:
         self.wanted, self.policy = wanted, policy
         self.env: dict[Atom, Padded] = {}
-        self.out = Output()
+        self.out = Output(policy.masks_always)
 
     def value(self, atom: Atom) -> Padded:
         found = self.env.get(atom)

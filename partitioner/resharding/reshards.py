@@ -19,6 +19,7 @@ from ...ir.passes import RECOMPUTES, LayoutConstraints
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.reasons import Reason
 from ...ir.rewriting.substitution import substituted
+from ...ir.rules.factor import SCAN
 from ...ir.settings.phases import phase
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.types import ArrayType, Entries
@@ -253,8 +254,9 @@ class _Chooser:
             self.loose = self.loose or var not in self.search.last
             self.moved.add(var)
             self.held[var] = {form(var.aval): var}
-            if self.search.types_stay:          # XLA still has it as it was made
-                self.held[var][form(result.aval)] = result
+            if self.search.types_stay and not any([f.kind == SCAN for f in info.factors]):
+                self.held[var][form(result.aval)] = result      # XLA still has it as it was made,
+                                                                # but of scans only own blocks
             self.env[var] = var
 
     def taken(self, planned: PlannedEquation) -> list[Atom]:

@@ -59,6 +59,28 @@ def test_an_argument_that_is_padded_inside_lies_as_without() -> None:
         assert plan(f, {"x": 6}, ((24, 64), P()), ((64, classes), P()), out=P()) == ["all-gather x"]
 
 
+@pytest.mark.parametrize("out, count", [(P("x"), 1), (P(), 2)])
+def test_a_scan_along_a_split_dimension_gathers_it(out: Any, count: int) -> None:
+    """Each device scans all rows and has its block of the result, which may be gathered in turn."""
+    mesh = mesh_of(LINE)
+    compiled = st.jit(lambda a: jnp.cumsum(a, 0), compiler_options=XLA,
+                      out_shardings=NamedSharding(mesh, out)).lower(st.ShapeDtypeStruct(
+                          (64, 128), "float32", sharding=NamedSharding(mesh, P("x")))).compile()
+    assert [(r.kind, r.received_bytes) for r in compiled.collectives()] == [
+        ("all-gather", 7 * 8 * 128 * 4)] * count
+
+
+def test_padding_is_masked_even_where_it_is_known_to_be_zero() -> None:
+    """Both operands of a product over shifted rows, one of which ends with a row of zeros."""
+    mesh = mesh_of(LINE)
+    rows = st.ShapeDtypeStruct((1024, 64), "float32", sharding=NamedSharding(mesh, P("x")))
+    for objective, count in (("xla", 2), ("time", 1)):
+        lowered = st.jit(lambda a: a[1:].T @ a[:-1], compiler_options={"objective": objective}
+                         ).lower(rows)
+        made = [eqn.op.name for eqn in lowered.stages["inlined"].eqns]
+        assert made.count("place") == count
+
+
 def test_a_sum_that_is_cut_at_once_is_a_reduce_scatter() -> None:
     assert plan(jnp.matmul, LINE, ((64, 64), P(None, "x")), ((64, 32), P("x")),
                 out=P("x")) == ["reduce-scatter x"]

@@ -143,15 +143,16 @@ def _is_concatenation(info: RuleInfo) -> bool:
 
 
 def _whole_factors(info: RuleInfo) -> frozenset[int]:
-    """The factors that XLA never splits: a sorted dimension, the dimension along which operands are
-    concatenated or shifted, and windows of several rows that are read or written at indices.
+    """The factors that XLA never splits: a sorted or scanned dimension, the dimension along which
+    operands are concatenated or shifted, and windows of several rows that are read or written at
+    indices.
     """
     windows = _indexed(info) and any(
         f.kind == REPLICATE and f.size > 1 and any(
             k in c for c in info.carried[2:]) for k, f in enumerate(info.factors))
     operands = info.carried[:info.operands]
     return frozenset([
-        k for k, f in enumerate(info.factors) if not info.split_ok[k]
+        k for k, f in enumerate(info.factors) if not info.split_ok[k] or f.kind == SCAN
         or f.operator == "columns" or (windows and f.kind == INDEXED)
         or f.operator == "joined" and _is_concatenation(info)
         or (f.kind == HALO and (f.offset or not f.reach) and sum(k in c for c in operands) > 1)])
