@@ -22,7 +22,7 @@ from ....ir.program import Atom, Equation, Literal, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.rule import FactorRule
 from ....ir.types import array_type
-from .statements import Edit, as_operand, call_of, is_kept, module_of, rebound_name
+from .statements import Edit, as_operand, call_of, in_place, is_kept, module_of, rebound_name
 
 T = TypeVar("T")
 SCALARS = 60             # equations that an index may be computed by
@@ -265,7 +265,9 @@ def _one_block_code(m: Match) -> str:
     if m.tiled and part < size:
         rows = f"{first or ''}:{first + part if first + part < size else ''}"
         x = f"{as_operand(x)}[{':, ' * m.d}{rows}]"
-    shift = (source[0]) % n
+    shift = source[0] % n
+    if source == tuple(range(n)):
+        return in_place(m.eqn.location, x)
     if len(set(source)) == 1:
         return (f"lax.psum(jnp.where(lax.axis_index({axes_text(m.names)}) == {source[0]}, {x}, 0), "
                 f"{axes_text(m.names)})")

@@ -166,6 +166,8 @@ args = (struct((8, 512, 256), None, "d"),)
 # what is made of the gathered value that has taken its operand's name; the words of its change
 RENAMED = {"reduced": ("x.mean(0)", "reduce before the exchange"),
            "one block": ("x[:1024]", "exchange the one block"),
+           "own block": ("lax.dynamic_slice_in_dim(x, lax.axis_index('d') * 1024, 1024)",
+                         "exchange the one block"),
            "own rows of a sum": ("lax.dynamic_slice_in_dim(x, lax.axis_index('d') * 128, 128)",
                                  "sum only the block"),
            "rows": ("x[jnp.arange(4)]", "look rows up in each")}
@@ -206,7 +208,7 @@ def test_an_operand_whose_name_is_another_value_by_then_is_not_written(name, oth
         assert shown and not any(shown), shown
 
 
-@pytest.mark.parametrize("name", ["reduced", "one block", "own rows of a sum"])
+@pytest.mark.parametrize("name", ["reduced", "one block", "own block", "own rows of a sum"])
 def test_the_line_in_which_an_operand_loses_its_name_is_taken_out(name, tmp_path):
     source, words = renamed(name, gather_of(name))
     given = np.random.default_rng(0).normal(size=(8192, 64)).astype(np.float32)
