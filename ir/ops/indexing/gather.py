@@ -16,7 +16,7 @@ import numpy as np
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
 from ...dtypes import iinfo, issubdtype
-from ...facts import READS_FUSED, TAKEN, DeviceCost, window_traffic
+from ...facts import READS_FUSED, TAKEN, DeviceCost, Types, window_traffic
 from ...kernels.device_dimensions import is_common, lead_indices, lead_sizes, mergeable
 from ...op import OPS, Evaluator, LocalizeContext, Op, Sample, defop
 from ...padded import Padded, PaddedContext
@@ -359,6 +359,17 @@ def _localize(context: LocalizeContext) -> list[Any]:
     return [found]
 
 
+def _flops(operands: Types, results: Types, params: dict[str, Any]) -> float:
+    """Where windows may lie outside, each component of their positions is compared with both ends,
+    and each element chosen.
+    """
+    if params["mode"] is not GatherScatterMode.FILL_OR_DROP:
+        return 0.0
+    (_, indices), (out,) = operands, results
+    *windows, components = indices.shape
+    return 3.0 * indices.size + (components - 1) * math.prod(windows) + out.size
+
+
 # -- the op ---------------------------------------------------------------------------------------
 
 def _sample(x: np.ndarray, indices: Any, n: GatherDimensionNumbers, slice_sizes: Shape,
@@ -388,6 +399,6 @@ gather_p = defop(
     infer=_infer, rule=_rule, explicit=_explicit, pending="iterated",
     linear=((0,),), passes_sums=_passes_sums, jvp=(_jvp, None), transpose=_transpose, batch=_batch,
     evaluate=Evaluator(_evaluate, prepare=_prepared), arithmetic=False,
-    facts=(TAKEN, READS_FUSED), cost=DeviceCost(traffic=window_traffic),
+    facts=(TAKEN, READS_FUSED), cost=DeviceCost(_flops, window_traffic),
     resize=_resize, padded=_padded, localize=_localize,
     samples=_samples)

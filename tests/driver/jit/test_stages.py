@@ -123,6 +123,7 @@ def test_classes_are_public():
     (lambda x: x + 1, 64, 0), (lambda x: x @ x, 1024, 0), (lambda x: x @ x[0], 128, 0),
     (lambda x: jnp.sin(x) + jnp.exp(x) * jnp.tanh(x), 128, 192), (jnp.sum, 63, 0),
     (lambda x: jnp.max(x, 0), 56, 0), (lambda x: x.T, 0, 0),
+    (lambda x: jnp.take_along_axis(x, x[:, :2].astype(int), 1), 128, 0),
     (lambda x: st.lax.scan(lambda c, _: (c @ x, None), x, None, length=5)[0], 5120, 0)])
 def test_figures_count_operations_as_xla_does(function, flops, transcendentals):
     _, lowered, compiled = _all_stages(st.jit(function), X)
