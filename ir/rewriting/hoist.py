@@ -1,36 +1,42 @@
 """Hoists loop-invariant values out of loops.
 
 A value is invariant if it is computed from the loop's constants alone. If it is worth it, it is
-moved in front of the loop with all that it is computed from, and becomes a constant of the loop. A
-loop that some devices leave earlier than others stays as it is: which devices take part in an
-exchange is part of its meaning. (A pass and not a rewrite: invariance depends on all equations of a
-body.)
+moved in front of the loop with all that it is computed from, and becomes a constant of the loop. So
+is what a branch in the loop computes of these, if it is worth it even where the branch is seldom
+taken. A loop that some devices leave earlier than others stays as it is, as does a branch that only
+some of them take: which devices take part in an exchange is part of its meaning. (A pass and not a
+rewrite: invariance depends on all equations of a body.)
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
+from ..facts import BRANCHES
 from ..ops.control.loop_operands import scan_operands, while_operands
 from ..program import Atom, Equation, Literal, Program, Var
 from ..reasons import Reason
 
+Worth = Callable[[Equation], bool]
 
-def hoist(program: Program, worth: Callable[[Equation], bool],
-          reason: Callable[[Equation, Equation], Reason] | None = None) -> Program:
+
+def hoist(program: Program, worth: Worth, worth_in_branches: Worth,
+          reason: Callable[[Equation, Equation], Reason]) -> Program:
     """The program with invariants of its own loops moved in front of them, where worth it.
 
-    reason: why an equation is there, of it and the loop.
+    worth_in_branches: of what branches in loops compute. reason: why an equation is there, of it
+    and the loop.
     """
     if not program.holds_programs:
         return program
     eqns: list[Equation] = []
     for eqn in program.eqns:
-        eqns.extend(_hoisted(eqn, worth, reason) if eqn.op.name in ("scan", "while") else [eqn])
+        eqns.extend(_hoisted(eqn, worth, worth_in_branches, reason)
+                    if eqn.op.name in ("scan", "while") else [eqn])
     return program if len(eqns) == len(program.eqns) else program.replace(eqns=eqns)
 
 
-def _hoisted(eqn: Equation, worth: Callable[[Equation], bool],
-             reason: Callable[[Equation, Equation], Reason] | None) -> Sequence[Equation]:
+def _hoisted(eqn: Equation, worth: Worth, worth_in_branches: Worth,
+             reason: Callable[[Equation, Equation], Reason]) -> Sequence[Equation]:
     """The equations that leave the loop, then the loop."""
     params = eqn.params
     if eqn.op.name == "scan":
@@ -41,7 +47,7 @@ def _hoisted(eqn: Equation, worth: Callable[[Equation], bool],
         if params["cond_jaxpr"].outvars[0].aval.varying:
             return [eqn]
         name, number, (first, count) = "body_jaxpr", "body_nconsts", while_operands(params)
-    body: Program = params[name]
+    body: Program = _out_of_branches(params[name], count, worth_in_branches)
     outer: dict[Atom, Atom] = dict(zip(body.invars[:count], eqn.invars[first:first + count],
                                        strict=True))
     leaving = _leaving(body, set(outer), worth)
@@ -51,7 +57,7 @@ def _hoisted(eqn: Equation, worth: Callable[[Equation], bool],
     for e in leaving:
         new = [Var(v.aval, v.name) for v in e.outvars]
         out.append(e.replace(invars=[outer.get(a, a) for a in e.invars], outvars=new,
-                             reason=e.reason if reason is None else reason(e, eqn)))
+                             reason=reason(e, eqn)))
         outer.update(zip(e.outvars, new, strict=True))
     gone = set(leaving)
     rest = [e for e in body.eqns if e not in gone]
@@ -75,17 +81,75 @@ def _hoisted(eqn: Equation, worth: Callable[[Equation], bool],
     return out
 
 
-def _leaving(body: Program, invariant: set[Atom], worth: Callable[[Equation], bool]
-             ) -> list[Equation]:
+def _out_of_branches(body: Program, count: int, worth: Worth) -> Program:
+    """The body of a loop, whose first `count` parameters are its constants, with invariants of its
+    branches moved in front of these.
+    """
+    eqns: list[Equation] = []
+    invariant: set[Atom] = {*body.invars[:count]}
+    for eqn in body.eqns:
+        if BRANCHES in eqn.op.facts and not eqn.invars[0].aval.varying:
+            eqns += _out_of_branch(eqn, invariant, worth)
+        else:
+            eqns.append(eqn)
+            if _is_invariant(eqn, invariant):
+                invariant.update(eqn.outvars)
+    return body if len(eqns) == len(body.eqns) else body.replace(eqns=eqns)
+
+
+def _is_invariant(eqn: Equation, invariant: Set[Atom]) -> bool:
+    """Is it computed from invariants alone?"""
+    if eqn.op.effect or eqn.op.subprograms:
+        return False
+    for a in eqn.invars:
+        if a not in invariant and type(a) is not Literal:
+            return False
+    return True
+
+
+def _out_of_branch(eqn: Equation, invariant: Set[Atom], worth: Worth) -> Sequence[Equation]:
+    """The equations that leave the branches, then the choice between these."""
+    index, *operands = eqn.invars
+    branches: list[Program] = [*eqn.params["branches"]]
+    out: list[Equation] = []
+    for k in range(len(branches)):
+        branch = branches[k]
+        outer: dict[Atom, Atom] = {p: a for p, a in zip(branch.invars, operands, strict=True)
+                                   if a in invariant}
+        leaving = _leaving(branch, {*outer}, worth)
+        if not leaving:
+            continue
+        for e in leaving:
+            new = [Var(v.aval, v.name) for v in e.outvars]
+            out.append(e.replace(invars=[outer.get(a, a) for a in e.invars], outvars=new))
+            outer.update(zip(e.outvars, new, strict=True))
+        gone = {*leaving}
+        rest = [e for e in branch.eqns if e not in gone]
+        read = {a for e in rest for a in e.invars} | {*branch.outvars}
+        made = [v for e in leaving for v in e.outvars if v in read]
+        branches = [_with_parameters(b, made, named=i != k) for i, b in enumerate(branches)]
+        branches[k] = branches[k].replace(eqns=rest)
+        operands += [outer[v] for v in made]
+    return [*out, eqn.replace(invars=[index, *operands], params={
+        **eqn.params, "branches": tuple(branches)})] if out else [eqn]
+
+
+def _with_parameters(program: Program, more: Sequence[Var], named: bool) -> Program:
+    """The program with more parameters: of these types, or these variables themselves. named: as
+    new variables.
+    """
+    parameters = [Var(v.aval, v.name) for v in more] if named else more
+    names = program.arg_names
+    if len(names) == len(program.invars):
+        names = (*names, *("" for _ in more))
+    return program.replace(invars=[*program.invars, *parameters], arg_names=names)
+
+
+def _leaving(body: Program, invariant: set[Atom], worth: Worth) -> list[Equation]:
     """What is invariant in a body and worth it, and what that is computed by, in order."""
     candidates: list[Equation] = []
     for eqn in body.eqns:
-        if eqn.op.effect or eqn.op.subprograms:
-            continue
-        for a in eqn.invars:
-            if a not in invariant and type(a) is not Literal:
-                break
-        else:
+        if _is_invariant(eqn, invariant):
             candidates.append(eqn)
             invariant.update(eqn.outvars)
     wanted: set[Atom] = set()

@@ -1,8 +1,8 @@
 """Hoists loop-invariant work out of loops: exchanges, and arithmetic that needs no more memory.
 
-An exchange of an invariant value runs once, before the loop. So does arithmetic on invariants, as
-in XLA, provided its results take no more memory than its operands: the loop holds the results from
-then on.
+An exchange of an invariant value runs once, before the loop, be it in a branch there or not. So
+does arithmetic on invariants, as in XLA, provided its results take no more memory than its
+operands: the loop holds the results from then on. In a branch, which may not be taken, it stays.
 """
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def exchanges(op: Op) -> bool:
 
 def hoist_invariants(program: Program) -> Program:
     """A LOCAL program with the invariant work of its own loops moved in front of them."""
-    return hoist(program, _is_worth_it, _reason)
+    return hoist(program, _is_worth_it, lambda eqn: exchanges(eqn.op), _reason)
 
 
 @by_types

@@ -4,7 +4,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import shardtrace.ir.ops.dialect  # noqa: F401
+import shardtrace as st
+import shardtrace.ir.ops.dialect
+import shardtrace.numpy as jnp
+from shardtrace import config, lax
 from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.text.parse import parse_program as parse
 from shardtrace.ir.verify import verify
@@ -14,7 +17,8 @@ from shardtrace.partitioner.passes import PIPELINE, PartitionRequest
 from shardtrace.runtime.per_device.executor import compile_per_device
 from shardtrace.runtime.simulation.executor import compile_simulated
 from shardtrace.runtime.storage import Stored
-from shardtrace.sharding import AbstractMesh
+from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding
+from shardtrace.sharding import PartitionSpec as P
 
 HEAD = "mesh (x=4 manual)\nlevel local\n\n"
 GATHER = "all_gather_invariant[all_gather_dimension=0, axis_name=('x',), axis_size=4, tiled=True]"
@@ -312,3 +316,28 @@ program @f(w: f32[{dims(shape)}]{{V:x}} <- f32[{dims(whole, 0)}]) -> (
   b: f32[{dims(block)}]{{V:x}} = {scatter} s
   return a, b
 }}""", np.arange(np.prod(whole), dtype=np.float32).reshape(whole))
+
+
+@pytest.mark.parametrize("loop", ["fori", "while"])
+def test_exchanges_in_branches_leave_the_loop(loop):
+    mesh = st.make_mesh((4,), ("x",), axis_types=(AxisType.Auto,))
+
+    def f(w, h):
+        def step(i, h):
+            return lax.cond(i % 3 == 0, lambda h: jnp.tanh(h @ w),
+                            lambda h: h + jnp.sin(w).sum() * (w @ w)[0], h)
+        if loop == "fori":
+            return lax.fori_loop(0, 5, step, h)
+        return lax.while_loop(lambda c: c[0] < 5, lambda c: (c[0] + 1, step(*c)), (0, h))[1]
+
+    rng = np.random.default_rng(0)
+    w, h = (rng.normal(size=(n, 16)).astype(np.float32) / 8 for n in (16, 32))
+    by_rows = NamedSharding(mesh, P("x"))
+    step = st.jit(f, out_shardings=by_rows)
+    for objective in ("time", "bytes"):
+        with config.override(shardtrace_objective=objective):
+            args = [st.device_put(x, by_rows) for x in (w, h)]
+            assert {r.count for r in step.lower(*args).compile().collectives()} == {1}
+            for engine in ("simulated", "per_device"):
+                with config.override(shardtrace_engine=engine):
+                    np.testing.assert_allclose(step(*args), f(w, h), rtol=1e-4, atol=1e-5)
