@@ -205,6 +205,7 @@ GIVES_SO = Sentence("`{op}` gives its result so", of_result=True)
 PENDING = Sentence("the result of `{op}` is a pending sum by its type")
 DECIDED = Sentence("the type of this result is decided")
 LEAVES_SO = Sentence("the result leaves `shard_map` in this layout")
+SPLITS_FURTHER = Sentence("the planner, which splits {which} further")
 CAPTURED = Sentence("the uses of this captured array want blocks of it")
 
 # An equation exchanges something itself.

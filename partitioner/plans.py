@@ -20,6 +20,8 @@ from ..ir.diagnostics.errors import MemoryLimitError
 from ..ir.fingerprint import programs_equal
 from ..ir.passes import DONATED, OBJECTIVE, Pass
 from ..ir.program import Program
+from ..ir.spec import PartitionSpec
+from ..ir.types import ArrayType
 from .cost.prices import Objective
 from .dumps import Dump
 from .passes import PartitionRequest
@@ -80,12 +82,15 @@ class _Plans:
                ) -> Iterator[tuple[str, Program]]:
         """The stages of the plan for an objective, made anew."""
         source, steps, request = self.program, self.passes[self.at:], self.request
-        is_another = objective.carried_rows or objective.kept_rows
+        is_another = objective.carried_rows or objective.kept_rows or objective.idle_axes
         if objective.name == "xla" or is_another:
             source, steps = self.given, self.passes         # which it prepares in its own way
         if is_another:                                      # results as in the usual plan
-            request = request._replace(out_shardings=tuple([
-                t.sharding.spec for t in self.usual.local.global_out]))
+            request = request._replace(out_shardings=_specs(self.usual.local.global_out))
+        if objective.idle_axes:                             # and arguments
+            request = request._replace(in_shardings=tuple([
+                spec or own for spec, own in zip(request.in_shardings, _specs(
+                    self.usual.local.global_in), strict=True)]))
         if objective != self.objective:                     # for later stages its text names it
             source = with_attribute(source, OBJECTIVE, objective.as_attribute)
         return staged(source, request._replace(objective=objective, draft=draft), steps, dump)
@@ -131,7 +136,7 @@ def _best_plan(plans: _Plans) -> Plan:
     usual, objective, request = plans.usual, plans.objective, plans.request
     found = facts_of(plans.first["resharded"], usual.local, objective, plans.program)
     if request.keeps or not request.compared or not (
-            found.repeats or found.large or found.waits or found.cuts) or (
+            found.repeats or found.large or found.waits or found.cuts or found.idle) or (
             not math.isinf(request.compared)
             and step_of(usual.local, objective) > request.compared):
         return usual
@@ -168,6 +173,10 @@ def _with_least_memory(plans: _Plans, taken: Plan) -> Plan:
     if 0 < limit < taken.peak:
         _refuse(taken, limit)
     return taken
+
+
+def _specs(types: Sequence[ArrayType]) -> tuple[PartitionSpec, ...]:
+    return tuple([t.sharding.spec for t in types])
 
 
 def plans_made(stages: Mapping[str, Program], objective: Objective) -> int:

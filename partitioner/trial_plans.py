@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..ir.ops.communication.collective_kinds import Use, each_collective
-from ..ir.passes import RECOMPUTES
+from ..ir.passes import RECOMPUTES, LayoutConstraints
 from ..ir.program import Program
 from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
@@ -37,6 +37,7 @@ AS_LONG = 1.005                 # ratio of step times up to which fewer bytes co
 MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which XLA's plan is worth making;
                                         # any where starting kernels, which it has fewer of, counts
 MOST_FOR_WIDE_SEARCH = 200      # equations
+MIN_STEP = 2e-5         # seconds from which plans that use idle axes are worth making
 WAITS = 0.25            # part of a step that starting the exchanges in loops takes, to try more
 _USUAL = frozenset(("all-reduce", "all-gather", "reduce-scatter"))
 
@@ -86,7 +87,8 @@ class Facts(NamedTuple):
     """What decides which plans are tried. repeats: the usual plan repeats computation. large: it
     exchanges much, or in ways that XLA's may not need. grows: its blocks may be larger than XLA's.
     waits: starting the exchanges in loops takes much of its step. narrow: the program was searched
-    narrowly. cuts: a slice cuts off rows of a split dimension.
+    narrowly. cuts: a slice cuts off rows of a split dimension. idle: a step takes some time, and an
+    argument leaves open axes idle.
     """
     repeats: bool
     large: bool = False
@@ -94,13 +96,17 @@ class Facts(NamedTuple):
     waits: bool = False
     narrow: bool = False
     cuts: bool = False
+    idle: bool = False
 
 
 def facts_of(resharded: Program, local: Program, objective: Objective, program: Program) -> Facts:
     """resharded, local: of the usual plan. program: what plans are made of."""
     if objective.name != "time":
         return Facts(False)
-    found = Facts(local.attributes.get(RECOMPUTES, False))
+    found = Facts(RECOMPUTES in local.attributes)
+    if program.mesh.axis_names[1:] and _leaves_axes_idle(program) and (
+            step_of(local, objective) >= MIN_STEP):
+        found = found._replace(idle=True, narrow=_is_searched_narrowly(program))
     if not (local.holds_programs or any(map(exchanges, local.ops))):
         return found
     uses = list(each_collective(local))
@@ -140,12 +146,32 @@ def _is_searched_narrowly(program: Program) -> bool:
         [_is_searched_narrowly(body) for _, _, body in program.subprograms()])
 
 
+def _leaves_axes_idle(program: Program) -> bool:
+    """Is some argument of a resolved program split over some of the axes that split arguments, but
+    not over all? Not where layouts are part of the types, and so the user's choice, nor where parts
+    of axes split any.
+    """
+    said = program.attributes
+    if LayoutConstraints.KEY not in said or said[LayoutConstraints.KEY].fixed is None:
+        return False
+    used = [{axis for axes in aval.entries for axis in axes}
+            for aval in dict.fromkeys(program.in_avals)]
+    every = set().union(*used)
+    return every <= program.mesh.shape.keys() and any([axes and axes != every for axes in used])
+
+
 def step_of(local: Program, objective: Objective) -> float:
     """Seconds of a step of a per-device program on the hardware of the objective."""
     return _schedule.times(local, Topology.of(objective.hardware, local.mesh.shape)).step
 
 
 # -- which of two plans is better ------------------------------------------------------------------
+
+def _shorter(own: Plan, other: Plan, _: Facts) -> Plan:
+    """The other plan where its step is shorter; it may hold more, in proportion."""
+    shorter = own.longer_than(other, 1.0)
+    return other if shorter > 1 and other.peak <= MAX_PEAK_RATIO * shorter * own.peak else own
+
 
 def _much_shorter(own: Plan, other: Plan, _: Facts) -> Plan:
     """The other plan where its step is shorter by a margin, or no longer and receives fewer bytes;
@@ -187,6 +213,11 @@ def with_lighter_blocks(objective: Objective) -> list[Objective]:
     return [objective._replace(weight=weight, no_repeats=True) for weight in WEIGHTS]
 
 
+def over_idle_axes(objective: Objective, wide: bool = False) -> list[Objective]:
+    """Objectives of plans in which arguments are split further."""
+    return [objective._replace(idle_axes=rank, wide=wide) for rank in (1, 2)]
+
+
 def as_xla(objective: Objective) -> Objective:
     """The objective of XLA's plan, to be judged by another one."""
     return objective._replace(name="xla", tried_for=objective.name)
@@ -221,6 +252,11 @@ TRIALS = (
     Trial("kept rows", "where rows that slices cut off stay as padding, the others need not move",
           lambda found: found.cuts, lambda o: [no_repeats(o)._replace(kept_rows=True)],
           _much_shorter),
+    Trial("idle axes", "what arguments leave idle may be used for what is computed from them",
+          lambda found: found.idle and not found.narrow, over_idle_axes, _shorter),
+    Trial("idle axes, wide search", "likewise, searched as wide",
+          lambda found: found.idle and found.narrow,
+          lambda o: over_idle_axes(o, wide=True), _shorter),
     Trial("wide search", "large exchanges are worth a longer search",
           lambda found: found.large and found.narrow, lambda o: [o._replace(wide=True)],
           _no_larger),

@@ -23,6 +23,7 @@ from ...ir.types import ArrayType, Entries
 from ..policy import OWN, Policy
 from ..regions import has_region, region_of, with_programs
 from .fixed_point import Solution
+from .idle_axes import split_arguments_further
 from .origins import KEY, Origins
 from .program_graph import boundary_entries
 from .propagate import solve
@@ -73,10 +74,13 @@ def enlarges(have: ArrayType, entries: Entries) -> bool:
 def propagate(program: Program, mesh: AbstractMesh,
               in_shardings: Sequence[PartitionSpec | None],
               out_shardings: Sequence[PartitionSpec | None], carried_rows: bool = False,
-              policy: Policy = OWN) -> Program:
+              policy: Policy = OWN, idle_axes: int = 0) -> Program:
     """The pass: solve the layouts of a TRACED program and write the RESOLVED one. carried_rows,
-    policy: as for `solve`.
+    policy: as for `solve`. idle_axes: which arguments are split further (idle_axes.py); 0: none.
     """
+    if idle_axes:
+        usual = solve(program, mesh, in_shardings, out_shardings, policy=policy)
+        program = split_arguments_further(program, usual, idle_axes)
     solution = solve(program, mesh, in_shardings, out_shardings, carried_rows=carried_rows,
                      policy=policy)
     return _Resolver(solution).run(program, out_shardings)

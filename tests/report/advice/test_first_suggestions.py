@@ -107,7 +107,8 @@ def negatives_beside_an_idle_axis(q, queue):
 @case({"in": struct((16, 512, 2048), None, "data"), "out": struct((16, 2048, 512), None, None,
                                                                    "data")},
       struct((64, 128, 512), "data"), struct((64, 128, 16, 16), "data"),
-      fix=r"^pass `w\['in'\]` as P\('model'\).*`w\['out'\]` as P\('model'\)")
+      fix=r"^pass `w\['in'\]` as P\((None, None, )?'model'\).*"
+          r"`w\['out'\]` as P\((None, )?'model'\)")
 def experts_beside_an_idle_axis(w, x, route):
     h = nn.relu(jnp.einsum("egcd,edf->egcf", jnp.einsum("gsd,gsec->egcd", x, route), w["in"]))
     return jnp.einsum("egcd,gsec->gsd", jnp.einsum("egcf,efd->egcd", h, w["out"]), route)
@@ -138,7 +139,7 @@ def a_mean_of_a_sum_over_devices(x):
 
 @case(struct((512, 32768), "data", "model"), struct((512, 32768), "data"),
       fix=r"^take out the `with_sharding_constraint` to P\('data'\) at line \d+$",
-      reason=r'to\(z, "data"\)')
+      reason=r'to\(z, "data"\)|held as P\(.data.\) by `with_sharding_constraint`')
 def noise_added_to_whole_logits(logits, noise):
     z = logits / 0.7
     return jnp.argmax(to(z, "data") + noise, -1)

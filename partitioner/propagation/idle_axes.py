@@ -1,0 +1,89 @@
+"""Splits arguments over axes that they leave idle.
+
+A batch comes split over `d`, weights come split over `m`. Propagation follows these axes: products
+of both are over `d` and `m`, and all that is computed from the batch alone is the same on every
+device along `m`. With the batch split over both axes each device computes a part of it, and weights
+are gathered where products need them. Which takes less time depends on all sizes, so a plan is made
+for each, and the two are compared (plans.py). Splitting an argument further takes no exchange: a
+device has each part of its block.
+"""
+from __future__ import annotations
+
+import math
+
+from ...ir import reasons as say
+from ...ir.meshes.axes import axis_factor
+from ...ir.ops.communication.sharding import sharding_constraint_p
+from ...ir.program import Atom, Equation, Program, Var
+from ...ir.rewriting.substitution import substituted
+from ...ir.shardings.sharding import NamedSharding
+from ...ir.source.location import UNKNOWN
+from ...ir.spec import PartitionSpec
+from ...ir.types import Entries
+from .fixed_point import Solution
+from .graph import Graph
+from .step import Layout
+
+
+def split_arguments_further(program: Program, solution: Solution, rank: int) -> Program:
+    """The program with constraints on arguments that come split over certain axes: also to those
+    that split other arguments, along a dimension that is split already. The same program where none
+    divides it. An axis that splits no argument stays idle: nobody asked for it.
+
+    solution: how the program is laid out without that. rank: the axes are those over which most of
+    the values with idle axes are split (1), or those that come next (2).
+    """
+    graph = solution.graph
+    given = [graph.layouts[t] for t in map(graph.of, program.invars) if t >= 0]
+    every = frozenset().union(*[_axes_of(graph, layout) for layout in given])
+    every &= {axis for axis in graph.mesh.auto_axes if graph.size(axis) > 1}
+    axes = _partly_split(graph, every, rank)
+    new: dict[Atom, Atom] = {}
+    eqns: list[Equation] = []
+    for var in program.invars:
+        t = graph.of(var)
+        if t < 0 or not axes or _axes_of(graph, graph.layouts[t]) != axes or graph.pending[t]:
+            continue
+        entries = _further(graph, graph.layouts[t], every)
+        if entries != graph.layouts[t].entries:
+            new[var] = Var(var.aval, var.name)
+            sharding = NamedSharding(graph.mesh, PartitionSpec(*entries))
+            eqns.append(Equation(
+                sharding_constraint_p, (var,), (new[var],), {"sharding": sharding}, UNKNOWN,
+                (say.SPLITS_FURTHER(graph.asked[t].text),)))
+    made = substituted(program, new) if new else program
+    return made.replace(eqns=[*eqns, *made.eqns]) if new else program
+
+
+def _axes_of(graph: Graph, layout: Layout) -> frozenset[str]:
+    """The axes that split a value, or of which parts do."""
+    return frozenset([axis_factor(axis, graph.mesh.shape)[0]
+                      for axes in layout.entries for axis in axes])
+
+
+def _partly_split(graph: Graph, every: frozenset[str], rank: int) -> frozenset[str]:
+    """Axes that split values, but leave some of `every` idle; of all such sets, ordered by the
+    elements of the blocks of these values, that at this rank. None if there are not so many.
+    """
+    elements: dict[frozenset[str], int] = {}
+    for layout in graph.layouts:
+        axes = _axes_of(graph, layout)
+        if axes and not axes >= every:
+            block = math.prod(layout.shape) // math.prod(map(graph.size, axes))
+            elements[axes] = elements.get(axes, 0) + block
+    ranked = sorted(elements, key=elements.__getitem__, reverse=True)
+    return ranked[rank - 1] if len(ranked) >= rank else frozenset()
+
+
+def _further(graph: Graph, layout: Layout, every: frozenset[str]) -> Entries:
+    """The entries of a layout, and in the longest dimension that is split, those of these axes that
+    are idle and divide it.
+    """
+    rows = {d: layout.shape[d] // math.prod(map(graph.size, axes))
+            for d, axes in enumerate(layout.entries) if axes}
+    dim = max(rows, key=rows.__getitem__)
+    axes, left, used = layout.entries[dim], rows[dim], _axes_of(graph, layout)
+    for axis in graph.mesh.axis_names:
+        if axis in every - used and left % graph.size(axis) == 0:
+            axes, left = (*axes, axis), left // graph.size(axis)
+    return tuple([axes if d == dim else own for d, own in enumerate(layout.entries)])

@@ -1,0 +1,118 @@
+"""Arguments that leave axes idle: they are split further, where that takes less time."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+import shardtrace.numpy as jnp
+from shardtrace.ir.ops.communication.sharding import sharding_constraint_p
+from shardtrace.ir.settings.context import config
+from shardtrace.partitioner.propagation.idle_axes import split_arguments_further
+from shardtrace.partitioner.propagation.propagate import solve
+from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+MESH = AbstractMesh((2, 4), ("d", "m"))
+
+
+def struct(shape, *spec, mesh=MESH):
+    return st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+
+def split(f, *args, rank=1):
+    """The entries that constraints on the arguments of a program ask for; None where there is none.
+    """
+    program = st.jit(f).lower(*args).stages["inlined"]
+    specs = [a.sharding.spec for a in args]
+    solution = solve(program, args[0].sharding.mesh, specs, [P()] * len(program.outvars))
+    made = split_arguments_further(program, solution, rank)
+    asked = {e.invars[0]: e.params["sharding"].spec.entries for e in made.eqns
+             if e.op is sharding_constraint_p}
+    assert all(v not in asked or [e.op for e in made.eqns if v in e.invars] == [
+        sharding_constraint_p] for v in program.invars)             # nothing else reads them
+    return [asked.get(v) for v in program.invars]
+
+
+BATCH, WEIGHTS = struct((64, 32), "d"), struct((32, 16), None, "m")
+
+
+def product(x, w):
+    return jnp.tanh(x @ w).sum()
+
+
+def test_arguments_are_split_further_as_most_values_with_idle_axes_are() -> None:
+    assert split(product, BATCH, WEIGHTS) == [(("d", "m"), ()), None]
+    assert split(product, BATCH, WEIGHTS, rank=2) == [None, ((), ("m", "d"))]
+
+
+@pytest.mark.parametrize(("shape", "spec", "want"), [
+    ((8, 32), ("d",), (("d", "m"), ())),
+    ((8, 32), (None, "d"), ((), ("d", "m"))),
+    ((12, 32), ("d",), None),           # six rows of a block for four devices
+    ((8, 32), ("d", "m"), None),        # nothing is idle
+    ((8, 32), (), None),                # nothing says along which dimension
+])
+def test_idle_axes_go_where_axes_are_that_they_divide(shape, spec, want) -> None:
+    args = struct(shape, *spec), struct((8,), "d"), struct((8,), "m")
+    assert split(lambda x, y, z: jnp.tanh(x).sum(), *args)[0] == want
+
+
+def test_what_splits_no_argument_stays_idle() -> None:
+    assert split(jnp.tanh, BATCH) == [None]
+
+
+def test_axes_of_one_device_are_not_idle() -> None:
+    mesh = AbstractMesh((8, 1), ("d", "u"))
+    args = [struct((16, 8), *spec, mesh=mesh) for spec in (("d",), (None, "u"))]
+    first, _ = split(jnp.add, *args)
+    assert first is None
+
+
+def gradients(x, ws):
+    """Of layers with split weights: for a large batch it is shorter to gather the weights."""
+    def loss(ws):
+        h = x
+        for w in ws:
+            h = h + jnp.tanh(h @ w)
+        return (h ** 2).mean()
+    return st.grad(loss)(ws)
+
+
+def lowered(rows, mesh=MESH, objective="time"):
+    ws = [struct((256, 256), None, "m", mesh=mesh)] * 2
+    results = None if mesh.explicit_axes else [w.sharding for w in ws]
+    options = {"objective": objective, "hardware": "v5p"}
+    return st.jit(gradients, out_shardings=results, compiler_options=options).lower(
+        struct((rows, 256), "d", mesh=mesh), ws)
+
+
+def test_a_large_batch_is_split_over_all_axes() -> None:
+    compiled = lowered(65536).compile()
+    kinds = {c.kind for c in compiled.collectives()}
+    assert kinds == {"all-gather", "reduce-scatter", "all-reduce"}      # of weights alone
+    assert max(c.received_bytes for c in compiled.collectives()) <= 2 * 256 * 256 * 4
+    assert str(compiled.input_shardings[0][0].spec) == "P('d',)"        # as it is passed
+    explained = compiled.explain("v5p")
+    assert "the planner, which splits argument `x` further" in str(explained)
+    assert explained.time < 0.7 * lowered(65536, objective="bytes").compile().explain("v5p").time
+    assert "_idle_axes_" not in str(lowered(64).stages["optimized"])
+
+
+def test_over_explicit_axes_the_types_say_how_values_are_split() -> None:
+    mesh = AbstractMesh((2, 4), ("d", "m"), axis_types=(AxisType.Explicit,) * 2)
+    assert "_idle_axes_" not in str(lowered(65536, mesh).stages["optimized"])
+
+
+def test_results_are_the_same(executor) -> None:
+    rng = np.random.default_rng(0)
+    mesh = st.make_mesh((2, 4), ("d", "m"))
+    x = rng.normal(size=(65536, 64)).astype(np.float32)
+    ws = [rng.normal(size=(64, 64)).astype(np.float32) / 8 for _ in range(2)]
+    placed = st.device_put(x, NamedSharding(mesh, P("d"))), [
+        st.device_put(w, NamedSharding(mesh, P(None, "m"))) for w in ws]
+    with config.override(shardtrace_objective="time", shardtrace_hardware="v5p"):
+        f = st.jit(gradients)
+        assert "_idle_axes_" in str(f.lower(*placed).stages["optimized"])
+        for own, want in zip(f(*placed), st.jit(gradients)(x, ws), strict=True):
+            np.testing.assert_allclose(own, want, rtol=2e-4, atol=1e-6)
