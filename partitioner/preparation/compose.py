@@ -111,11 +111,17 @@ OF_ONE_OPERAND = Rewrite("slice-of-piece", """
     out = slice whole {start_indices=starts, limit_indices=limits, strides}
     """, _of_one_operand, where=_takes_all_between, why="JAX's compiler does so before XLA sees it")
 
+_SLICE_OF_PADDING = """
+    whole = pad x fill {padding_config=config}
+    out = slice whole {start_indices=starts, limit_indices=limits, strides}
+    """
+
+OF_PADDING_READ_ONCE = Rewrite(
+    "slice-of-padding", _SLICE_OF_PADDING, _of_padding, where=_takes_all_between,
+    single_use=("whole",), why="XLA pads once, where nothing else reads the larger array")
+
 COMPOSE = (
-    Rewrite("slice-of-padding", """
-        whole = pad x fill {padding_config=config}
-        out = slice whole {start_indices=starts, limit_indices=limits, strides}
-        """, _of_padding, where=_takes_all_between,
+    Rewrite("slice-of-padding", _SLICE_OF_PADDING, _of_padding, where=_takes_all_between,
             why="the padded array has a size that no mesh may divide"),
     Rewrite("slice-of-concatenation", """
         whole = concatenate *operands {dimension=d}

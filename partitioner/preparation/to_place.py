@@ -23,7 +23,7 @@ from ...ir.rewriting.inside import inside
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ...ir.types import array_type
 from ..propagation.divisibility import splitting_sizes
-from .compose import COMPOSE, OF_ONE_OPERAND
+from .compose import COMPOSE, OF_ONE_OPERAND, OF_PADDING_READ_ONCE
 from .identities import PLUS_ZERO
 from .row_numbers import ROWS_BY_NUMBER
 from .separate import SEPARATE
@@ -169,8 +169,8 @@ _MOVED = (
 
 AT_KNOWN_PLACES = Rewrites(*ROWS_BY_NUMBER, CHOOSE_BOX, also_drops=(concatenate_p,))
 
-ARRANGE_AS_XLA = Rewrites(OF_ONE_OPERAND, *_MOVED, FILL_APART, PLUS_ZERO,
-                          also_drops=(slice_p, broadcast_in_dim_p, concatenate_p))
+ARRANGE_AS_XLA = Rewrites(OF_ONE_OPERAND, OF_PADDING_READ_ONCE, *_MOVED, FILL_APART, PLUS_ZERO,
+                          also_drops=(slice_p, broadcast_in_dim_p, concatenate_p, pad_p))
 
 ARRANGE = Rewrites(
     *COMPOSE, *SEPARATE, *_MOVED,

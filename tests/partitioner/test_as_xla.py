@@ -429,6 +429,17 @@ def test_rows_before_and_behind_come_by_a_permutation_each(start: int, stop: int
     assert plan(f, {"y": 4}, ((32, 4), P("y")), out=P("y")) == ["collective-permute y"] * found
 
 
+@pytest.mark.parametrize("f, found", [
+    (lambda a: jnp.tanh(jnp.pad(a, ((1, 0), (0, 0)))[:-1]), 1),
+    (lambda a: jnp.tanh(jnp.pad(a, ((8, 0), (0, 0)))[:-8]), 1),
+    (lambda a: jnp.tanh(jnp.pad(a, ((2, 0), (1, 0)))[:-2, 1:]), 1),
+    (lambda a: jnp.tanh(jnp.pad(a, ((1, 0), (0, 0))))[:-1], 4),      # the larger one is read
+])
+def test_a_slice_of_padding_is_one_shift(f: Any, found: int) -> None:
+    """As in JAX 0.10.2."""
+    assert plan(f, LINE, ((32, 4), P("x")), out=P("x")) == ["collective-permute x"] * found
+
+
 def test_a_column_is_padded_without_an_exchange() -> None:
     grad = st.grad(lambda a: (a[:, 0] ** 2).sum())
     assert plan(grad, GRID, ((4, 32), P("x", "y")), out=P("x", "y")) == ["all-reduce y"]
