@@ -150,6 +150,10 @@ def _best_plan(plans: _Plans) -> Plan:
                 break
             if not (is_usual and too_large):
                 taken = trial.judge(taken, other, found)
+    if found.large:         # what came after XLA's plan for less memory may not be longer than it
+        xla = plans.of(as_xla(objective))
+        if not (too_large and xla.local is usual.local):
+            taken = shorter_or_lighter(taken, xla, grows=False)
     if taken.longer_than(usual, 1.0) > 1:        # it needs too much memory: try what lies between
         for other in map(plans.of, with_lighter_blocks(objective)):
             taken = shorter_or_lighter(other, taken)
