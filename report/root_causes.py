@@ -11,6 +11,7 @@ more.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
@@ -212,6 +213,12 @@ def _expression(at: Location) -> str:
     return f"`{at.text() or at.source_line().strip()}`"
 
 
+def _numbered(texts: Sequence[str]) -> str:
+    """`in_specs[*]` of a `shard_map` for texts that begin alike but for a number; "" for others."""
+    starts = [text.partition(", ")[0] for text in texts]
+    return pattern_of(starts) if len({re.sub(r"\d+", "", start) for start in starts}) == 1 else ""
+
+
 def _unlike_siblings(by_form: Mapping[tuple, Sequence[int]]) -> Iterator[int]:
     """The arguments that are laid out otherwise than most of their row and shape. by_form: the
     arguments of each row, shape and layout.
@@ -256,7 +263,7 @@ class _Rows:
         for place, ones in said.items():
             (text, one), *others = ones.items()
             if others:                  # several expressions of one line: as what that is shown
-                text = f"`{one.location.source_line().strip()}`"
+                text = _numbered([*ones]) or f"`{one.location.source_line().strip()}`"
             self.at[place] = f"{text} at line {place[1]}"
         given = freedoms.given if freedoms is not None else {}
         self.result_of = {one.tensor: ~i for i, one in given.items() if i < 0}

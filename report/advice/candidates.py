@@ -25,13 +25,14 @@ from ...ir.spec import UNCONSTRAINED, spec_from_entries
 from ...ir.types import Entries
 from ...partitioner.collectives import CollectiveRecord
 from ...partitioner.pipeline import Partitioned
-from ..reasons.causes import Cause, sharding_key, where
+from ..reasons.causes import Cause, sharding_key, where, whole_axes
 from ..reasons.explain_collective import Reasons
 from ..reasons.value_paths import Place
 from ..words import spec_text
 from .changes import Argument, Change, Respec, Result, pattern_of, rows
 from .charges import Charges
 from .code.changes import Rewritten, Site, sites
+from .code.left_axes import left_axes
 from .code.shard_map_bodies import Ungather, body_changes
 from .freedoms import Freedoms
 from .grouped_changes import GroupedChanges
@@ -228,7 +229,12 @@ class Candidates(GroupedChanges):
                     yield taken, self.constrained(v, maker, spec_from_entries(found))
 
     def in_body(self, record: CollectiveRecord, cause: Cause) -> Iterator[tuple[Change, ...]]:
-        """Changes of the `shard_map` in which the user wrote the collective, if he did."""
+        """Changes of the `shard_map` that the collective was written in, or that values are moved
+        for.
+        """
+        near = {at[:2] for at in self.near(record, cause)}
+        axes = sorted(whole_axes(record.mesh_axes))
+        yield from [(change,) for change in left_axes(self.maps, self.readers, near, axes)]
         if cause.move is not None:
             return
         operand = record.equation.invars[0].aval

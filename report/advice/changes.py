@@ -24,6 +24,7 @@ from ..reasons.causes import sharding_key
 from ..reasons.value_paths import Place, rewritten
 from ..words import listed, spec_text
 from .code.changes import Rewritten
+from .code.left_axes import LeaveAxes
 from .code.shard_map_bodies import Ungather, Unsum
 from .interleaving.change import Interleave
 
@@ -144,7 +145,7 @@ class Prioritize:
 
 
 _DIGITS = re.compile(r"\d+")
-Placed = Constrain | Respec | Ungather | Unsum | Prioritize
+Placed = Constrain | Respec | Ungather | Unsum | LeaveAxes | Prioritize
 Inside = Placed | Rewritten | Interleave
 Change = Argument | Result | Inside
 
@@ -237,9 +238,11 @@ def edited(program: Program, changes: Sequence[Change], mesh: AbstractMesh) -> P
 def _made(program: Program, at: Place, change: Placed, mesh: AbstractMesh) -> Program:
     """The program with a change made at one place of it."""
     eqns = list(program.eqns)
-    if isinstance(change, Ungather | Unsum):
-        eqns[at.equation] = change.made(eqns[at.equation])
-        return _with(program, eqns, program.outvars)
+    if isinstance(change, Ungather | Unsum | LeaveAxes):
+        old, new = eqns[at.equation], change.made(eqns[at.equation])
+        head = at.equation + 1
+        return _renamed(program, [*eqns[:at.equation], new], eqns[head:], {
+            v: w for v, w in zip(old.outvars, new.outvars, strict=True) if v is not w})
     if isinstance(change, Prioritize) and at.equation >= 0:
         eqn = eqns[at.equation]
         eqns[at.equation] = eqn.replace(params={**eqn.params, "priority": change.priority})

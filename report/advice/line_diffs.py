@@ -16,6 +16,7 @@ from ..words import spec_text
 from .changes import Change, Respec
 from .code.changes import Rewritten
 from .code.helper_calls import SPECS, helper_call
+from .code.left_axes import LeaveAxes
 from .code.shard_map_bodies import Ungather, Unsum
 from .code.statements import Edit, as_operand, call_of, called_name, in_place, rebound_name
 
@@ -53,7 +54,7 @@ def _line(replaced: Iterable[tuple[Location, str]]) -> tuple[str, str]:
 
 def edits_of(change: Change) -> tuple[Edit, ...]:
     """The edits that make a change; none if they cannot be told."""
-    if isinstance(change, Rewritten):
+    if isinstance(change, Rewritten | LeaveAxes):
         return change.edits
     if isinstance(change, Respec | Ungather | Unsum) and (code := _code_of(change)):
         return ((change.location, code),)

@@ -97,20 +97,23 @@ class Unsum:
         """The `shard_map` with the change."""
         body: Program = eqn.params["jaxpr"]
         summed = body.eqns[self.sum]
-        operand = _before_casts(body, summed)
-        scalar = array_type((), operand.aval.dtype)
-        factor: Literal | Var = Literal(np.asarray(self.count, operand.aval.dtype)[()], scalar)
-        eqns = []
-        varying = operand.aval.manual.varying
-        if varying:
-            factor = Var(scalar.update(sharding=operand.aval.sharding.update(
-                spec=PartitionSpec()), manual=operand.aval.manual))
-            eqns = [Equation(OPS["pvary"], (Literal(np.asarray(
-                self.count, operand.aval.dtype)[()], scalar),), (factor,),
-                {"axes": tuple(sorted(varying))}, summed.location)]
-        eqns.append(Equation(OPS["mul"], (operand, factor), summed.outvars, {}, summed.location))
+        eqns = multiplied(_before_casts(body, summed), self.count, summed)
         return eqn.replace(params={**eqn.params, "jaxpr": body.replace(
             eqns=[*body.eqns[:self.sum], *eqns, *body.eqns[self.sum + 1:]])})
+
+
+def multiplied(operand: Var, count: int, summed: Equation) -> list[Equation]:
+    """What gives the result of a sum of so many equal values by a multiplication."""
+    scalar = array_type((), operand.aval.dtype)
+    factor: Literal | Var = Literal(np.asarray(count, operand.aval.dtype)[()], scalar)
+    eqns = []
+    varying = operand.aval.manual.varying
+    if varying:
+        whole, factor = factor, Var(scalar.update(sharding=operand.aval.sharding.update(
+            spec=PartitionSpec()), manual=operand.aval.manual))
+        eqns = [Equation(OPS["pvary"], (whole,), (factor,), {"axes": tuple(sorted(varying))},
+                         summed.location)]
+    return [*eqns, Equation(OPS["mul"], (operand, factor), summed.outvars, {}, summed.location)]
 
 
 def _before_casts(body: Program, eqn: Equation) -> Var:
@@ -134,8 +137,8 @@ def body_changes(place: Place, eqn: Equation, location: Location, equal: bool
     """
     body: Program = eqn.params["jaxpr"]
     for n, inner in enumerate(body.eqns):
-        if str(inner.location) != str(location) or not inner.invars:
-            continue
+        if str(inner.location) != str(location) or not inner.invars or inner.location.transform:
+            continue                                # nor what a derivative adds
         x = inner.invars[0]
         name = inner.op.name
         if name in _SUMS and equal and inner.params.get("axis_index_groups") is None:

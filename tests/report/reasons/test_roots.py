@@ -46,6 +46,28 @@ def test_what_only_in_specs_splits_comes_from_them() -> None:
     assert "data on dimension 0 of `x` comes from `in_specs[0]` of the `shard_map`" in reduce.reason
 
 
+def test_several_in_specs_of_a_body_are_named_together() -> None:
+    inner = st.shard_map(lambda q, k: q * k, mesh=MESH, in_specs=(P(None, "model"),) * 2,
+                         out_specs=P(None, "model"))
+    found = st.explain(lambda q, k: inner(q, k) * 2)(
+        struct((64, 256), "data", "model"), struct((64, 256), "data", "model"))
+    assert found.root_causes[0].text.startswith("`in_specs[*]` of the `shard_map` at line ")
+
+
+def test_sums_that_a_gradient_adds_to_a_body_stand_where_the_body_is_called() -> None:
+    inner = st.shard_map(lambda x, w: jnp.tanh(x @ w), mesh=MESH, in_specs=(P("data"), P()),
+                         out_specs=P("data"), check_vma=False)
+
+    def loss(w: st.Array, x: st.Array) -> st.Array:
+        return inner(x, w).sum()                                         # here
+
+    found = st.explain(st.grad(loss))(struct((256, 512)), struct((64, 256), "data"))
+    summed = next(c for c in found.collectives if c.kind == "all-reduce")
+    assert "# here" in summed.source.source_line()
+    assert "argument `x`" in summed.reason
+    assert not [s.text for s in summed.suggestions if "instead of the sum" in s.text]
+
+
 def test_what_a_body_makes_of_its_place_comes_from_the_index() -> None:
     inner = st.shard_map(lambda x: lax.psum(x * lax.axis_index("data"), "data"), mesh=MESH,
                          in_specs=P(), out_specs=P())

@@ -27,6 +27,7 @@ from ....ir.spec import PartitionSpec, spec_from_entries
 from ....ir.support.scopes import override
 from ....ir.types import ArrayType
 from ....ir.values.typeof import typeof
+from ...staging.builder import current_builder
 from ..call_rules import PartialEvaluation, register
 from ..forward import jvp_program, weak_flags
 from ..partial_eval import Split, split_program
@@ -223,9 +224,12 @@ def _untracked(body: Program, params: Params, ct_specs: Sequence[PartitionSpec],
     found = body.memo.get(key)
     if found is not None:
         return found
-    first = len(body.invars) - len(scales)
+    first, outer = len(body.invars) - len(scales), current_builder()
 
     def run(*args: Any) -> list[Any]:
+        builder = current_builder()
+        if builder is not None and outer is not None:
+            builder.location = outer.location       # that of the region
         cts = [ct if n == 1 else div(ct, const(n, typeof(ct)))
                for ct, n in zip(args[first:], scales, strict=True)]
         return [x if not axes else OPS["psum"].bind(x, axes=axes, axis_index_groups=None)
