@@ -8,19 +8,18 @@ from dataclasses import replace
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Var
 from ...ir.rules.rule import ELEMENTWISE
-from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import spec_from_entries
 from ...partitioner.propagation.graph import Root
 from ...partitioner.regions import has_region, region_of
 from ..words import spec_text
 from .causes import Hold, Path, Step
-from .value_names import Values
+from .forward_paths import ForwardPaths, is_detour
 
 _WITHIN = 8                             # values made of one, of which annotations are looked for
 _Asked = tuple[Var, int, str]           # a value, one of its dimensions, and an axis
 
 
-class AxisPaths(Values):
+class AxisPaths(ForwardPaths):
     """Follows the axes of one partitioned program back to annotations."""
 
     @functools.cached_property
@@ -163,8 +162,8 @@ class AxisPaths(Values):
             # the partitioner moved it here from another dimension
             other = [d for d, own in enumerate(whole.aval.entries) if d != dim and axis in own]
             return (yield source, other[0], axis) if other and tensor >= 0 else None
-        steps: list[tuple[str, Location]] = []
-        tensors, at = [tensor], dim
+        steps: list[Step] = []
+        first, at, detour = tensor, dim, False
         seen: set[tuple[int, int]] = set()
         while (tensor, at) not in seen:
             seen.add((tensor, at))
@@ -172,13 +171,18 @@ class AxisPaths(Values):
             if back is None:
                 return None if steps else (yield from self.planned(source, dim, axis, tensor))
             if isinstance(back, Step):
-                eqn, tensor, at = back.equation, back.tensor, back.dim
-                steps.append((eqn.op.name if eqn is not None else "the result",
-                              eqn.location if eqn is not None else UNKNOWN))
-                tensors.append(tensor)
+                detour = detour or back.detour
+                tensor, at = back.tensor, back.dim
+                steps.append(back)
                 continue
-            return Path(axis, dim, name, back.text, back.location, tuple(reversed(steps)),
-                        tuple(tensors), calls=self.calls, argument=back.argument)
+            made = self.made.get(source)
+            if detour and back.argument >= 0 and (      # of a derivative, its way is through it
+                    made is None or "transpose" not in made.location.transform):
+                steps = self.forward(tensor, first, dim, axis) or steps
+            return Path(axis, dim, name, back.text, back.location,
+                        tuple([step.shown for step in reversed(steps)]),
+                        (first, *[step.tensor for step in steps]), calls=self.calls,
+                        argument=back.argument)
         return None
 
     def planned(self, var: Var, dim: int, axis: str, tensor: int
@@ -208,7 +212,7 @@ class AxisPaths(Values):
         note = self.origins.solution.origins.get((tensor, dim, axis))
         if note is not None:
             node, tensor, dim = note
-            return Step(node.equation, tensor, dim)
+            return Step(node.equation, tensor, dim, is_detour(node, tensor))
         root = graph.root(tensor, dim, axis)
         if root is None:
             return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.program import Equation
 from ...ir.reasons import ASKED, CHOSEN, Alternative
-from ...ir.source.location import Location
+from ...ir.source.location import UNKNOWN, Location
 from ...ir.source.wording import duration
 from ..words import quantity
 from .calls import NO_CALLS, Calls
@@ -66,11 +66,18 @@ class Hold:
 @dataclass(frozen=True)
 class Step:
     """One step back: through `equation` (None: the end of the program), from dimension `dim` of
-    `tensor`.
+    `tensor`. detour: against the direction of the program, or by a derivative.
     """
     equation: Equation | None
     tensor: int
     dim: int
+    detour: bool = False
+
+    @property
+    def shown(self) -> tuple[str, Location]:
+        """The name of the op, and where it is."""
+        eqn = self.equation
+        return ("the result", UNKNOWN) if eqn is None else (eqn.op.name, eqn.location)
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,26 @@ def test_what_only_in_specs_splits_comes_from_them() -> None:
     assert "data on dimension 0 of `x` comes from `in_specs[0]` of the `shard_map`" in reduce.reason
 
 
+def test_the_way_of_an_axis_is_forward_where_there_is_one() -> None:
+    def loss(params: dict, x: st.Array) -> st.Array:
+        def layer(h: st.Array, p: dict) -> tuple[st.Array, None]:
+            z = h * lax.rsqrt((h * h).mean(-1, keepdims=True)) * p["g"]
+            return h + jnp.tanh(z @ p["up"]) @ p["down"], None
+        return (lax.scan(layer, x, params)[0] ** 2).sum()
+
+    def step(params: dict, x: st.Array) -> dict:
+        g = st.grad(loss)(params, x)
+        return st.tree.map(lambda p, g: p - 0.1 * g, params, g)                         # update
+
+    params = {"down": struct((4, 512, 512), None, "model"), "g": struct((4, 512), None, "model"),
+              "up": struct((4, 512, 512), None, None, "model")}
+    found = st.explain(step)(params, struct((64, 128, 512), "data"))
+    paths = [p for c in found.collectives for p in c.paths if p.argument == 1 and p.steps
+             and p.steps[-1][1].transform == "jvp"]             # of values on the way forward
+    ways = [[at.source_line() for _, at in p.steps] for p in paths]
+    assert ways and not [way for way in ways if any("# update" in line for line in way)], ways
+
+
 def test_several_in_specs_of_a_body_are_named_together() -> None:
     inner = st.shard_map(lambda q, k: q * k, mesh=MESH, in_specs=(P(None, "model"),) * 2,
                          out_specs=P(None, "model"))
