@@ -18,6 +18,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ...ir.facts import CHEAP, VIEW
+from ...ir.op import OPS
 from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
 from ...ir.program import Equation, Var
 from ...ir.shardings.sharding import NamedSharding
@@ -38,13 +40,14 @@ from .freedoms import Freedoms
 from .grouped_changes import GroupedChanges
 from .interleaving.change import Interleave
 from .interleaving.seeds import Seed, seeds
-from .other_layouts import is_layout, layouts_over_others, merged, other_layouts
+from .other_layouts import is_layout, layouts_over_others, merged, other_layouts, without
 from .placed_values import line_of
 
 _NEAR, _CONSTRAINTS, _ARGUMENTS = 6, 12, 24        # most that are looked at
 _LATER = 3          # values further on that are looked at in place of a constrained one
 _DOUBT = 0.5        # of the largest charge, what a constraint is charged at least
 _UNSPLIT = 2        # freedoms that nothing splits which are tried over an idle axis
+_SMALL = 0.02       # of the bytes of all arguments, up to which one is whole for nothing
 _USUAL = 2          # layouts of other arguments of its shape that are tried for one
 
 
@@ -100,8 +103,10 @@ class Candidates(GroupedChanges):
             unsplit = [self.of_table(itertools.islice(self.freedoms.unsplit(axis), _UNSPLIT))
                        for axis in self.freedoms.idle] if self.freedoms is not None else []
             return list(dict.fromkeys([*itertools.chain.from_iterable(unsplit), *changed]))
-        agreed = self.of_table(self.freedoms.consensus()) if self.freedoms is not None else ()
-        return list(dict.fromkeys([*agreed, *self.of_code(record, cause),
+        agreed = () if self.freedoms is None else self.of_table(itertools.chain(
+            self.freedoms.consensus(), self.freedoms.lacking()))
+        return list(dict.fromkeys([*agreed, *self.small_roots(cause, axes),
+                                   *self.of_code(record, cause),
                                    *self.of_parts(record, cause), *self.in_body(record, cause),
                                    *self.asked_later(cause),
                                    *filter(None, [self.all_as_made.get(cause.move)]),
@@ -139,15 +144,35 @@ class Candidates(GroupedChanges):
             c for c in found if isinstance(c, Respec) and c.spec is None and c != change
             and (c.word, c.was) == (change.word, change.was)]))
 
+    def small_roots(self, cause: Cause, axes: tuple[str, ...]) -> Iterator[tuple[Change, ...]]:
+        """The arguments from which the axes of a collective come, without a product, whole, where
+        that takes next to no memory: such as scales and positions, along which a layer's values are
+        split for nothing.
+        """
+        given = self.inlined.invars
+        most = _SMALL * sum(v.aval.nbytes for v in given)
+        for i in dict.fromkeys([path.argument for path in cause.paths if not any(
+                name in OPS and OPS[name].region is None and not OPS[name].facts & {CHEAP, VIEW}
+                for name, _ in path.steps)]):
+            entries = self.entries.get(self.graph_tensor(given[i])) if i >= 0 else None
+            if entries is not None and given[i].aval.nbytes <= most:
+                whole = without(merged(entries, self.mesh), axes)
+                if whole != entries:
+                    yield self.whole_row(self.argument(i, whole))
+
     def of_code(self, record: CollectiveRecord, cause: Cause) -> Iterator[tuple[Change, ...]]:
         """Changes of the code that a collective serves or comes from, one by one, each with what it
         does to the derivatives of its line, all together, since several places may read what one
-        collective gathers, and with the same change wherever it applies: what is written of the
-        keys is written of the values, too.
+        collective gathers, and with the same change wherever it applies.
         """
         near = self.near(record, cause)
-        every = {Rewritten(site.change.rewrite.name, where(site.location), site.change,
-                           site.location, site.edits): site for site in self.sites}
+        chosen: dict[tuple, Site] = {}      # of several of one expression, what can be written
+        for site in self.sites:
+            key = site.change.rewrite.name, where(site.location)
+            if key not in chosen or site.edits and not chosen[key].edits:
+                chosen[key] = site
+        every = {Rewritten(*key, site.change, site.location, site.edits): site
+                 for key, site in chosen.items()}
         found = [c for c, site in every.items() if near & site.near]
         lines: dict[tuple, dict[tuple, Change]] = {}        # by line and words, then by derivative
         for c in found:
@@ -222,6 +247,7 @@ class Candidates(GroupedChanges):
             taken = next(iter(self.changes(t, (), None)), None)
             if asked is None or not isinstance(taken, Respec) or taken.spec is not None:
                 continue
+            yield self.taken_out(taken)
             for v in self.smaller(asked)[:_LATER]:
                 maker, entries = self.maker[v], self.entries.get(self.graph_tensor(v))
                 found = None if entries is None else merged(entries, self.mesh)
@@ -232,7 +258,7 @@ class Candidates(GroupedChanges):
         """Changes of the `shard_map` that the collective was written in, or that values are moved
         for.
         """
-        near = {at[:2] for at in self.near(record, cause)}
+        near = {at[:2] for at in self.near(record, cause)} if self.maps else set()
         axes = sorted(whole_axes(record.mesh_axes))
         yield from [(change,) for change in left_axes(self.maps, self.readers, near, axes)]
         if cause.move is not None:

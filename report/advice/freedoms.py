@@ -24,6 +24,7 @@ from ...partitioner.propagation.origins import origins_of
 from .other_layouts import is_layout, merged, moved_to, without
 
 _SMALL = 0.01       # share of the largest argument's elements below which one may be whole
+_SEVERAL = 2        # arguments of a freedom that an axis splits, where another may lack it
 _MOST = 0.5         # share of a freedom's arguments: an axis that splits as many should split all
 
 
@@ -121,12 +122,11 @@ class Freedoms:
         proposal takes the first, the second one the last. Small arguments that are whole stay
         whole.
         """
-        most = max([math.prod(one.shape) for one in self.given.values()], default=0)
         for turn in (1, -1):
             found: dict[int, Entries] = {}
             for i, (_, shape, entries) in self.given.items():
-                if math.prod(shape) < _SMALL * most and not any(entries):
-                    continue                     # whoever needs its blocks cuts them for nothing
+                if self._is_small(i):
+                    continue
                 dims = range(len(shape))[::turn]
                 best = {a: max([(self.parts.get((i, d), {}).get(a, 0.0), a in entries[d], -n, d)
                                 for n, d in enumerate(dims)], key=_largest)
@@ -138,6 +138,31 @@ class Freedoms:
                 if new != entries and is_layout(self.mesh, shape, new):
                     found[i] = new
             yield found
+
+    def lacking(self) -> Iterator[dict[int, Entries]]:
+        """For each freedom and axis, new layouts for arguments that lack the axis, along which it
+        splits most of the others, if these are several. Small arguments that are whole stay whole.
+        """
+        for places, counts in zip(self.places, self.counts, strict=True):
+            for a, n in counts.items():
+                if n < _SEVERAL or n <= _MOST * len(places):
+                    continue
+                found = {i: moved_to(self.mesh, self.given[i].shape, self.given[i].entries, a, d)
+                         for i, d in places if not self._is_small(i)
+                         and not any(a in e for e in self.given[i].entries)}
+                if layouts := {i: new for i, new in found.items() if new is not None}:
+                    yield layouts
+
+    def _is_small(self, i: int) -> bool:
+        """Is an argument whole, and so small that whoever needs its blocks cuts them for nothing?
+        """
+        _, shape, entries = self.given[i]
+        return math.prod(shape) < _SMALL * self._most and not any(entries)
+
+    @functools.cached_property
+    def _most(self) -> int:
+        """The elements of the largest argument."""
+        return max([math.prod(one.shape) for one in self.given.values()], default=0)
 
     @functools.cached_property
     def parts(self) -> dict[tuple[int, int], dict[str, float]]:
@@ -197,6 +222,22 @@ class Freedoms:
                     has[f].subtract(before)
         return all(has[f][a] > 1 for f, a in put) and (
             len(self._unlike_in(has)) < len(self._unlike_in(had)))
+
+    def joins(self, new: Mapping[int, Entries]) -> bool:
+        """Do these new layouts only add axes, each along a freedom in which it splits all of the
+        others, which are several?
+        """
+        for i, own in new.items():
+            for d, axes in enumerate(own):
+                before, f = self.given[i].entries[d], self.place_of.get((i, d), -1)
+                places = self.places[f] if f >= 0 else []
+                others = len(places) - sum(
+                    n in new and new[n][at] != self.given[n].entries[at] for n, at in places)
+                if axes[:len(before)] != before or any(
+                        f < 0 or not _SEVERAL <= self.counts[f][a] == others
+                        for a in axes[len(before):]):
+                    return False
+        return True
 
     def disagree_more(self, new: Mapping[int, Entries]) -> bool:
         """Do these new layouts put an axis that splits all arguments of a freedom now elsewhere in

@@ -105,6 +105,13 @@ class Kinds:
         found = freedoms.unlike_with(self.layouts(changes), least)
         return len({(row_of(of[i].name), of[i].spec, i >= 0) for i in found})
 
+    def joins(self, changes: Sequence[Change]) -> bool:
+        """Do arguments only get axes along dimensions that these split in all others?"""
+        freedoms = self.candidates.freedoms
+        return freedoms is not None and all(
+            isinstance(c, Argument) and _axes(c.spec) > self.axes_before(c)
+            for c in changes) and freedoms.joins(self.layouts(changes))
+
     def agree_more(self, changes: Sequence[Change]) -> bool:
         """Do arguments keep their axes, on dimensions along which these axes split others, too?"""
         _, agree = self.agreeing.get(id(changes), (None, None))

@@ -198,7 +198,8 @@ class Ranking:
             gain += max(0.0, saved - gain) * LITTLE
         if self.uses_idle_axes(s):
             gain = max(gain, saved)
-        if not self.wastes_axes(s) and not self.kinds.splits(s.changes):
+        if not self.wastes_axes(s) and (
+                not self.kinds.splits(s.changes) or self.kinds.joins(s.changes)):
             code = self.needless(s) or all(
                 isinstance(c, Rewritten | Interleave) and not getattr(c, "arguments", ())
                 for c in s.changes)
@@ -231,7 +232,8 @@ class Ranking:
         found = (self.wastes_axes(s) + _MORE * stays
                  + _UNLIKE * max(self.kinds.count_unlike(s.changes),
                                  self.kinds.disagree_more(s.changes))
-                 - _UNLIKE * (self.kinds.agree_more(s.changes) or self.needless(s)))
+                 - _UNLIKE * (self.kinds.agree_more(s.changes) or self.kinds.joins(s.changes)
+                              or self.needless(s)))
         if self.fills_idle_axes(s):
             return found
         written = [row[0] for row in rows(s.changes)]

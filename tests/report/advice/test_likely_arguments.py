@@ -1,0 +1,83 @@
+"""Arguments that are likely at fault are tried early, where there is time for few changes: small
+ones whose axes spread over a layer's values, and those that lack an axis that all others have.
+"""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import shardtrace as st
+from shardtrace import lax, nn
+from shardtrace.sharding import AbstractMesh, NamedSharding
+from shardtrace.sharding import PartitionSpec as P
+
+MESH = AbstractMesh((4, 4, 4), ("data", "fsdp", "model"))
+BATCH = ("data", "fsdp")
+
+
+def struct(shape, *spec, dtype=np.float32):
+    return st.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(MESH, P(*spec)))
+
+
+def scaled(params, x, y):
+    """Layers with a scale, in a loop."""
+    def layer(h, p):
+        z = h * lax.rsqrt((h * h).mean(-1, keepdims=True)) * p["scale"]
+        return h + nn.gelu(z @ p["up"]) @ p["down"], None
+
+    def loss(params):
+        return ((lax.scan(layer, x, params)[0] - y) ** 2).mean()
+    return st.tree.map(lambda p, g: p - 0.1 * g, params, st.grad(loss)(params))
+
+
+def taught(params, batch):
+    """A student of a teacher's values."""
+    def loss(params):
+        h = params["table"][batch["ids"]]
+        h = h + nn.silu(h @ params["up"]) @ params["down"]
+        return (((h - batch["teacher"]) ** 2).sum(-1) * batch["mask"]).mean()
+    return st.tree.map(lambda p, g: p - 0.1 * g, params, st.grad(loss)(params))
+
+
+CASES = {
+    "a scale": (scaled, (
+        {"scale": struct((6, 1024), None, "model"),
+         "up": struct((6, 1024, 4096), None, None, "model"),
+         "down": struct((6, 4096, 1024), None, "model")},
+        struct((64, 256, 1024), BATCH), struct((64, 256, 1024), BATCH)),
+        "pass `params['scale']` as P() instead of P(None, 'model')"),
+    "an axis of the batch": (taught, (
+        {"table": struct((8192, 1024), None, "fsdp"), "up": struct((1024, 4096), "fsdp", "model"),
+         "down": struct((4096, 1024), "model", "fsdp")},
+        {"ids": struct((128, 256), BATCH, dtype=np.int32), "mask": struct((128, 256), BATCH),
+         "teacher": struct((128, 256, 1024), "data")}),
+        "pass `batch['teacher']` as P(('data', 'fsdp')) instead of P('data')")}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_argument_that_is_likely_at_fault_is_told_first(name):
+    f, args, change = CASES[name]
+    found = st.explain(f, "v5p")(*args)
+    cause = found.root_causes[0]
+    best = cause.groups[0][0].suggestions[0]
+    assert best.text == change
+    assert cause.text.split(" as ")[0] in change
+    assert best.time < found.time and best.received_bytes < found.received_bytes
+
+
+def test_a_constraint_alone_is_tried_before_it_with_others():
+    def step(ws, x):
+        def loss(ws):
+            h = x
+            for up, down in ws:
+                z = lax.with_sharding_constraint(
+                    nn.gelu(h @ up), NamedSharding(MESH, P(BATCH, "model", None)))
+                h = h + z @ down
+            return (h * h).mean()
+        return st.tree.map(lambda w, g: w - 0.1 * g, ws, st.grad(loss)(ws))
+
+    ws = [(struct((1024, 4096), None, "model"), struct((4096, 1024), "model"))] * 2
+    found = st.explain(step, "v5p")(ws, struct((64, 256, 1024), BATCH))
+    best = found.root_causes[0].groups[0][0].suggestions[0]
+    assert best.text.startswith("take out the `with_sharding_constraint`")
+    assert ", and " not in best.text
