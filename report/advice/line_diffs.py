@@ -7,11 +7,12 @@ spec that is written in the call is another one, also in a call of a helper that
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from ...ir.source.location import Location
 from ...ir.spec import PartitionSpec
+from ..reasons.causes import where
 from ..words import spec_text
 from .changes import Change, Respec
 from .code.changes import Rewritten
@@ -21,10 +22,14 @@ from .code.shard_map_bodies import Ungather, Unsum
 from .code.statements import Edit, as_operand, call_of, called_name, in_place, rebound_name
 
 
-def line_diffs(changes: Iterable[Change]) -> Iterator[tuple[str, str]]:
+def line_diffs(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:
     """The lines that changes are of, and what stands there instead: one for all of a line, unless
-    one is inside of another.
+    one is inside of another; none of the code if that of some expression cannot be told.
     """
+    code = [c for c in changes if isinstance(c, Rewritten)]
+    told = {where(c.location)[:-1] for c in code if c.edits}
+    if any(where(c.location)[:-1] not in told for c in code):
+        changes = [c for c in changes if not isinstance(c, Rewritten)]
     lines: dict[tuple[str, int], dict[tuple[int, int], tuple[Location, str]]] = {}
     for c in changes:
         for at, code in edits_of(c):

@@ -377,8 +377,8 @@ class _One(Ranking):
                           new.times.communication)
 
     def elsewhere(self, changes: Sequence[Change], tried: Tried, left: int) -> bool:
-        """Are the bytes only received at another line, or, where a body takes whole what it
-        gathered, by whoever passes it: no fewer of them, and in no less time?
+        """Are the bytes only received at another line, no fewer of them, and in no less time? The
+        time of whoever passes whole what a body gathered is no saving.
         """
         base, before = self.trials.base, self.trials.before
         key = key_of(self.record)
@@ -386,9 +386,9 @@ class _One(Ranking):
         gone, seconds = bytes_now - left, before.seconds(key, self.search.topology)
         whole = any(isinstance(c, Ungather) for c in changes)
         passed = self.kinds.gathered(changes) if whole else 0.0
-        return base.received_bytes - tried.received_bytes - passed <= _GONE * gone and (
-            self.saved_by_less(tried) - passed / bytes_now * seconds
-            <= _GONE * gone / bytes_now * seconds)
+        if base.received_bytes - tried.received_bytes - passed > _GONE * gone:
+            return False
+        return whole or self.saved_by_less(tried) <= _GONE * gone / bytes_now * seconds
 
     def saved_by_less(self, tried: Tried) -> float:
         """The seconds of a step that are saved because less is exchanged or computed, rather than

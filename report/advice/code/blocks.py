@@ -32,6 +32,7 @@ from .rewrites import (
     gathered_in,
     over,
     parts_of_operands,
+    reduction_over_devices,
     varying_as,
     whole_name,
     written,
@@ -241,6 +242,32 @@ def _reduced_first_between(m: Match) -> Atom | None:
     return fit(m, over(m, REDUCTIONS[how], part, blocks.gather.axes))
 
 
+def _reduced_first_between_code(m: Match) -> str:
+    """That as the user's expression, if all of it stands there, and nothing in it has a size that
+    is another for a block.
+    """
+    blocks = Blocks(m)
+    found, at = blocks.reduced(m.eqn), m.eqn.location
+    if found is None or blocks.cut:
+        return ""
+    text, gathers = expression(m.eqn), []
+    if any(e.op.name in REDUCTIONS and is_inside(e.location, at) for e in behind(m)):
+        return ""                        # what it reads of all blocks has to be reduced, too
+    for v, block in blocks.known.items():
+        e = None if block is None else m.maker(v)
+        if e is not None and e.op.name in GATHERS:
+            gathers.append(gathered_in(m, v))
+        elif e is not None and e.op.name != "pvary" and (
+                not is_inside(e.location, at) or e.op.resize is not None):
+            return ""
+    if not all(own is not None and own.gather.params["tiled"] for own in gathers) or not gathers:
+        return ""
+    for own in gathers:
+        text = written(text, whole_name(own.whole), own.part)
+    said = reduction_over_devices(found[1], text) if m.eqn.op.name in REDUCTIONS else "psum"
+    return f"lax.{said}({text}, {axes_text(gathers[0].gather.axes)})" if said else ""
+
+
 def _added_up_first(m: Match) -> Atom | None:
     """What is added up by place, of the block; the others have to add nothing else, such as what
     was there before.
@@ -315,11 +342,12 @@ _REDUCES = ("parts are reduced where they are, and only their results exchanged"
 BLOCKS: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
         "reduce first, between", "out = reduce_sum|reduce_max|reduce_min value {axes}",
-        _reduced_first_between, why=_REDUCES[0]), _REDUCES[1], lambda m: ""),
+        _reduced_first_between, why=_REDUCES[0]), _REDUCES[1], _reduced_first_between_code),
     CodeChange(Rewrite(
         "products first", "out = dot_general x y", _reduced_first_between,
         why="products of blocks are summed over devices, and no block is gathered"),
-        "sum the products of each device's blocks instead of gathering", lambda m: ""),
+        "sum the products of each device's blocks instead of gathering",
+        _reduced_first_between_code),
     CodeChange(Rewrite(
         "added up first", "out = scatter-add|scatter-max|scatter-min base *others",
         _added_up_first, why="parts are added up where they are, and only the sums exchanged"),

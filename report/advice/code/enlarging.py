@@ -13,7 +13,7 @@ from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS
 from ....ir.rules.rule import FactorRule
 from .blocks import Blocks, size_of
-from .rewrites import CodeChange, MadeOf, called, expression, fit, whole_name, written
+from .rewrites import CodeChange, MadeOf, called_in, expression, fit, whole_name, written
 
 Operand = tuple[Atom, int | None]       # and the dimension along which blocks of it lie, if any
 
@@ -104,10 +104,10 @@ def _enlarged_behind(m: Match) -> Atom | None:
 
 
 def _enlarged_behind_code(m: Match) -> str:
-    found, text, wide = _wholes(m), expression(m.eqn), called(m, m.x)
+    found, text, wide = _wholes(m), expression(m.eqn), called_in(m, m.x, m.eqn)
     if found is None or not wide or found.whole(m.x, m.d) is None or text.count(wide) != 1:
         return ""
-    sources = [(called(m, a), d) for a, d in found.gathered_of]
+    sources = [(called_in(m, a, m.eqn), d) for a, d in found.gathered_of]
     if len(sources) != 1 or sources[0][1] != m.d or not sources[0][0]:
         return ""
     source = sources[0][0]

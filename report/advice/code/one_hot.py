@@ -10,6 +10,7 @@ What is read of blocks is the product with the block's part of the one-hot rows,
 """
 from __future__ import annotations
 
+import ast
 import re
 
 import numpy as np
@@ -28,14 +29,13 @@ from .blocks import Blocks
 from .rewrites import (
     CodeChange,
     axes_text,
-    called,
     expression,
     fit,
     gathered_in,
     over,
     varying_as,
 )
-from .statements import as_operand
+from .statements import as_operand, call_of, is_kept
 
 
 def _origin(m: Match, atom: Atom) -> tuple[Atom, tuple[int, ...]]:
@@ -90,13 +90,30 @@ def _rows(m: Match) -> Atom | None:
 
 
 def _rows_code(m: Match) -> str:
-    index = _named(m, m.left)
-    names = [called(m, a) for a in (m.right, index) if a is not None]
-    if len(names) != 2 or not all(re.fullmatch(r"[\w.\[\]'\"]+", name) for name in names) or (
-            m.eqn.location.transform not in ("", "jvp") or not m.eqn.location.text()):
+    """That by what the user's expression, and the call in it that makes the one-hot rows, read."""
+    at, made = m.eqn.location, m.maker(m.left)
+    call = None if made is None else call_of(made.location.text(), "one_hot")
+    if made is None or call is None or not call.args or at.transform not in ("", "jvp"):
         return ""
-    return (f"{names[0]}.at[{names[1]}].get(mode=\"fill\", fill_value=0, "
-            "wrap_negative_indices=False)")
+    index = ast.get_source_segment(made.location.text(), call.args[0]) or ""
+    table = _second_operand(at.text())
+    if not all(re.fullmatch(r"[\w.\[\]'\"]+", name) for name in (index, table)) or not is_kept(
+            index, made.location, at):
+        return ""
+    return f"{table}.at[{index}].get(mode=\"fill\", fill_value=0, wrap_negative_indices=False)"
+
+
+def _second_operand(text: str) -> str:
+    """The second factor of what is written as a product of two; "" if it is not."""
+    try:
+        found = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return ""
+    if isinstance(found, ast.BinOp) and isinstance(found.op, ast.MatMult):
+        return ast.get_source_segment(text, found.right) or ""
+    call = call_of(text, "matmul", "dot")
+    return ast.get_source_segment(text, call.args[1]) or "" if call is not None and (
+        len(call.args) == 2) else ""
 
 
 def _rows_of_gradient(m: Match) -> Atom | None:

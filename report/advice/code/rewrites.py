@@ -108,12 +108,17 @@ def _reduced_first(m: Match) -> Atom | None:
 
 def _reduced_first_code(m: Match) -> str:
     text, own = expression(m.eqn), gathered_in(m, m.eqn.invars[0])
-    names = [name for words, name in _SAID[m.eqn.op.name].items()
-             if re.search(rf"\b({words})\b", text)]
-    if len(names) != 1 or own is None or not m.tiled and len(m.axes) > 1:
+    said = reduction_over_devices(m.eqn.op.name, text)
+    if not said or own is None or not m.tiled and len(m.axes) > 1:
         return ""
     inner = written(text, whole_name(own.whole), own.part) if m.tiled else own.part
-    return f"lax.{names[0]}({inner}, {axes_text(m.names)})"
+    return f"lax.{said}({inner}, {axes_text(m.names)})"
+
+
+def reduction_over_devices(name: str, text: str) -> str:
+    """The reduction over devices of what an expression with a reduction gives on each of them."""
+    names = [said for words, said in _SAID[name].items() if re.search(rf"\b({words})\b", text)]
+    return names[0] if len(names) == 1 else ""
 
 
 def _reduced_first_summed(m: Match) -> Atom | None:
@@ -135,7 +140,8 @@ def _widened_behind(m: Match) -> Atom | None:
 
 
 def _widened_behind_code(m: Match) -> str:
-    text, wide, narrow = expression(m.eqn), called(m, m.wide), called(m, m.x)
+    text, wide = expression(m.eqn), called_in(m, m.wide, m.eqn)
+    narrow = called_in(m, m.x, m.maker(m.wide))
     cast = wide.removeprefix(narrow)
     if not narrow or not cast.startswith(".astype(") or text.count(wide) != 1:
         return ""

@@ -192,6 +192,25 @@ args = struct((8192, 1024), "d", mesh=mesh), struct((1024, 1024), {spec} mesh=me
         assert bool(tried) is not bool(spec), tried
 
 
+def test_a_gather_over_one_axis_is_not_made_over_two_by_the_caller(tmp_path):
+    source = HEAD + """\
+mesh = AbstractMesh((8, 4), ("d", "e"))
+
+
+def body(x, w):
+    return x @ lax.all_gather(w, "d", axis=0, tiled=True)
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=(P("e"), P("d")), out_specs=P("e"), check_vma=False)
+args = struct((65536, 4096), "e", mesh=mesh), struct((4096, 4096), "d", mesh=mesh)
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f, "v5p")(*module.args)
+        assert [c.kind for c in found.collectives] == ["all-gather"]
+        assert not [s.text for c in found.collectives for s in c.suggestions
+                    if "take out the `all_gather`" in s.text]
+
+
 def test_a_weight_is_written_by_the_name_that_it_has_at_the_line(tmp_path):
     """In a helper; an argument of the program is called otherwise there."""
     source = HEAD + '''\

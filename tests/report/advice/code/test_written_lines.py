@@ -214,3 +214,59 @@ def test_the_line_in_which_an_operand_loses_its_name_is_taken_out(name, tmp_path
     given = np.random.default_rng(0).normal(size=(8192, 64)).astype(np.float32)
     diff = proposed(tmp_path, source, words, [given])
     assert diff[0] == (f"x = {gather_of(name)('x')}", "") and len(diff) == 2
+
+
+BETWEEN = {
+    "of a multiple": ("(whole * 2).sum(0)", 'lax.psum((x * 2).sum(0), "d")'),
+    "squares": ("jnp.mean(whole ** 2)", 'lax.pmean(jnp.mean(x ** 2), "d")'),
+    "magnitudes": ("jnp.abs(whole).max(0) + 1", 'lax.pmax(jnp.abs(x).max(0), "d") + 1'),
+    "a deviation": ("jnp.std(whole, 0)", ""),
+    "one that can be written, and one that cannot": ("whole.mean(0) / whole.var(0)", ""),
+    "with rows of each device": ("(whole * jnp.arange(8192.0)[:, None]).sum(0)", "")}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_what_is_reduced_before_an_exchange_is_written_as_one_expression(name, tmp_path):
+    code, shown = BETWEEN[name]
+    source = HEAD + f"""\
+def body(x):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    return {code}
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P(), check_vma=False)
+args = (struct((8192, 64), "d"),)
+"""
+    given = np.random.default_rng(0).standard_normal((8192, 64)).astype(np.float32)
+    lines = proposed(tmp_path, source, "reduce before the exchange", [given])
+    assert bool(lines) is bool(shown)
+    assert all(shown in new for _, new in lines), lines
+
+
+LOOKED_UP = {
+    "by a product": ("nn.one_hot(ids, e.shape[0]) @ e", "e.at[ids].get("),
+    "of a name": ("nn.one_hot(own, e.shape[0]) @ e", "e.at[own].get("),
+    "by a function": ("jnp.matmul(nn.one_hot(ids, e.shape[0]), e)", "e.at[ids].get("),
+    "of a name that is another by then": ("(hot := nn.one_hot(own, 65536)) @ (own := e)", "")}
+
+
+@pytest.mark.parametrize("name", LOOKED_UP)
+def test_rows_are_looked_up_by_the_names_of_the_helper(name, tmp_path):
+    code, shown = LOOKED_UP[name]
+    source = HEAD.replace("import lax", "import lax, nn") + f"""\
+def embedded(ids, e):
+    own = ids
+    return {code}
+
+
+def f(tokens, table):
+    return jnp.tanh(embedded(tokens, table))
+
+
+args = struct((2048,), dtype=np.int32), struct((65536, 128), "d")
+"""
+    rng = np.random.default_rng(0)
+    given = [rng.integers(0, 65536, 2048).astype(np.int32),
+             rng.standard_normal((65536, 128)).astype(np.float32)]
+    lines = proposed(tmp_path, source, "look rows up", given)
+    assert bool(lines) is bool(shown) and all(shown in new for _, new in lines), lines
