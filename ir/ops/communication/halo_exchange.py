@@ -137,6 +137,8 @@ class Rows:
                             dimension=self.dim, parts=(plan.block,), wanted=plain(plan.direct))
         if plan.halos:
             return self._between_halos(x)
+        if plan.shared:
+            return self._from_shared(x)
         pieces = [self._piece(x, t, piece) for t, piece in enumerate(plan.pieces)]
         if len(pieces) == 1:
             return pieces[0]
@@ -170,6 +172,43 @@ class Rows:
         if plan.step == plan.block:
             return out.part(buffer, self.dim, at, at + plan.rows)
         return self._rows_from(buffer, self._affine(plan.step - plan.block, at), plan.rows)
+
+    def _from_shared(self, x: Atom) -> Atom:
+        """The rows out of the blocks that they lie in, which are this device's own but for what
+        comes by the permutations.
+        """
+        plan, out, zero = self.plan, self.out, literal(0, x.aval.dtype)
+        last = plan.first(self.devices - 1) + plan.rows
+        ends = plan.first(0) < 0 or last > self.devices * plan.block
+        received = []
+        for each in plan.shared:
+            got = out.call("ppermute", out.part(x, self.dim, each.start, each.end),
+                           axis_name=self.axes, perm=each.pairs)
+            config = [(0, 0, 0)] * len(x.aval.shape)
+            config[self.dim] = (each.start, plan.block - each.end, 0)
+            received.append(got if each.end - each.start == plan.block else out.call(
+                "pad", got, zero, padding_config=tuple(config)))
+        blocks = []
+        for t in range(len(plan.shared[0].takers)):
+            block = x
+            if ends:                            # zeros where no device has rows
+                own = [i for i in range(self.devices) if plan.first(i) // plan.block + t == i]
+                block = out.full(0, x.aval.shape, x.aval.dtype)
+                block = out.select(self._is_one_of(own), x, block) if own else block
+            for each, got in zip(plan.shared, received, strict=True):
+                if each.takers[t]:
+                    block = out.select(self._is_one_of(each.takers[t]), got, block)
+            blocks.append(block)
+        buffer = blocks[0] if len(blocks) == 1 else out.call(
+            "concatenate", *blocks, dimension=self.dim)
+        return self._rows_from(buffer, self._home()[1], plan.rows)
+
+    def _is_one_of(self, devices: Sequence[int]) -> Atom:
+        """bool: is this device one of these?"""
+        found = [self.out.call("eq", self.index, literal(i, INT32)) for i in devices]
+        while len(found) > 1:
+            found = [*found[2:], self.out.call("or", found[0], found[1])]
+        return found[0]
 
     def _rows_from(self, x: Atom, start: Atom, count: int) -> Atom:
         return self.out.part_from(x, self.dim, start, count)

@@ -18,6 +18,7 @@ from .row_exchange_plan import Piece as Run
 from .row_exchange_plan import Wanted, lacking
 
 Pair = tuple[int, int]          # (source, destination)
+_MOST_TAKERS = 64               # devices that are compared one by one with the own one
 
 
 @immutable
@@ -54,13 +55,25 @@ class Halo:
 
 
 @immutable
+class Shared:
+    """One permutation of rows `start` to `end` (not included) of blocks, each taker of which needs
+    some. takers: for the t-th of the blocks that a device needs, the devices that get it here.
+    """
+    pairs: tuple[Pair, ...]
+    start: int
+    end: int
+    takers: tuple[tuple[int, ...], ...]
+
+
+@immutable
 class Exchange:
     """block, step, offset, rows, apart: as above. pieces side by side; received: rows that a
     device gets.
 
     aligned: the row of its block at which every device begins, None where that differs. direct:
     the exchange of just the rows that are lacking, where permutations move more; () where they do
-    not. halos: side by side in place of pieces, the same of every device.
+    not. halos: side by side in place of pieces, the same of every device. shared: permutations by
+    which several pieces come.
     """
     block: int
     step: int
@@ -72,6 +85,7 @@ class Exchange:
     direct: tuple[Wanted, ...] = ()
     halos: tuple[Halo, ...] = ()
     apart: int = 1
+    shared: tuple[Shared, ...] = ()
 
     def first(self, device: int) -> int:
         """The first source row that a device needs."""
@@ -82,7 +96,9 @@ class Exchange:
         """How many there are."""
         if self.halos:
             return sum([halo.distance != 0 for halo in self.halos])
-        return 1 if self.direct else sum([len(piece.rounds) for piece in self.pieces])
+        if self.direct:
+            return 1
+        return len(self.shared) or sum([len(piece.rounds) for piece in self.pieces])
 
 
 @cached(4096)
@@ -115,6 +131,8 @@ def exchange(devices: int, block: int, step: int, offset: int, rows: int,
     if halos:
         moved = sum([h.end - h.start for h in halos if h.distance])
         return Exchange(block, step, offset, rows, (), moved, None, (), halos)
+    if permutes and valid is not None and devices <= _MOST_TAKERS:
+        return _shared(devices, block, step, offset, rows, valid)
     wanted = Wanted(step, offset, rows, pieces)
     least = lacking(devices, (block,), (wanted,))
     found = _permutations(devices, block, step, offset, rows, valid)
@@ -147,6 +165,34 @@ def _halos(devices: int, block: int, step: int, offset: int, rows: int) -> tuple
     for k in range(1 + min(max(low - block, 0), max(after, 0)) // block, -(-after // block) + 1):
         found.append(Halo(k, max(low - k * block, 0), min(after - block * (k - 1), block)))
     return tuple(found)
+
+
+def _shared(devices: int, block: int, step: int, offset: int, rows: int, valid: tuple[int, int]
+            ) -> Exchange | None:
+    """By permutations in each of which a device sends at most once: whatever one needs of another
+    goes by the first that has room for it. Source: `ExchangeHaloCompact` of XLA's
+    spmd_partitioner_util.cc.
+    """
+    low, high = max(valid[0], 0), min(valid[1], devices * block)
+    firsts = [i * step + offset for i in range(devices)]
+    count = max([(n + rows - 1) // block - n // block for n in firsts]) + 1
+    rounds: list[list[tuple[int, int, int, int, int]]] = []     # giver, taker, rows, which block
+    for t in range(count):
+        for i, n in enumerate(firsts):
+            j = n // block + t
+            start, end = max(n, j * block, low), min(n + rows, (j + 1) * block, high)
+            if start < end and i != j:
+                room = next((r for r in rounds if all([j != a and i != b for a, b, *_ in r])), None)
+                if room is None:
+                    rounds.append(room := [])
+                room.append((j, i, start - j * block, end - j * block, t))
+    found = tuple([Shared(
+        tuple([(a, b) for a, b, *_ in r]), min([x[2] for x in r]), max([x[3] for x in r]),
+        tuple([tuple([x[1] for x in r if x[4] == t]) for t in range(count)])) for r in rounds])
+    if not found:
+        return None
+    return Exchange(block, step, offset, rows, (), sum([r.end - r.start for r in found]), None,
+                    shared=found)
 
 
 def _permutations(devices: int, block: int, step: int, offset: int, rows: int,

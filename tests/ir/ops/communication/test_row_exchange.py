@@ -130,10 +130,21 @@ def test_by_permutations_no_more_rows_of_a_block_are_sent_than_are_wanted():
 
 
 @pytest.mark.parametrize("step, offset, rows", [
-    (8, 0, 8), (4, 8, 4), (4, 0, 4), (8, -1, 10), (12, -3, 12), (6, 1, 7), (8, 9, 8), (8, -9, 8)])
+    (8, 0, 8), (4, 8, 4), (4, 0, 4), (8, -1, 10), (12, -3, 12), (6, 1, 7), (8, 9, 8), (8, -9, 8),
+    (4, 3, 4), (2, 11, 5), (4, -6, 4)])
 def test_rows_between_halos_are_those_of_the_whole(step, offset, rows):
     devices, block = 4, 8
     plan = exchange(devices, block, step, offset, rows, (0, 32), permutes=True)
+    if plan.shared:
+        for each in plan.shared:
+            assert len({a for a, _ in each.pairs}) == len({b for _, b in each.pairs}) == len(
+                each.pairs)
+        for i in range(devices):
+            for row in range(i * step + offset, i * step + offset + rows):
+                if 0 <= row < devices * block and row // block != i:
+                    assert any([(row // block, i) in each.pairs
+                                and each.start <= row % block < each.end for each in plan.shared])
+        return
     if not plan.halos:
         assert plan.pieces or plan.direct
         return
