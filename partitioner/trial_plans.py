@@ -59,6 +59,11 @@ class Plan(NamedTuple):
         return self.memory.peak_bytes
 
     @property
+    def step(self) -> float:
+        """Seconds of a step on the hardware, exchanges overlapped."""
+        return step_of(self.local, self.objective)
+
+    @property
     def received(self) -> int:
         """Bytes that a device receives."""
         return sum([use.received_bytes * use.count for use in each_collective(self.local)])
@@ -184,8 +189,11 @@ def _much_shorter(own: Plan, other: Plan, _: Facts) -> Plan:
 
 
 def shorter_or_lighter(own: Plan, other: Plan, grows: bool = True) -> Plan:
-    """Of two plans the one with the shorter step; it may hold more memory, in proportion."""
-    if own.longer_than(other, 1.0) > 1:
+    """Of two plans the one with the shorter step; it may hold more memory, in proportion. The first
+    also where only its exchanges, one by one, take longer, and receive fewer bytes.
+    """
+    if own.longer_than(other, 1.0) > 1 and (
+            own.received >= other.received or own.step > AS_LONG * other.step):
         return other                    # whatever they hold, which takes as long to find as a plan
     if not grows or not own.much_larger_than(other):
         return own
