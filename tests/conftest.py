@@ -9,6 +9,7 @@ import difflib
 import gc
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 # Products here are small: further threads of the library of products would spin for nothing.
@@ -70,6 +71,16 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """A failure is reported at once, not when all have run, which they do not where one hangs."""
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
         print(f"\n{report.nodeid} failed:\n{report.longreprtext}", file=sys.__stderr__, flush=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that look through all objects come first, while there are few; then those with most
+    tests, which leaves short ones for the end.
+    """
+    tests = Counter(item.path for item in items)
+    first = {item.path for item in items
+             if "only_own_objects" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: (item.path not in first, -tests[item.path]))
 
 
 def pytest_collection_finish() -> None:

@@ -150,6 +150,7 @@ def test_the_garbage_collector_is_on_again_when_all_have_traced():
         sys.setswitchinterval(interval)
 
 
+@pytest.mark.usefixtures("only_own_objects")
 def test_arrays_can_be_listed_while_others_are_made():
     """Asking the garbage collector would hand out tuples that other threads still fill."""
     def run(i):

@@ -17,6 +17,7 @@ from shardtrace.ir.support import buffer_pool as module
 from shardtrace.ir.support.buffer_pool import POOL, BufferPool, empty
 
 F32 = np.dtype(np.float32)
+pytestmark = pytest.mark.usefixtures("only_own_objects")
 MB = 1 << 20
 
 
