@@ -19,12 +19,12 @@ from ...ir.ops.derivatives import full_like, has_tangent, push_forward
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.settings.context import STATE, interpreter_context
 from ...ir.source.location import Location
+from ...ir.support.collector import collector_paused
 from ...ir.support.immutable import immutable
 from ...ir.types import ArrayType
 from ...ir.values.typeof import typeof
 from ..staging.bound_names import copy_names
 from ..staging.builder import Builder
-from ..staging.staging import collector_paused
 from ..staging.tracer import Tracer
 from .call_rules import CALL_RULES
 from .replay import Replay, Scalar, live_equations, operand, process, scalar, stage

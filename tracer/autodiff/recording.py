@@ -16,13 +16,13 @@ from ...ir.meshes.mesh import AbstractMesh
 from ...ir.op import Op
 from ...ir.program import Atom, Equation, Literal, Program, Var
 from ...ir.settings.context import STATE, interpreter_context
+from ...ir.support.collector import collector_paused
 from ...ir.types import ArrayType
 from ...ir.values.typeof import canonical_value
 from ..staging.builder import Builder
 from ..staging.constants import note_mesh
 from ..staging.memoized import BUILDERS
 from ..staging.nesting import refuse
-from ..staging.staging import collector_paused
 from ..staging.tracer import Tracer
 from .replay import Scalar, equation_context, operand, process
 
