@@ -143,7 +143,8 @@ def root_causes(known: Roots, changes: Sequence[Change] = (),
         for c in collectives:
             if (key_of(c.record), c.mesh_axes) == (key_of(about.record), about.mesh_axes):
                 roots[id(c)].update(lines)
-    elif about is not None and changed.isdisjoint(itertools.chain.from_iterable(roots.values())):
+    elif about is not None and (_is_lacked(changes, about) or changed.isdisjoint(
+            itertools.chain.from_iterable(roots.values()))):
         for c in collectives:           # changed arguments that no axis comes from: what they lack
             if (key_of(c.record), c.mesh_axes) == (key_of(about.record), about.mesh_axes):
                 roots[id(c)].update({text: True for text in rows.annotations if text in changed})
@@ -206,6 +207,17 @@ def _is_view(change: Constrain, about: ExplainedCollective) -> bool:
     """
     return any(name in OPS and VIEW in OPS[name].facts and where(at) == where(change.location)
                for path in about.cause.paths for name, at in path.steps)
+
+
+def _is_lacked(changes: Sequence[Change], about: ExplainedCollective) -> bool:
+    """Do changes only add axes of a collective to those that arguments have?"""
+    axes = whole_axes(about.mesh_axes)
+
+    def added(c: Argument) -> set[str]:
+        had = {a for a in c.spec.axes() if f"'{a}'" in c.was}
+        return {*c.spec.axes()} - had if 2 * len(had) == c.was.count("'") else set()
+
+    return all(isinstance(c, Argument) and axes & added(c) for c in changes)
 
 
 def _expression(at: Location) -> str:

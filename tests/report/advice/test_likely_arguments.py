@@ -34,7 +34,9 @@ def taught(params, batch):
     """A student of a teacher's values."""
     def loss(params):
         h = params["table"][batch["ids"]]
-        h = h + nn.silu(h @ params["up"]) @ params["down"]
+        for p in params["layers"]:
+            h = h + (nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"]
+        h = h * batch["mask"][..., None]
         return (((h - batch["teacher"]) ** 2).sum(-1) * batch["mask"]).mean()
     return st.tree.map(lambda p, g: p - 0.1 * g, params, st.grad(loss)(params))
 
@@ -47,10 +49,12 @@ CASES = {
         struct((64, 256, 1024), BATCH), struct((64, 256, 1024), BATCH)),
         "pass `params['scale']` as P() instead of P(None, 'model')"),
     "an axis of the batch": (taught, (
-        {"table": struct((8192, 1024), None, "fsdp"), "up": struct((1024, 4096), "fsdp", "model"),
-         "down": struct((4096, 1024), "model", "fsdp")},
-        {"ids": struct((128, 256), BATCH, dtype=np.int32), "mask": struct((128, 256), BATCH),
-         "teacher": struct((128, 256, 1024), "data")}),
+        {"table": struct((32000, 2048), None, "fsdp"), "layers": [
+            {"gate": struct((2048, 8192), "fsdp", "model"),
+             "up": struct((2048, 8192), "fsdp", "model"),
+             "down": struct((8192, 2048), "model", "fsdp")}] * 3},
+        {"ids": struct((128, 512), BATCH, dtype=np.int32), "mask": struct((128, 512), BATCH),
+         "teacher": struct((128, 512, 2048), "data")}),
         "pass `batch['teacher']` as P(('data', 'fsdp')) instead of P('data')")}
 
 
@@ -59,7 +63,7 @@ def test_an_argument_that_is_likely_at_fault_is_told_first(name):
     f, args, change = CASES[name]
     found = st.explain(f, "v5p")(*args)
     cause = found.root_causes[0]
-    best = cause.groups[0][0].suggestions[0]
+    best = cause.groups[0][0].suggestions[0]        # of what is shown first
     assert best.text == change
     assert cause.text.split(" as ")[0] in change
     assert best.time < found.time and best.received_bytes < found.received_bytes
