@@ -34,6 +34,7 @@ MAX_PEAK_RATIO = 1.1            # how much more a plan may hold at the same step
 MUCH_SHORTER = 0.95             # ratio of step times up to which it may hold more than that
 MIN_GAIN = 1.03                 # ratio of step times from which blocks may be split in another way
 AS_LONG = 1.005                 # ratio of step times up to which fewer bytes count
+MIN_IDLE_GAIN = 1.1             # likewise, from which arguments may be split further
 MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which XLA's plan is worth making;
                                         # any where starting kernels, which it has fewer of, counts
 MOST_FOR_WIDE_SEARCH = 200      # equations
@@ -172,10 +173,11 @@ def step_of(local: Program, objective: Objective) -> float:
 
 # -- which of two plans is better ------------------------------------------------------------------
 
-def _shorter(own: Plan, other: Plan, _: Facts) -> Plan:
-    """The other plan where its step is shorter; it may hold more, in proportion."""
-    shorter = own.longer_than(other, 1.0)
-    return other if shorter > 1 and other.peak <= MAX_PEAK_RATIO * shorter * own.peak else own
+def _shorter_by_a_tenth(own: Plan, other: Plan, _: Facts) -> Plan:
+    """The other plan where its step is shorter by a tenth; it may hold more, in proportion."""
+    shorter = own.longer_than(other, MIN_IDLE_GAIN)
+    return other if shorter > MIN_IDLE_GAIN and (
+        other.peak <= MAX_PEAK_RATIO * shorter * own.peak) else own
 
 
 def _much_shorter(own: Plan, other: Plan, _: Facts) -> Plan:
@@ -221,11 +223,6 @@ def with_lighter_blocks(objective: Objective) -> list[Objective]:
     return [objective._replace(weight=weight, no_repeats=True) for weight in WEIGHTS]
 
 
-def over_idle_axes(objective: Objective, wide: bool = False) -> list[Objective]:
-    """Objectives of plans in which arguments are split further."""
-    return [objective._replace(idle_axes=rank, wide=wide) for rank in (1, 2)]
-
-
 def as_xla(objective: Objective) -> Objective:
     """The objective of XLA's plan, to be judged by another one."""
     return objective._replace(name="xla", tried_for=objective.name)
@@ -261,10 +258,11 @@ TRIALS = (
           lambda found: found.cuts, lambda o: [no_repeats(o)._replace(kept_rows=True)],
           _much_shorter),
     Trial("idle axes", "what arguments leave idle may be used for what is computed from them",
-          lambda found: found.idle and not found.narrow, over_idle_axes, _shorter),
+          lambda found: found.idle and not found.narrow,
+          lambda o: [o._replace(idle_axes=True)], _shorter_by_a_tenth),
     Trial("idle axes, wide search", "likewise, searched as wide",
           lambda found: found.idle and found.narrow,
-          lambda o: over_idle_axes(o, wide=True), _shorter),
+          lambda o: [o._replace(idle_axes=True, wide=True)], _shorter_by_a_tenth),
     Trial("wide search", "large exchanges are worth a longer search",
           lambda found: found.large and found.narrow, lambda o: [o._replace(wide=True)],
           _no_larger),

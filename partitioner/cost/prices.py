@@ -40,7 +40,7 @@ TRAFFIC = 4000
 EXCHANGE = 1e-3
 # How the text of a program names the objective of a trial plan: "time_weight_4_no_repeats".
 _NAME = lazy_pattern(r"([a-z]+)(?:_weight_([1-9]\d*))?(_no_repeats)?(_wide)?(_carried_rows)?"
-                     r"(_kept_rows)?(?:_idle_axes_([12]))?(?:_for_([a-z]+))?")
+                     r"(_kept_rows)?(_idle_axes)?(?:_for_([a-z]+))?")
 # `Prices.margin` by time, in a search that is wide, and of plans that repeat nothing.
 MARGIN, WIDE_MARGIN, NEVER = 125, 200, 10 ** 8
 KEPT = 10 ** 6          # what a reshard counts where a frozen plan says which there are
@@ -79,8 +79,8 @@ class Objective(NamedTuple):
     never repeat computation. wide: search longer programs as widely as short ones, and repeat less.
     carried_rows: split what loops carry along dimensions that iterations keep apart. kept_rows:
     rows that slices cut off stay where they are, as padding. idle_axes: split arguments over axes
-    that they leave idle (0: none; 1, 2: `split_arguments_further`). tried_for: the objective by
-    which XLA's plan is judged, and its exchanges are combined.
+    that most values leave idle. tried_for: the objective by which XLA's plan is judged, and its
+    exchanges are combined.
     """
     name: str
     hardware: Hardware
@@ -90,7 +90,7 @@ class Objective(NamedTuple):
     wide: bool = False
     carried_rows: bool = False
     kept_rows: bool = False
-    idle_axes: int = 0
+    idle_axes: bool = False
     tried_for: str = ""
 
     @staticmethod
@@ -108,8 +108,7 @@ class Objective(NamedTuple):
             raise ValueError("memory_limit must be the number of bytes that a device may hold, "
                              f"such as 80e9, got {memory_limit!r}")
         return Objective(parts[1], hardware(device), int(memory_limit), int(parts[2] or 1),
-                         *[one is not None for one in parts.groups()[2:6]], int(parts[7] or 0),
-                         parts[8] or "")
+                         *[one is not None for one in parts.groups()[2:7]], parts[8] or "")
 
     @property
     def as_attribute(self) -> tuple[str, str, int] | None:
@@ -117,7 +116,7 @@ class Objective(NamedTuple):
         name = self.name + f"_weight_{self.weight}" * (self.weight > 1)
         name += "_no_repeats" * self.no_repeats + "_wide" * self.wide
         name += "_carried_rows" * self.carried_rows + "_kept_rows" * self.kept_rows
-        name += f"_idle_axes_{self.idle_axes}" * (self.idle_axes > 0)
+        name += "_idle_axes" * self.idle_axes
         name += f"_for_{self.tried_for}" * bool(self.tried_for)
         stated = name, self.hardware.key, self.memory_limit
         return None if stated == ("time", DEFAULT_HARDWARE, 0) else stated

@@ -25,19 +25,18 @@ from .graph import Graph
 from .step import Layout
 
 
-def split_arguments_further(program: Program, solution: Solution, rank: int) -> Program:
-    """The program with constraints on arguments that come split over certain axes: also to those
-    that split other arguments, along a dimension that is split already. The same program where none
-    divides it. An axis that splits no argument stays idle: nobody asked for it.
+def split_arguments_further(program: Program, solution: Solution) -> Program:
+    """The program with constraints on arguments that come split as most of what leaves axes idle
+    is: over all axes that split any argument, along a dimension that is split already. The same
+    program where none divides it. An axis that splits no argument stays idle: nobody asked for it.
 
-    solution: how the program is laid out without that. rank: the axes are those over which most of
-    the values with idle axes are split (1), or those that come next (2).
+    solution: how the program is laid out without that.
     """
     graph = solution.graph
     given = [graph.layouts[t] for t in map(graph.of, program.invars) if t >= 0]
     every = frozenset().union(*[_axes_of(graph, layout) for layout in given])
     every &= {axis for axis in graph.mesh.auto_axes if graph.size(axis) > 1}
-    axes = _partly_split(graph, every, rank)
+    axes = _partly_split(graph, every)
     new: dict[Atom, Atom] = {}
     eqns: list[Equation] = []
     for var in program.invars:
@@ -61,9 +60,9 @@ def _axes_of(graph: Graph, layout: Layout) -> frozenset[str]:
                       for axes in layout.entries for axis in axes])
 
 
-def _partly_split(graph: Graph, every: frozenset[str], rank: int) -> frozenset[str]:
-    """Axes that split values, but leave some of `every` idle; of all such sets, ordered by the
-    elements of the blocks of these values, that at this rank. None if there are not so many.
+def _partly_split(graph: Graph, every: frozenset[str]) -> frozenset[str]:
+    """Axes that split values, but leave some of `every` idle: of all such sets that of which the
+    blocks of values have the most elements in sum. None if there is no such value.
     """
     elements: dict[frozenset[str], int] = {}
     for layout in graph.layouts:
@@ -71,8 +70,7 @@ def _partly_split(graph: Graph, every: frozenset[str], rank: int) -> frozenset[s
         if axes and not axes >= every:
             block = math.prod(layout.shape) // math.prod(map(graph.size, axes))
             elements[axes] = elements.get(axes, 0) + block
-    ranked = sorted(elements, key=elements.__getitem__, reverse=True)
-    return ranked[rank - 1] if len(ranked) >= rank else frozenset()
+    return max(elements, key=elements.__getitem__, default=frozenset())
 
 
 def _further(graph: Graph, layout: Layout, every: frozenset[str]) -> Entries:

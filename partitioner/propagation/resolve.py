@@ -74,13 +74,13 @@ def enlarges(have: ArrayType, entries: Entries) -> bool:
 def propagate(program: Program, mesh: AbstractMesh,
               in_shardings: Sequence[PartitionSpec | None],
               out_shardings: Sequence[PartitionSpec | None], carried_rows: bool = False,
-              policy: Policy = OWN, idle_axes: int = 0) -> Program:
+              policy: Policy = OWN, idle_axes: bool = False) -> Program:
     """The pass: solve the layouts of a TRACED program and write the RESOLVED one. carried_rows,
-    policy: as for `solve`. idle_axes: which arguments are split further (idle_axes.py); 0: none.
+    policy: as for `solve`. idle_axes: split arguments further (idle_axes.py).
     """
     if idle_axes:
         usual = solve(program, mesh, in_shardings, out_shardings, policy=policy)
-        program = split_arguments_further(program, usual, idle_axes)
+        program = split_arguments_further(program, usual)
     solution = solve(program, mesh, in_shardings, out_shardings, carried_rows=carried_rows,
                      policy=policy)
     return _Resolver(solution).run(program, out_shardings)
