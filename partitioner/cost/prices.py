@@ -108,7 +108,8 @@ class Objective(NamedTuple):
             raise ValueError("memory_limit must be the number of bytes that a device may hold, "
                              f"such as 80e9, got {memory_limit!r}")
         return Objective(parts[1], hardware(device), int(memory_limit), int(parts[2] or 1),
-                         *[one is not None for one in parts.groups()[2:7]], parts[8] or "")
+                         parts[3] is not None, parts[4] is not None, parts[5] is not None,
+                         parts[6] is not None, parts[7] is not None, parts[8] or "")
 
     @property
     def as_attribute(self) -> tuple[str, str, int] | None:
