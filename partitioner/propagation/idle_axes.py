@@ -45,10 +45,10 @@ def split_arguments_further(program: Program, solution: Solution) -> Program:
             continue
         entries = _further(graph, graph.layouts[t], every)
         if entries != graph.layouts[t].entries:
-            new[var] = Var(var.aval, var.name)
+            part = new[var] = Var(var.aval, var.name)
             sharding = NamedSharding(graph.mesh, PartitionSpec(*entries))
             eqns.append(Equation(
-                sharding_constraint_p, (var,), (new[var],), {"sharding": sharding}, UNKNOWN,
+                sharding_constraint_p, (var,), (part,), {"sharding": sharding}, UNKNOWN,
                 (say.SPLITS_FURTHER(graph.asked[t].text),)))
     made = substituted(program, new) if new else program
     return made.replace(eqns=[*eqns, *made.eqns]) if new else program

@@ -166,13 +166,13 @@ class Candidates(GroupedChanges):
         collective gathers, and with the same change wherever it applies.
         """
         near = self.near(record, cause)
-        chosen: dict[tuple, Site] = {}      # of several of one expression, what can be written
+        chosen: dict[tuple[str, tuple], Site] = {}  # of several of one expression, what is written
         for site in self.sites:
             key = site.change.rewrite.name, where(site.location)
             if key not in chosen or site.edits and not chosen[key].edits:
                 chosen[key] = site
-        every = {Rewritten(*key, site.change, site.location, site.edits): site
-                 for key, site in chosen.items()}
+        every = {Rewritten(name, at, site.change, site.location, site.edits): site
+                 for (name, at), site in chosen.items()}
         found = [c for c, site in every.items() if near & site.near]
         lines: dict[tuple, dict[tuple, Change]] = {}        # by line and words, then by derivative
         for c in found:

@@ -98,8 +98,9 @@ def is_boundary(node: Node) -> bool:
 
 def is_detour(node: Node, tensor: int) -> bool:
     """Does an axis come by a node from a result of its equation, or by a derivative?"""
-    return not is_boundary(node) and (tensor in node.tensors[_operands(node):]
-                                      or "transpose" in node.equation.location.transform)
+    eqn = node.equation
+    return eqn is not None and not is_boundary(node) and (
+        tensor in node.tensors[_operands(node):] or "transpose" in eqn.location.transform)
 
 
 def _operands(node: Node) -> int:

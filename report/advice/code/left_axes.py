@@ -16,7 +16,7 @@ from typing import Any
 from ....ir.meshes.manual_state import ManualState
 from ....ir.meshes.mesh import AxisType
 from ....ir.ops.control.manual import leaving_type
-from ....ir.program import Equation, Program, Var
+from ....ir.program import Atom, Equation, Program, Var
 from ....ir.rewriting.retyped import Retyped
 from ....ir.rewriting.substitution import substituted
 from ....ir.shardings.sharding import NamedSharding
@@ -97,7 +97,7 @@ class _Left(Retyped):
 def _summed(body: Program, axes: frozenset[str]) -> Program:
     """A body without sums over these axes, along which all values are equal, and casts."""
     eqns: list[Equation] = []
-    same: dict[Var, Any] = {}
+    same: dict[Atom, Atom] = {}
     for eqn in body.eqns:
         key = "axes" if eqn.op.name in (*_SUMS, *_CASTS) else ""
         gone = axes & {*eqn.params[key]} if key else frozenset[str]()
@@ -191,9 +191,9 @@ def map_call(at: Location) -> Location | None:
                            at.column + call.func.end_col_offset)
     name = call.func.id if isinstance(call.func, ast.Name) else ""
     found = [node for bound, node in _bound_maps(at.file, source_version(at.file)) if bound == name]
-    if len(found) != 1 or found[0] is None:
+    node = found[0] if len(found) == 1 else None
+    if node is None:
         return None
-    (node,) = found
     assert node.end_lineno is not None and node.end_col_offset is not None
     return None if node.lineno != node.end_lineno else Location.at(
         at.file, node.lineno, node.col_offset, node.end_lineno, node.end_col_offset)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ....ir.meshes.manual_state import ManualState
 from ....ir.op import OPS
-from ....ir.program import Equation, Literal, Program, Var
+from ....ir.program import Atom, Equation, Literal, Program, Var
 from ....ir.rewriting.substitution import substituted
 from ....ir.source.location import UNKNOWN, Location
 from ....ir.spec import PartitionSpec, spec_from_entries
@@ -102,7 +102,7 @@ class Unsum:
             eqns=[*body.eqns[:self.sum], *eqns, *body.eqns[self.sum + 1:]])})
 
 
-def multiplied(operand: Var, count: int, summed: Equation) -> list[Equation]:
+def multiplied(operand: Atom, count: int, summed: Equation) -> list[Equation]:
     """What gives the result of a sum of so many equal values by a multiplication."""
     scalar = array_type((), operand.aval.dtype)
     factor: Literal | Var = Literal(np.asarray(count, operand.aval.dtype)[()], scalar)
