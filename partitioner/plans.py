@@ -88,9 +88,10 @@ class _Plans:
         if is_another:                                      # results as in the usual plan
             request = request._replace(out_shardings=_specs(self.usual.local.global_out))
         if objective.idle_axes:                             # and arguments
+            given = _specs(self.usual.local.global_in)
             request = request._replace(in_shardings=tuple([
-                spec or own for spec, own in zip(request.in_shardings, _specs(
-                    self.usual.local.global_in), strict=True)]))
+                spec or own for spec, own in zip(request.in_shardings or given, given,
+                                                 strict=True)]))
         if objective != self.objective:                     # for later stages its text names it
             source = with_attribute(source, OBJECTIVE, objective.as_attribute)
         return staged(source, request._replace(objective=objective, draft=draft), steps, dump)

@@ -158,7 +158,7 @@ def _sliced(gather: Equation, readers: dict[Var, list[Equation]], results: set[V
 
 def invariant(e: Analysis) -> Iterator[Waste]:
     """Collectives in the body of a loop that depend on nothing that changes, in its branches, too:
-    from these nothing is hoisted, since they may not run.
+    from one that only some devices take nothing is hoisted.
     """
     for eqn, count in equations(e.partitioned.local):
         if eqn.op.region is None or trips(eqn) < 2:

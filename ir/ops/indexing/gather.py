@@ -304,6 +304,17 @@ def _taken(x: np.ndarray, places: np.ndarray, axis: int, to: int) -> np.ndarray:
     return out if axis == to else np.moveaxis(out, axis, to)
 
 
+def _flops(operands: Types, results: Types, params: dict[str, Any]) -> float:
+    """Where windows may lie outside, each component of their positions is compared with both ends,
+    and each element chosen.
+    """
+    if params["mode"] is not GatherScatterMode.FILL_OR_DROP:
+        return 0.0
+    (_, indices), (out,) = operands, results
+    *windows, components = indices.shape
+    return 3.0 * indices.size + (components - 1) * math.prod(windows) + out.size
+
+
 def _resize(params: dict[str, Any], operands: Sequence[Shape],
             results: Sequence[Shape]) -> dict[str, Any]:
     n = params["dimension_numbers"]
@@ -357,17 +368,6 @@ def _localize(context: LocalizeContext) -> list[Any]:
         back = permutation_inverse(own.order(len(shape)))
         found = out.call("transpose", found, permutation=back)
     return [found]
-
-
-def _flops(operands: Types, results: Types, params: dict[str, Any]) -> float:
-    """Where windows may lie outside, each component of their positions is compared with both ends,
-    and each element chosen.
-    """
-    if params["mode"] is not GatherScatterMode.FILL_OR_DROP:
-        return 0.0
-    (_, indices), (out,) = operands, results
-    *windows, components = indices.shape
-    return 3.0 * indices.size + (components - 1) * math.prod(windows) + out.size
 
 
 # -- the op ---------------------------------------------------------------------------------------
