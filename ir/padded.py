@@ -27,7 +27,7 @@ class Padded:
     atom: the array with its padding. shape: without. fills: per dimension the number that its
     padding holds (within what is no padding of other dimensions), None where that is not known.
     lows: per dimension how many rows of padding come first; all others follow the last row. None
-    where all rows are alike, so that any of them may be its own.
+    where all rows are equal, so that any of them may be its own.
     """
 
     __slots__ = ("atom", "fills", "lows", "shape")

@@ -241,7 +241,7 @@ class _Context:
         rule = self.rule
         sizes = self._factor_sizes(rule, operands, safe, own)
         lows = _factor_lows(rule, operands, sizes)
-        alike = {f for f in sizes if self._has_alike_rows(rule, f, operands)}
+        equal = {f for f in sizes if self._has_equal_rows(rule, f, operands)}
         for i, dims in enumerate(rule.operands):
             for d, split in enumerate(dims):
                 if len(split) == 1 and split[0] in own:
@@ -271,7 +271,7 @@ class _Context:
                                                                      strict=True)], params,
                                   [v.name for v in eqn.outvars])
         return [Padded(v, t.shape, self._fills(rule, k, v, operands, params),
-                       [None if f in alike else lows.get(f, 0)
+                       [None if f in equal else lows.get(f, 0)
                         for f in (major_factor(split, rule) for split in rule.results[k])])
                 for k, (v, t) in enumerate(zip(results, self.result_types, strict=True))]
 
@@ -309,8 +309,8 @@ class _Context:
                     return False
         return factor.kind == PASS and not factor.blocked or factor.kind in (REDUCE, SCAN)
 
-    def _has_alike_rows(self, rule: FactorRule, f: int, operands: Sequence[Padded]) -> bool:
-        """Are the rows of results along a factor that passes through all alike?"""
+    def _has_equal_rows(self, rule: FactorRule, f: int, operands: Sequence[Padded]) -> bool:
+        """Are all rows of results along a factor that passes through equal?"""
         given = [x.is_padded(d) and x.lows[d] is None
                  for x, dims in zip(operands, rule.operands, strict=True)
                  for d, split in enumerate(dims) if f in split]

@@ -27,8 +27,8 @@ def line_diffs(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:
     one is inside of another; none of the code if that of some expression cannot be told.
     """
     code = [c for c in changes if isinstance(c, Rewritten)]
-    told = {where(c.location)[:-1] for c in code if c.edits}
-    if any(where(c.location)[:-1] not in told for c in code):
+    written = {where(c.location)[:-1] for c in code if c.edits}
+    if any(where(c.location)[:-1] not in written for c in code):
         changes = [c for c in changes if not isinstance(c, Rewritten)]
     lines: dict[tuple[str, int], dict[tuple[int, int], tuple[Location, str]]] = {}
     for c in changes:

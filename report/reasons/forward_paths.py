@@ -1,8 +1,8 @@
-"""The way of an axis from an argument to a value, in the direction in which the program computes.
+"""The path of an axis from an argument to a value, in the direction in which the program computes.
 
 Propagation goes both ways, and an axis may have come to a value from behind: from the update of a
-parameter through its gradient, say. A user follows the way of fewest steps against the direction of
-the program and through its derivative, where there is one nearby.
+parameter through its gradient, say. A user follows the path with the fewest steps against the
+direction of the program and through its derivative, where there is one nearby.
 """
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ...partitioner.propagation.graph import Node
 from .causes import Step
 from .value_names import Values
 
-_SEEN = 80          # dimensions of values that are looked at for one way
+_SEEN = 80          # dimensions of values that are looked at for one path
 _BACK = 20          # steps forward that a user rather follows than one back, or in a derivative
 _Place = tuple[int, int]                # a tensor, as numbered in propagation, and a dimension
 
 
 class ForwardPaths(Values):
-    """Finds ways of axes through one partitioned program that go forward as far as possible."""
+    """Finds paths of axes through one partitioned program that go forward as far as possible."""
 
     @functools.cached_property
     def touching(self) -> dict[int, list[Node]]:
@@ -34,7 +34,7 @@ class ForwardPaths(Values):
 
     def forward(self, root: int, tensor: int, dim: int, axis: str) -> list[Step] | None:
         """The steps back from a value to the tensor of an argument, the nearest to the value first;
-        None if there is no short way. Each is to the tensor and dimension that it leads to.
+        None if there is no short path. Each is to the tensor and dimension that it leads to.
         """
         assert self.origins is not None
         layouts = self.origins.solution.graph.layouts
@@ -50,17 +50,17 @@ class ForwardPaths(Values):
             before[at] = came
             if at[0] == root:
                 return _steps(before, at)
-            ways = self.ways.get(at)
-            if ways is None:
-                ways = self.ways[at] = [*self.steps_back(*at)]
-            for node, place, price in ways:
+            steps = self.known_steps.get(at)
+            if steps is None:
+                steps = self.known_steps[at] = [*self.steps_back(*at)]
+            for node, place, price in steps:
                 if place not in before and axis in layouts[place[0]].entries[place[1]]:
                     heapq.heappush(waiting, (cost + price, next(count), place, (at, node)))
         return None
 
     @functools.cached_property
-    def ways(self) -> dict[_Place, list[tuple[Node, _Place, int]]]:
-        """What `steps_back` has given: many ways lead through the same values."""
+    def known_steps(self) -> dict[_Place, list[tuple[Node, _Place, int]]]:
+        """What `steps_back` has given: many paths lead through the same values."""
         return {}
 
     def steps_back(self, tensor: int, dim: int) -> Iterator[tuple[Node, _Place, int]]:
