@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from .types import ArrayType
 
 
+def with_entry(values: Sequence[Any], d: int, value: Any) -> tuple[Any, ...]:
+    """The values with another one at position d, as of the dimensions of a padded value."""
+    return (*values[:d], value, *values[d + 1:])
+
+
 class Padded:
     """A value with more rows in some dimensions than it has.
 

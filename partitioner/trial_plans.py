@@ -33,8 +33,8 @@ WEIGHTS = (16, 256)             # weights of the bytes of blocks, beside time
 MAX_PEAK_RATIO = 1.1            # how much more a plan may hold at the same step time
 MUCH_SHORTER = 0.95             # ratio of step times up to which it may hold more than that
 MIN_GAIN = 1.03                 # ratio of step times from which blocks may be split in another way
-AS_LONG = 1.005                 # ratio of step times up to which fewer bytes count
 MIN_IDLE_GAIN = 1.1             # likewise, from which arguments may be split further
+AS_LONG = 1.005                 # ratio of step times up to which fewer bytes count
 MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which XLA's plan is worth making;
                                         # any where starting kernels, which it has fewer of, counts
 MOST_FOR_WIDE_SEARCH = 200      # equations

@@ -53,16 +53,8 @@ def _hoisted(eqn: Equation, worth: Worth, worth_in_branches: Worth,
     leaving = _leaving(body, set(outer), worth)
     if not leaving:
         return [eqn]
-    out: list[Equation] = []
-    for e in leaving:
-        new = [Var(v.aval, v.name) for v in e.outvars]
-        out.append(e.replace(invars=[outer.get(a, a) for a in e.invars], outvars=new,
-                             reason=reason(e, eqn)))
-        outer.update(zip(e.outvars, new, strict=True))
-    gone = set(leaving)
-    rest = [e for e in body.eqns if e not in gone]
-    read = {a for e in rest for a in e.invars} | set(body.outvars)
-    made = [v for e in leaving for v in e.outvars if v in read]
+    out = _outside(leaving, outer, lambda e: reason(e, eqn))
+    rest, read, made = _without(body, leaving)
     remaining = [i for i in range(count) if body.invars[i] in read]
     parameters = [*(body.invars[i] for i in remaining), *(Var(v.aval, v.name) for v in made)]
     become: dict[Atom, Atom] = dict(zip(made, parameters[len(remaining):], strict=True))
@@ -79,6 +71,31 @@ def _hoisted(eqn: Equation, worth: Worth, worth_in_branches: Worth,
     out.append(eqn.replace(invars=operands, params={
         **params, name: new_body, number: len(parameters)}))
     return out
+
+
+def _outside(leaving: Sequence[Equation], outer: dict[Atom, Atom],
+             reason: Callable[[Equation], Reason]) -> list[Equation]:
+    """Equations of a body as they stand in front of it. outer: values of the body to those there;
+    extended by their results.
+    """
+    out: list[Equation] = []
+    for e in leaving:
+        new = [Var(v.aval, v.name) for v in e.outvars]
+        out.append(e.replace(invars=[outer.get(a, a) for a in e.invars], outvars=new,
+                             reason=reason(e)))
+        outer.update(zip(e.outvars, new, strict=True))
+    return out
+
+
+def _without(body: Program, leaving: Sequence[Equation]
+             ) -> tuple[list[Equation], set[Atom], list[Var]]:
+    """(the equations of a body without those that leave it, what is read there, and what of that
+    those make).
+    """
+    gone = {*leaving}
+    rest = [e for e in body.eqns if e not in gone]
+    read = {a for e in rest for a in e.invars} | {*body.outvars}
+    return rest, read, [v for e in leaving for v in e.outvars if v in read]
 
 
 def _out_of_branches(body: Program, count: int, worth: Worth) -> Program:
@@ -119,14 +136,8 @@ def _out_of_branch(eqn: Equation, invariant: Set[Atom], worth: Worth) -> Sequenc
         leaving = _leaving(branch, {*outer}, worth)
         if not leaving:
             continue
-        for e in leaving:
-            new = [Var(v.aval, v.name) for v in e.outvars]
-            out.append(e.replace(invars=[outer.get(a, a) for a in e.invars], outvars=new))
-            outer.update(zip(e.outvars, new, strict=True))
-        gone = {*leaving}
-        rest = [e for e in branch.eqns if e not in gone]
-        read = {a for e in rest for a in e.invars} | {*branch.outvars}
-        made = [v for e in leaving for v in e.outvars if v in read]
+        out += _outside(leaving, outer, lambda e: e.reason)
+        rest, _, made = _without(branch, leaving)
         branches = [_with_parameters(b, made, named=i != k) for i, b in enumerate(branches)]
         branches[k] = branches[k].replace(eqns=rest)
         operands += [outer[v] for v in made]

@@ -17,7 +17,7 @@ from ...ir.inference.infer import infer
 from ...ir.meshes.mesh import empty_abstract_mesh
 from ...ir.op import OPS, Op
 from ...ir.ops.identities import identity
-from ...ir.padded import Padded, same_number
+from ...ir.padded import Padded, same_number, with_entry
 from ...ir.program import Atom, Equation, Literal, Var
 from ...ir.reasons import COUNT, PADDED, Reason
 from ...ir.rules.factor import PASS, REDUCE, SCAN
@@ -161,9 +161,10 @@ class _Context:
         return self._made("pad", [x.atom, number], {"padding_config": tuple(config)}, reason)
 
     def _rows(self, x: Padded, d: int, start: int, limit: int, reason: Reason) -> Atom:
-        starts = _with((0,) * len(x.shape), d, start)
+        starts = with_entry((0,) * len(x.shape), d, start)
         return self._made("slice", [x.atom], {
-            "start_indices": starts, "limit_indices": _with(x.sizes, d, limit), "strides": None},
+            "start_indices": starts, "limit_indices": with_entry(x.sizes, d, limit),
+            "strides": None},
             reason)
 
     def _padding(self, x: Padded, d: int, size: int) -> Reason:
@@ -187,21 +188,22 @@ class _Context:
             placed = self.out.made[key] = self._made("place", [x.atom, self.full(value, aval)], {
                 "dimension": d, "start": low, "limit": end, "low": low},
                 (COUNT(x.shape[d], x.size(d), d),))
-        return Padded(placed, x.shape, _with(x.fills, d, value), _with(x.lows, d, low))
+        return Padded(placed, x.shape, with_entry(x.fills, d, value), with_entry(x.lows, d, low))
 
     def resized(self, x: Padded, d: int, size: int, low: int | None = 0) -> Padded:
         if x.size(d) == size and x.lows[d] in (low, None):
-            return Padded(x.atom, x.shape, x.fills, _with(x.lows, d, low))
+            return Padded(x.atom, x.shape, x.fills, with_entry(x.lows, d, low))
         first = x.lows[d] or 0
         low = first if low is None else low
         repeated = self._repeated(x, d, size)
         if repeated is not None:
-            return Padded(repeated, x.shape, _with(x.fills, d, None), _with(x.lows, d, low))
+            return Padded(repeated, x.shape, with_entry(x.fills, d, None),
+                          with_entry(x.lows, d, low))
         known = x.fills[d] if x.is_padded(d) else None
         new = filler(x.atom.aval.dtype) if known is None else known     # masked rows stay masked
         fill = new if size > x.shape[d] and x.holds(d, new) else None
         return Padded(self.moved(x, d, first - low, size, new), x.shape,
-                      _with(x.fills, d, fill), _with(x.lows, d, low))
+                      with_entry(x.fills, d, fill), with_entry(x.lows, d, low))
 
     def _repeated(self, x: Padded, d: int, size: int) -> Atom | None:
         """A value that repeats another one along a dimension, repeated so often; None if it does
@@ -212,14 +214,14 @@ class _Context:
                 d in eqn.params["broadcast_dimensions"]):
             return None
         return self._made(eqn.op.name, eqn.invars, {
-            **eqn.params, "shape": _with(x.sizes, d, size)})
+            **eqn.params, "shape": with_entry(x.sizes, d, size)})
 
     def cut(self, x: Padded, d: int) -> Padded:
         if not x.is_padded(d):
             return x
         low, n = x.lows[d] or 0, x.shape[d]
         atom = self._rows(x, d, low, low + n, (COUNT(n, x.size(d), d),))
-        return Padded(atom, x.shape, _with(x.fills, d, None), _with(x.lows, d, 0))
+        return Padded(atom, x.shape, with_entry(x.fills, d, None), with_entry(x.lows, d, 0))
 
     # -- equations -------------------------------------------------------------------------------
 
@@ -337,10 +339,6 @@ class _Context:
                   and (not op.arithmetic or _keeps(rule, given[0]))):
                 fills[d] = given[0]
         return tuple(fills)
-
-
-def _with(values: Sequence[Any], d: int, value: Any) -> tuple[Any, ...]:
-    return (*values[:d], value, *values[d + 1:])
 
 
 def _size(n: int, split: Sequence[int], rule: FactorRule, sizes: dict[int, int]) -> int:

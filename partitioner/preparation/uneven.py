@@ -23,7 +23,7 @@ from ...ir.facts import UNEVEN
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.movement.padding import pad_p
 from ...ir.ops.movement.slicing import slice_p
-from ...ir.padded import Padded
+from ...ir.padded import Padded, with_entry
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.rewriting.unread import drop_dead
 from ...ir.spec import PartitionSpec
@@ -182,7 +182,7 @@ class _Writer:
         sizes = [self.wanted.sizes(v, coprime_stay) for v in eqn.outvars]
         kept = self.wanted.kept(eqn)
         for d in kept:
-            sizes = [(*sizes[0][:d], operands[0].size(d), *sizes[0][d + 1:])]
+            sizes = [with_entry(sizes[0], d, operands[0].size(d))]
         if all([x.sizes == x.shape for x in operands]) and all(
                 [s == v.aval.shape for s, v in zip(sizes, eqn.outvars, strict=True)]):
             if any([x.atom is not a for x, a in zip(operands, eqn.invars, strict=True)]):

@@ -12,7 +12,7 @@ import numpy as np
 from ...facts import MAY_BE_NAN, REARRANGED, SPLICED, UNEVEN
 from ...kernels.windows import Config, halo, pad_array, padding_of, spread_size
 from ...op import OPS, Evaluator, LinearOperand, LocalizeContext, Sample, defop
-from ...padded import Padded, PaddedContext, same_number
+from ...padded import Padded, PaddedContext, same_number, with_entry
 from ...program import Literal
 from ...rules.rule import FactorRule, make_rule
 from ...types import ArrayType, Shape, array_type
@@ -136,8 +136,8 @@ def _pad_padded(context: PaddedContext) -> list[Padded] | None:
         if first >= low >= 0 == inner and first > 0 <= high and number is not None and (
                 first + x.shape[d] + high <= x.size(d)):
             x = context.masked(x, d, number)
-            x = Padded(x.atom, (*x.shape[:d], result[d], *x.shape[d + 1:]), x.fills,
-                       (*x.lows[:d], first - low, *x.lows[d + 1:]))
+            x = Padded(x.atom, with_entry(x.shape, d, result[d]), x.fills,
+                       with_entry(x.lows, d, first - low))
             config.append((0, 0, 0))
             fills.append(number)
             continue

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...facts import REARRANGED, TAKEN, UNEVEN, VIEW, DeviceCost, window_traffic
 from ...op import LocalizeContext, Sample, defop
-from ...padded import Padded, PaddedContext
+from ...padded import Padded, PaddedContext, with_entry
 from ...rules.factor import INDEXED
 from ...types import ArrayType, Shape
 from ..communication.halo_exchange import rows_needed, split_halos
@@ -143,8 +143,8 @@ def _slice_padded(context: PaddedContext) -> list[Padded]:
             continue
         if d in context.kept:
             fills.append(None)
-            x = Padded(x.atom, _with(x.shape, d, m), _with(x.fills, d, None),
-                       _with(x.lows, d, None if x.lows[d] is None else x.lows[d] + start))
+            x = Padded(x.atom, with_entry(x.shape, d, m), with_entry(x.fills, d, None),
+                       with_entry(x.lows, d, None if x.lows[d] is None else x.lows[d] + start))
             continue
         x = context.resized(x, d, x.size(d))
         rows = size if step == 1 else start + (size - 1) * step + 1 if size else start
@@ -158,12 +158,8 @@ def _slice_padded(context: PaddedContext) -> list[Padded]:
         if step > 1:
             atom = context.call("slice", atom, **slice_along(atom.aval.shape, d, start, rows, step))
         fills.append(zero if known else None)
-        x = Padded(atom, _with(x.shape, d, m), _with(x.fills, d, None), x.lows)
+        x = Padded(atom, with_entry(x.shape, d, m), with_entry(x.fills, d, None), x.lows)
     return [Padded(x.atom, result, fills, x.lows)]
-
-
-def _with(values: Sequence[Any], d: int, value: Any) -> tuple[Any, ...]:
-    return (*values[:d], value, *values[d + 1:])
 
 
 def _slice_localize(context: LocalizeContext) -> list[Any]:
