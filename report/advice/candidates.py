@@ -163,7 +163,8 @@ class Candidates(GroupedChanges):
     def of_code(self, record: CollectiveRecord, cause: Cause) -> Iterator[tuple[Change, ...]]:
         """Changes of the code that a collective serves or comes from, one by one, each with what it
         does to the derivatives of its line, all together, since several places may read what one
-        collective gathers, and with the same change wherever it applies.
+        collective gathers, without those of the collective itself, too, and with the same change
+        wherever it applies.
         """
         near = self.near(record, cause)
         chosen: dict[tuple[str, tuple], Site] = {}  # of several of one expression, what is written
@@ -181,8 +182,10 @@ class Candidates(GroupedChanges):
         parts = set(itertools.chain.from_iterable(wholes))
         yield from wholes
         yield from [(c,) for c in found if c not in parts]
-        if len(found) > 1:
-            yield tuple(found)
+        readers = [c for c in found if not every[c].exchanges]
+        for together in dict.fromkeys((tuple(readers), tuple(found))):
+            if len(together) > 1:
+                yield together
         words = {c.change.words for c in found}
         alike = tuple([c for c in every if c.change.words in words])
         if len(alike) > len(found):

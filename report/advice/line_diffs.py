@@ -19,7 +19,15 @@ from .code.changes import Rewritten
 from .code.helper_calls import SPECS, helper_call
 from .code.left_axes import LeaveAxes
 from .code.shard_map_bodies import Ungather, Unsum
-from .code.statements import Edit, as_operand, call_of, called_name, in_place, rebound_name
+from .code.statements import (
+    Edit,
+    as_operand,
+    call_of,
+    called_name,
+    in_place,
+    is_inside,
+    rebound_name,
+)
 
 
 def line_diffs(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:
@@ -35,11 +43,18 @@ def line_diffs(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:
         for at, code in edits_of(c):
             lines.setdefault((at.file, at.line), {})[at.column, at.end_column] = at, code
     for _, found in sorted(lines.items()):
+        found = {span: one for span, one in found.items() if not any(
+            _is_said_in(one, other) for other in found.values())}
         same = sorted(found.values(), key=lambda one: -one[0].column)
         if all(b.end_column <= a.column for (a, _), (b, _) in pairwise(same)):
             yield _line(same)
         else:
             yield from [_line([one]) for one in found.values()]
+
+
+def _is_said_in(one: Edit, other: Edit) -> bool:
+    """Does the edit of a longer expression make this one, too?"""
+    return one is not other and is_inside(one[0], other[0]) and one[1] in other[1]
 
 
 def _line(replaced: Iterable[tuple[Location, str]]) -> tuple[str, str]:

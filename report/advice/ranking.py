@@ -221,10 +221,15 @@ class Ranking:
         return min(1.0, exchanged / max(exchanged, base.received_bytes - tried.received_bytes))
 
     def cost_factor(self, s: Suggestion) -> float:
-        """By what factor memory, operations or exchanged bytes rise, whichever most; at least 1."""
+        """By what factor memory, operations or exchanged bytes rise, whichever most; at least 1.
+        Where a step is much shorter in return, bytes count by what they take of it.
+        """
         base = self.trials.base
-        return max(1.0, s.peak_bytes / base.peak_bytes, s.flops / max(base.flops, 1.0),
-                   s.received_bytes / max(base.received_bytes, 1))
+        exchanged = s.received_bytes / max(base.received_bytes, 1)
+        if base.time - s.time >= base.time * LITTLE:
+            exchanged = min(exchanged, 1 + (
+                s._exchange - base.times.communication) / base.time)
+        return max(1.0, s.peak_bytes / base.peak_bytes, s.flops / max(base.flops, 1.0), exchanged)
 
     def count_irrelevant(self, s: Suggestion) -> float:
         """The irrelevances listed at the top of this file, weighed and added up."""

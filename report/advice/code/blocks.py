@@ -1,9 +1,6 @@
 """Rewrites of the user's code that work on each device's block before the exchange.
 
     NAME                   instead of                                 written
-    reduce first, between  reducing a value computed from a gather    reducing that of a block, psum
-    products first         a product along a gathered dimension       that of the blocks, then psum
-    added up first         adding gathered values up by place         adding up a block's, psum
     smaller first          computing less from a gathered value       computing it, then the gather
     narrow first           casting such a value to fewer bits         the cast, then the gather
 
@@ -32,7 +29,6 @@ from .rewrites import (
     gathered_in,
     over,
     parts_of_operands,
-    reduction_over_devices,
     varying_as,
     whole_name,
     written,
@@ -70,12 +66,13 @@ class Blocks(MadeOf[tuple[Atom, int]]):
     equations in between: for each value its block, and the dimension along which blocks lie.
 
     gather: the gather, once one has been met (all are over the same axes). cut: has a block been
-    taken of a value that all devices have?
+    taken of a value that all devices have? equals: by such a value, what `equal` found.
     """
 
     def __init__(self, m: Match, gather: Equation | None = None) -> None:
         super().__init__(m)
         self.gather, self.cut = gather, False
+        self.equals: dict[Atom, Atom] = {}
 
     def made(self, eqn: Equation) -> tuple[Atom, int] | None:
         """The block of what an equation computes, from the blocks of its operands; None if there is
@@ -187,13 +184,36 @@ class Blocks(MadeOf[tuple[Atom, int]]):
         if not self.same(a):
             return None
         if d is None:
-            return a
+            return self.equal(a)
         shape = tuple([n // self.count if k == d else n for k, n in enumerate(a.aval.shape)])
         if eqn is not None and eqn.op.name == "broadcast_in_dim":
             x, at = eqn.invars[0], eqn.params["broadcast_dimensions"]
             if d not in at or x.aval.shape[at.index(d)] == 1:
-                return self.m.emit(eqn.op, x, **{**eqn.params, "shape": shape})
+                return self.m.emit(eqn.op, self.equal(x), **{**eqn.params, "shape": shape})
         return self.own(a, d, shape)
+
+    def equal(self, a: Atom) -> Atom:
+        """A value that all devices have, of what is reduced of blocks where it is reduced of what
+        is gathered.
+        """
+        if a not in self.equals:
+            self.equals[a] = a
+            eqn = None if isinstance(a, Literal) or len(self.equals) > self.MOST else (
+                self.m.maker(a))
+            if eqn is not None and not eqn.op.multiple_results and (
+                    eqn.op.collective is None and not eqn.op.subprograms):
+                self.equals[a] = self._equal(a, eqn)
+        return self.equals[a]
+
+    def _equal(self, a: Atom, eqn: Equation) -> Atom:
+        found = self.reduced(eqn)
+        if found is not None and self.gather is not None:
+            return over(self.m, REDUCTIONS[found[1]], found[0], self.gather.axes)
+        operands = [self.equal(v) for v in eqn.invars]
+        if all(now is v for now, v in zip(operands, eqn.invars, strict=True)):
+            return a
+        varying = frozenset[str]().union(*[v.aval.manual.varying for v in operands])
+        return self.m.emit(eqn.op, *[self.varying(v, varying) for v in operands], **eqn.params)
 
     def own(self, a: Atom, d: int, shape: tuple[int, ...]) -> Atom:
         """Each device's own block, along a dimension, of a value that all devices have."""
@@ -230,67 +250,6 @@ class Blocks(MadeOf[tuple[Atom, int]]):
             elif eqn.params.get("axis_index_groups") is not None or not axes <= {*eqn.axes}:
                 return False
         return not waiting
-
-
-def _reduced_first_between(m: Match) -> Atom | None:
-    """The reduction of what is computed from a gathered value: of the block, then over devices."""
-    blocks = Blocks(m)
-    found = blocks.reduced(m.eqn)
-    if found is None or blocks.gather is None:
-        return None
-    part, how = found
-    return fit(m, over(m, REDUCTIONS[how], part, blocks.gather.axes))
-
-
-def _reduced_first_between_code(m: Match) -> str:
-    """That as the user's expression, if all of it stands there, and nothing in it has a size that
-    is another for a block.
-    """
-    blocks = Blocks(m)
-    found, at = blocks.reduced(m.eqn), m.eqn.location
-    if found is None or blocks.cut:
-        return ""
-    text, gathers = expression(m.eqn), []
-    if any(e.op.name in REDUCTIONS and is_inside(e.location, at) for e in behind(m)):
-        return ""                        # what it reads of all blocks has to be reduced, too
-    for v, block in blocks.known.items():
-        e = None if block is None else m.maker(v)
-        if e is not None and e.op.name in GATHERS:
-            gathers.append(gathered_in(m, v))
-        elif e is not None and e.op.name != "pvary" and (
-                not is_inside(e.location, at) or e.op.resize is not None):
-            return ""
-    if not all(own is not None and own.gather.params["tiled"] for own in gathers) or not gathers:
-        return ""
-    for own in gathers:
-        text = written(text, whole_name(own.whole), own.part)
-    said = reduction_over_devices(found[1], text) if m.eqn.op.name in REDUCTIONS else "psum"
-    return f"lax.{said}({text}, {axes_text(gathers[0].gather.axes)})" if said else ""
-
-
-def _added_up_first(m: Match) -> Atom | None:
-    """What is added up by place, of the block; the others have to add nothing else, such as what
-    was there before.
-    """
-    base = m.base
-    while (made := m.maker(base)) is not None and made.op.name == "pvary":
-        base = made.invars[0]
-    same = m.constant_of(base)
-    if m.eqn.op.name == "scatter-add" and (same is None or same.val != 0):
-        return None
-    return _reduced_first_between(m)
-
-
-def _added_up_first_code(m: Match) -> str:
-    text, axes = expression(m.eqn), ""
-    for gather in (e for e in behind(m) if e.op.name in GATHERS):
-        own = gathered_in(m, gather.outvars[0])
-        if own is None or not gather.params["tiled"]:
-            return ""
-        text, axes = written(text, whole_name(own.whole), own.part), axes_text(gather.axes)
-    over_devices = REDUCTIONS[m.eqn.op.name.replace("scatter-add", "reduce_sum").replace(
-        "scatter-", "reduce_")]
-    return f"lax.{over_devices}({text}, {axes})" if axes else ""
 
 
 def _smaller_first(m: Match) -> Atom | None:
@@ -337,21 +296,7 @@ def size_of(v: Atom) -> int:
     return math.prod(v.aval.shape) * v.aval.dtype.itemsize
 
 
-_REDUCES = ("parts are reduced where they are, and only their results exchanged",
-            "reduce before the exchange instead of gathering")
 BLOCKS: tuple[CodeChange, ...] = (
-    CodeChange(Rewrite(
-        "reduce first, between", "out = reduce_sum|reduce_max|reduce_min value {axes}",
-        _reduced_first_between, why=_REDUCES[0]), _REDUCES[1], _reduced_first_between_code),
-    CodeChange(Rewrite(
-        "products first", "out = dot_general x y", _reduced_first_between,
-        why="products of blocks are summed over devices, and no block is gathered"),
-        "sum the products of each device's blocks instead of gathering",
-        _reduced_first_between_code),
-    CodeChange(Rewrite(
-        "added up first", "out = scatter-add|scatter-max|scatter-min base *others",
-        _added_up_first, why="parts are added up where they are, and only the sums exchanged"),
-        "add up each device's own before the exchange instead of gathering", _added_up_first_code),
     CodeChange(Rewrite(
         "narrow first", "out = convert_element_type value", _smaller_first,
         why="what is kept in fewer bits is exchanged in these"),

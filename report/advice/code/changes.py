@@ -1,10 +1,9 @@
 """Changes to the user's code that exchange less and compute the same: declared rewrites.
 
-Each is a `Rewrite` (ir/rewriting/rewrite.py) from rewrites.py, enlarging.py, one_hot.py,
-weights.py, blocks.py, one_block.py, selections.py, joins.py or loops.py: a pattern, a replacement
-and the condition under which they are equal, with a description and the user's expression as it
-would read. Like changes of specs they are tried at one line at a time, where a collective is among
-the replaced equations or feeds them.
+Each is a `Rewrite` (ir/rewriting/rewrite.py) of one of the files that `sites` goes through: a
+pattern, a replacement and the condition under which they are equal, with a description and the
+user's expression as it would read. Like changes of specs they are tried at one line at a time,
+where a collective is among the replaced equations or feeds them, and at all such lines together.
 """
 from __future__ import annotations
 
@@ -26,6 +25,7 @@ from .joins import JOINS
 from .loops import LOOPS, with_numbers
 from .one_block import ONE_BLOCK
 from .one_hot import ONE_HOT
+from .reduced_blocks import REDUCED
 from .rewrites import CHANGES, CodeChange, replaced_name
 from .selections import SELECTIONS
 from .statements import Edit
@@ -35,12 +35,14 @@ from .weights import WEIGHTS
 @dataclass(frozen=True)
 class Site:
     """A place where a change of code applies. near: the places of all equations that it concerns.
-    edits: of the user's lines, none if they cannot be written.
+    edits: of the user's lines, none if they cannot be written. exchanges: is it of an exchange,
+    rather than of what reads it?
     """
     change: CodeChange
     location: Location
     near: frozenset[tuple]
     edits: tuple[Edit, ...]
+    exchanges: bool
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,8 @@ class Rewritten:
 def sites(program: Program) -> Iterator[Site]:
     """The places where changes of code apply in a program and in the programs that it holds."""
     programs = [*_programs(program)]
-    for change in (*CHANGES, *ENLARGING, *ONE_HOT, *WEIGHTS, *BLOCKS, *ONE_BLOCK, *SELECTIONS,
-                   *JOINS, *LOOPS):
+    for change in (*CHANGES, *ENLARGING, *ONE_HOT, *WEIGHTS, *REDUCED, *BLOCKS, *ONE_BLOCK,
+                   *SELECTIONS, *JOINS, *LOOPS):
         rewrites = Rewrites(change.rewrite)
         for m in chain.from_iterable(map(rewrites.matches, programs)):
             try:
@@ -77,7 +79,8 @@ def sites(program: Program) -> Iterator[Site]:
                 continue                                   # it does not type-check that way
             if value is not None:
                 yield Site(change, m.eqn.location, frozenset(
-                    where(e.location) for e in _about(m)), _edits(change, m, programs))
+                    where(e.location) for e in _about(m)), _edits(change, m, programs),
+                    m.eqn.op.collective is not None)
 
 
 def _edits(change: CodeChange, m: Match, programs: Sequence[Program]) -> tuple[Edit, ...]:

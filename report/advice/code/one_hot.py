@@ -28,6 +28,7 @@ from ....ir.types import array_type
 from .blocks import Blocks
 from .rewrites import (
     CodeChange,
+    GatheredIn,
     axes_text,
     expression,
     fit,
@@ -144,7 +145,7 @@ def _rows_of_blocks(m: Match) -> Atom | None:
     (block, d), (rows, own) = found, [a.aval.shape[found[1]] for a in (m.table, found[0])]
     dtype, out = block.aval.dtype, m.eqn.outvars[0].aval.shape
     if (numbers.start_index_map != (d,) or d not in numbers.collapsed_slice_dims
-            or numbers.operand_batching_dims or dtype.kind not in "iufc"
+            or dtype.kind not in "iufc"
             or m.at.aval.dtype != np.int32):
         return None
     at = m.at
@@ -179,13 +180,31 @@ def _rows_of_blocks_code(m: Match) -> str:
     table = gathered_in(m, m.table)
     if table is None or not table.gather.params["tiled"]:
         return ""
-    place = re.fullmatch(rf"{re.escape(table.whole)}\[(\w+)\]", expression(m.eqn))
-    if not place or m.eqn.params["dimension_numbers"].start_index_map != (0,):
+    (d,), text = m.eqn.params["dimension_numbers"].start_index_map, expression(m.eqn)
+    axes, own = axes_text(table.gather.axes), table.gather.invars[0].aval.shape[d]
+    call = call_of(text, "take_along_axis")
+    if call is not None:
+        return _taken_of_blocks(text, call, table, d, own)
+    place = re.fullmatch(rf"{re.escape(table.whole)}\[(\w+)\]", text)
+    if not place or d:
         return ""
-    axes, own = axes_text(table.gather.axes), table.gather.invars[0].aval.shape[0]
     at = f"{place[1]} - lax.axis_index({axes}) * {own}"
     return (f"lax.psum({as_operand(table.part)}.at[{at}].get("
             f"mode=\"fill\", fill_value=0, wrap_negative_indices=False), {axes})")
+
+
+def _taken_of_blocks(text: str, call: ast.Call, table: GatheredIn, d: int, own: int) -> str:
+    """A call of `take_along_axis` likewise."""
+    if [k.arg for k in call.keywords] not in ([], ["axis"]) or len(call.args) < 2:
+        return ""
+    whole, index = [ast.get_source_segment(text, a) or "" for a in call.args[:2]]
+    if whole != table.whole or d != table.gather.params["all_gather_dimension"]:
+        return ""
+    axes, at = axes_text(table.gather.axes), as_operand(index)
+    first, second = call.args[:2]
+    taken = (f"{text[:first.col_offset]}{table.part}{text[first.end_col_offset:second.col_offset]}"
+             f"{at} % {own}{text[second.end_col_offset:]}")
+    return f"lax.psum(jnp.where({at} // {own} == lax.axis_index({axes}), {taken}, 0), {axes})"
 
 
 _WORDS = "look rows up instead of multiplying with one-hot rows"

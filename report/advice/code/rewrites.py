@@ -333,10 +333,13 @@ class GatheredIn(NamedTuple):
         return module_of(call)
 
 
-def gathered_in(m: Match, value: Atom, name: str = "all_gather") -> GatheredIn | None:
+def gathered_in(m: Match, value: Atom, name: str = "all_gather", read: Equation | None = None
+                ) -> GatheredIn | None:
     """The gather, or other collective, that a value comes from, as it can be written where the
-    matched equation is; None if there is none, or its operand is not called that there.
+    matched equation is, or another one that reads it; None if there is none, or its operand is not
+    called that there.
     """
+    read = read or m.eqn
     gather = m.maker(value)
     while gather is not None and gather.op.name == "pvary":
         gather = m.maker(gather.invars[0])
@@ -344,10 +347,10 @@ def gathered_in(m: Match, value: Atom, name: str = "all_gather") -> GatheredIn |
     call = call_of(text, name)
     if gather is None or call is None or not call.args:
         return None
-    whole = called_in(m, gather.outvars[0], m.eqn)
+    whole = called_in(m, gather.outvars[0], read)
     part = ast.get_source_segment(text, call.args[0]) or ""
     if not whole or not part or not is_kept(
-            part, gather.location, m.eqn.location, bool(replaced_name(m, gather))):
+            part, gather.location, read.location, bool(replaced_name(m, gather))):
         return None
     return GatheredIn(gather, whole, part, text)
 

@@ -27,6 +27,13 @@ def case(*args, fix: str, reason: str):
 
 # the split dimension of the batch becomes that of the loop over its parts
 
+@case(struct((1024, 4096)), struct((4096, 1024)), struct((512, 1024), "data"),
+      struct((512, 1024), "data"), reason="argument `x`",
+      fix=r"^bring `a.reshape\(8, -1, .*` to P\(None, 'data'\) after line")
+def parts_of_a_batch_for_weights_that_are_larger(w1, w2, x, y):
+    return parts_of_a_batch(w1, w2, x, y)
+
+
 @case(struct((1024, 4096), None, "model"), struct((4096, 1024), "model"),
       struct((65536, 1024), "data"), struct((65536, 1024), "data"),
       fix=r"^bring `a.reshape\(8, -1, .*` to P\(None, 'data'\) after line", reason="argument `x`")
@@ -251,6 +258,6 @@ def test_the_mistake_is_told_first(name: str) -> None:
     best = told.suggestions[0]
     assert re.search(fix, best.text), [s.text for s in told.suggestions]
     assert re.search(reason, f"{cause.text}\n{told.verdict}\n{told.reason}"), told.reason
-    assert best.received_bytes <= found.received_bytes and best.time < 0.9 * found.time
+    assert best.time < (0.9 if best.received_bytes <= found.received_bytes else 0.5) * found.time
     assert best.peak_bytes <= 1.25 * found.peak_bytes and best.flops <= 1.25 * found.flops
     assert st.explain(best.apply())(*args).time == best.time

@@ -1,0 +1,140 @@
+"""Rewrites of the user's code that reduce what each device has before the exchange.
+
+    NAME                   instead of                                 written
+    reduce first, between  reducing a value computed from a gather    reducing that of a block, psum
+    products first         a product along a gathered dimension       that of the blocks, then psum
+    added up first         adding gathered values up by place         adding up a block's, psum
+
+What such a value is computed from is reduced likewise, where it is a reduction of what is gathered.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....ir.program import Atom, Equation, Literal
+from ....ir.rewriting.rewrite import Match, Rewrite
+from ....ir.source.location import Location
+from .blocks import GATHERS, Blocks, behind
+from .rewrites import (
+    REDUCTIONS,
+    CodeChange,
+    axes_text,
+    expression,
+    fit,
+    gathered_in,
+    over,
+    reduction_over_devices,
+    whole_name,
+    written,
+)
+from .statements import Edit, is_inside
+
+
+def _reduced_first_between(m: Match) -> Atom | None:
+    """The reduction of what is computed from a gathered value: of the block, then over devices."""
+    blocks = Blocks(m)
+    found = blocks.reduced(m.eqn)
+    if found is None or blocks.gather is None:
+        return None
+    part, how = found
+    return fit(m, over(m, REDUCTIONS[how], part, blocks.gather.axes))
+
+
+def _reduced_first_between_code(m: Match) -> str | Sequence[Edit]:
+    """That as the user's expression, and with blocks in those ahead of it which nothing else reads,
+    if nothing in them has a size that is another for a block.
+    """
+    blocks = Blocks(m)
+    found, at = blocks.reduced(m.eqn), m.eqn.location
+    if found is None or blocks.cut or blocks.gather is None or not expression(m.eqn):
+        return ""
+    axes = axes_text(blocks.gather.axes)
+    of_blocks = [m.eqn, *[e for v, block in blocks.known.items() if block is not None
+                          and (e := m.maker(v)) is not None
+                          and e.op.name not in (*GATHERS, "pvary")]]
+    for e in of_blocks[1:]:
+        if e.op.resize is not None or not is_inside(e.location, at) and not _read_by(
+                m, e, of_blocks):
+            return ""
+    reductions = [e for v, now in blocks.equals.items() if now is not v
+                  and (e := m.maker(v)) is not None and e.op.name in REDUCTIONS]
+    texts: dict[Location, str] = {}
+    for e in of_blocks:
+        place = at if is_inside(e.location, at) else e.location
+        for v in e.invars:
+            gather = None if isinstance(v, Literal) else m.maker(v)
+            if gather is not None and gather.op.name == "pvary":
+                gather = m.maker(gather.invars[0])
+            if gather is None or gather.op.name not in GATHERS:
+                continue
+            own = gathered_in(m, v, read=e)
+            if own is None or not gather.params["tiled"] or place.line != place.end_line:
+                return ""
+            text = texts[place] if place in texts else _over_devices(
+                place.text(), [r for r in reductions if is_inside(r.location, place)], axes)
+            texts[place] = written(text, whole_name(own.whole), own.part)
+    text = texts.get(at) or expression(m.eqn)
+    said = reduction_over_devices(found[1], text) if m.eqn.op.name in REDUCTIONS else "psum"
+    if not said or not texts or not all(texts.values()):
+        return ""
+    return tuple({**texts, at: f"lax.{said}({text}, {axes})"}.items())
+
+
+def _over_devices(text: str, reductions: Sequence[Equation], axes: str) -> str:
+    """An expression with reductions in it also over devices; "" if that cannot be told."""
+    found = {expression(e): e.op.name for e in reductions}
+    for one in sorted(found, key=len):
+        said = reduction_over_devices(found[one], one)
+        if not said or text.count(one) != 1:
+            return ""
+        text = text.replace(one, f"lax.{said}({one}, {axes})")
+    return text
+
+
+def _read_by(m: Match, eqn: Equation, readers: Sequence[Equation]) -> bool:
+    """Do these equations alone read what an equation computes?"""
+    made, others = {*eqn.outvars}, [e for e in m.program.eqns if e not in readers]
+    return made.isdisjoint(m.program.outvars) and all(made.isdisjoint(e.invars) for e in others)
+
+
+def _added_up_first(m: Match) -> Atom | None:
+    """What is added up by place, of the block; the others have to add nothing else, such as what
+    was there before.
+    """
+    base = m.base
+    while (made := m.maker(base)) is not None and made.op.name == "pvary":
+        base = made.invars[0]
+    same = m.constant_of(base)
+    if m.eqn.op.name == "scatter-add" and (same is None or same.val != 0):
+        return None
+    return _reduced_first_between(m)
+
+
+def _added_up_first_code(m: Match) -> str:
+    text, axes = expression(m.eqn), ""
+    for gather in (e for e in behind(m) if e.op.name in GATHERS):
+        own = gathered_in(m, gather.outvars[0])
+        if own is None or not gather.params["tiled"]:
+            return ""
+        text, axes = written(text, whole_name(own.whole), own.part), axes_text(gather.axes)
+    over_devices = REDUCTIONS[m.eqn.op.name.replace("scatter-add", "reduce_sum").replace(
+        "scatter-", "reduce_")]
+    return f"lax.{over_devices}({text}, {axes})" if axes else ""
+
+
+_REDUCES = ("parts are reduced where they are, and only their results exchanged",
+            "reduce before the exchange instead of gathering")
+REDUCED: tuple[CodeChange, ...] = (
+    CodeChange(Rewrite(
+        "reduce first, between", "out = reduce_sum|reduce_max|reduce_min value {axes}",
+        _reduced_first_between, why=_REDUCES[0]), _REDUCES[1], _reduced_first_between_code),
+    CodeChange(Rewrite(
+        "products first", "out = dot_general x y", _reduced_first_between,
+        why="products of blocks are summed over devices, and no block is gathered"),
+        "sum the products of each device's blocks instead of gathering",
+        _reduced_first_between_code),
+    CodeChange(Rewrite(
+        "added up first", "out = scatter-add|scatter-max|scatter-min base *others",
+        _added_up_first, why="parts are added up where they are, and only the sums exchanged"),
+        "add up each device's own before the exchange instead of gathering", _added_up_first_code),
+)
