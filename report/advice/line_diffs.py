@@ -16,10 +16,9 @@ from ..reasons.causes import where
 from ..words import spec_text
 from .changes import Change, Respec
 from .code.changes import Rewritten
-from .code.helper_calls import SPECS, helper_call
 from .code.left_axes import LeaveAxes
-from .code.shard_map_bodies import Ungather, Unsum
-from .code.statements import (
+from .code.lines.helper_calls import SPECS, helper_call
+from .code.lines.statements import (
     Edit,
     as_operand,
     call_of,
@@ -28,6 +27,7 @@ from .code.statements import (
     is_inside,
     rebound_name,
 )
+from .code.shard_map_bodies import Ungather, Unsum
 
 
 def line_diffs(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:

@@ -19,21 +19,17 @@ from ....ir.program import Atom, Equation, Literal, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS, REDUCE
 from ....ir.rules.rule import FactorRule
+from .lines.expressions import axes_text, expression, gathered_in, whole_name, written
+from .lines.statements import follows_shape, is_inside
 from .rewrites import (
     REDUCTIONS,
     CodeChange,
     MadeOf,
-    axes_text,
-    expression,
     fit,
-    gathered_in,
     over,
     parts_of_operands,
     varying_as,
-    whole_name,
-    written,
 )
-from .statements import follows_shape, is_inside
 
 GATHERS = ("all_gather", "all_gather_invariant")
 SUMS = ("psum", "psum_invariant")

@@ -22,13 +22,14 @@ from ...reasons.value_paths import inner_programs
 from .blocks import BLOCKS, SPLIT, behind
 from .enlarging import ENLARGING
 from .joins import JOINS
+from .lines.expressions import replaced_name
+from .lines.statements import Edit
 from .loops import LOOPS, with_numbers
 from .one_block import ONE_BLOCK
 from .one_hot import ONE_HOT
 from .reduced_blocks import REDUCED
-from .rewrites import CHANGES, CodeChange, replaced_name
+from .rewrites import CHANGES, CodeChange
 from .selections import SELECTIONS
-from .statements import Edit
 from .weights import WEIGHTS
 
 

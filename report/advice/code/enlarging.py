@@ -13,7 +13,8 @@ from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS
 from ....ir.rules.rule import FactorRule
 from .blocks import Blocks, size_of
-from .rewrites import CodeChange, MadeOf, called_in, expression, fit, whole_name, written
+from .lines.expressions import called_in, expression, whole_name, written
+from .rewrites import CodeChange, MadeOf, fit
 
 Operand = tuple[Atom, int | None]       # and the dimension along which blocks of it lie, if any
 

@@ -26,8 +26,8 @@ from ....ir.support.caches import cached
 from ....ir.types import ArrayType
 from ...reasons.value_paths import Place, equations
 from ...words import listed
+from .lines.statements import Edit, call_of, called_name, syntax_tree
 from .shard_map_bodies import multiplied
-from .statements import Edit, call_of, called_name, syntax_tree
 
 _SUMS = ("psum", "psum_invariant")
 _CASTS = ("pvary",)

@@ -25,9 +25,9 @@ from ....ir.program import Atom, Equation, Literal, Program, Var
 from ....ir.rewriting.rewrite import Match, Rewrite, Shape, finder
 from ....ir.rewriting.substitution import substituted
 from ....ir.rewriting.unread import drop_dead
-from .loop_lines import reduced_behind
+from .lines.loop_lines import reduced_behind
+from .lines.statements import Edit
 from .rewrites import SCALARS, CodeChange, varying_as
-from .statements import Edit
 
 
 def _reduction(m: Match) -> list[Equation]:

@@ -25,19 +25,8 @@ from ....ir.program import Atom, Equation
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS
 from .blocks import GATHERS, SUMS, Blocks, behind, size_of
-from .rewrites import (
-    GATHERED,
-    CodeChange,
-    MadeOf,
-    axes_text,
-    broadcast,
-    by_device,
-    expression,
-    fit,
-    gathered_in,
-    own_part,
-    sources,
-)
+from .lines.expressions import axes_text, expression, gathered_in
+from .rewrites import GATHERED, CodeChange, MadeOf, broadcast, by_device, fit, own_part, sources
 
 # -- each device's own block ----------------------------------------------------------------------
 

@@ -26,17 +26,9 @@ from ....ir.program import Atom, Literal
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.types import array_type
 from .blocks import Blocks
-from .rewrites import (
-    CodeChange,
-    GatheredIn,
-    axes_text,
-    expression,
-    fit,
-    gathered_in,
-    over,
-    varying_as,
-)
-from .statements import as_operand, call_of, is_kept
+from .lines.expressions import GatheredIn, axes_text, expression, gathered_in
+from .lines.statements import as_operand, call_of, is_kept
+from .rewrites import CodeChange, fit, over, varying_as
 
 
 def _origin(m: Match, atom: Atom) -> tuple[Atom, tuple[int, ...]]:

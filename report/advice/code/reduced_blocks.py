@@ -15,19 +15,9 @@ from ....ir.program import Atom, Equation, Literal
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.source.location import Location
 from .blocks import GATHERS, Blocks, behind
-from .rewrites import (
-    REDUCTIONS,
-    CodeChange,
-    axes_text,
-    expression,
-    fit,
-    gathered_in,
-    over,
-    reduction_over_devices,
-    whole_name,
-    written,
-)
-from .statements import Edit, is_inside
+from .lines.expressions import axes_text, expression, gathered_in, whole_name, written
+from .lines.statements import Edit, is_inside
+from .rewrites import REDUCTIONS, CodeChange, fit, over, reduction_over_devices
 
 
 def _reduced_first_between(m: Match) -> Atom | None:

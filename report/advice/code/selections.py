@@ -17,8 +17,9 @@ from ....ir.program import Atom, Equation
 from ....ir.rewriting.rewrite import Match, Rewrite, Shape
 from ....ir.support.named_tuple import NamedTuple
 from .blocks import Blocks
-from .rewrites import CodeChange, axes_text, expression, fit, gathered_in, varying_as
-from .statements import Edit, call_of, has_module, statement_of, unused
+from .lines.expressions import axes_text, expression, gathered_in
+from .lines.statements import Edit, call_of, has_module, statement_of, unused
+from .rewrites import CodeChange, fit, varying_as
 
 _FEW = 4        # times as many there are at least of what is chosen
 _PLACES = {"argmax": "reduce_max", "argmin": "reduce_min"}

@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from ....ir.op import OPS
 from ....ir.program import Atom, Equation
 from ....ir.rewriting.rewrite import Match, Rewrite
-from .rewrites import CodeChange, called_in, expression, fit
-from .statements import as_operand
+from .lines.expressions import called_in, expression
+from .lines.statements import as_operand
+from .rewrites import CodeChange, fit
 
 
 def _shaped_first(m: Match) -> Atom | None:

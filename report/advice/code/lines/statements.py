@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ....ir.source.location import Location, source_version
-from ....ir.support.caches import cached
+from .....ir.source.location import Location, source_version
+from .....ir.support.caches import cached
 
 Edit = tuple[Location, str]
 _ELSEWHERE = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.IfExp,

@@ -9,9 +9,9 @@ import ast
 import re
 from collections.abc import Callable, Sequence
 
-from ....ir.program import Equation
-from ....ir.source.location import Location
-from .rewrites import axes_text, expression
+from .....ir.program import Equation
+from .....ir.source.location import Location
+from .expressions import axes_text, expression
 from .statements import Edit, as_operand, call_of, in_place, is_inside, module_of, statement_of
 
 _REDUCTIONS = {"psum", "pmean", "pmax", "pmin"}

@@ -8,10 +8,10 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from ....ir.source.location import Location, source_version
-from ....ir.spec import PartitionSpec
-from ....ir.support.caches import cached
-from ...words import spec_text
+from .....ir.source.location import Location, source_version
+from .....ir.spec import PartitionSpec
+from .....ir.support.caches import cached
+from ....words import spec_text
 from .statements import call_of, called_name, syntax_tree
 
 SPECS = ("P", "PartitionSpec")
