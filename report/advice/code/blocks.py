@@ -61,13 +61,15 @@ class Blocks(MadeOf[tuple[Atom, int]]):
     """Computes from blocks what a program computes from gathered values, by the factor rules of the
     equations in between: for each value its block, and the dimension along which blocks lie.
 
-    gather: the gather, once one has been met (all are over the same axes). cut: has a block been
-    taken of a value that all devices have? equals: by such a value, what `equal` found.
+    gather: the gather, once one has been met (all are over the same axes). cut: the values that
+    all devices have of which blocks have been taken, each with its dimension and the size of a
+    block. equals: by such a value, what `equal` found.
     """
 
     def __init__(self, m: Match, gather: Equation | None = None) -> None:
         super().__init__(m)
-        self.gather, self.cut = gather, False
+        self.gather = gather
+        self.cut: list[tuple[Atom, int, int]] = []
         self.equals: dict[Atom, Atom] = {}
 
     def made(self, eqn: Equation) -> tuple[Atom, int] | None:
@@ -214,7 +216,7 @@ class Blocks(MadeOf[tuple[Atom, int]]):
     def own(self, a: Atom, d: int, shape: tuple[int, ...]) -> Atom:
         """Each device's own block, along a dimension, of a value that all devices have."""
         assert self.gather is not None
-        self.cut = True
+        self.cut.append((a, d, shape[d]))
         index = self.m.emit(OPS["axis_index"], axis_name=self.gather.axes,
                             varying=bool(a.aval.manual.varying))
         start = self.m.emit(OPS["mul"], index, varying_as(self.m, np.int32(shape[d]), index))

@@ -9,13 +9,21 @@ What such a value is computed from is reduced likewise, where it is a reduction 
 """
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ....ir.program import Atom, Equation, Literal
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.source.location import Location
 from .blocks import GATHERS, Blocks, behind
-from .lines.expressions import axes_text, expression, gathered_in, whole_name, written
+from .lines.expressions import (
+    axes_text,
+    called_in,
+    expression,
+    gathered_in,
+    whole_name,
+    written,
+)
 from .lines.statements import Edit, is_inside
 from .rewrites import REDUCTIONS, CodeChange, fit, over, reduction_over_devices
 
@@ -31,43 +39,60 @@ def _reduced_first_between(m: Match) -> Atom | None:
 
 
 def _reduced_first_between_code(m: Match) -> str | Sequence[Edit]:
-    """That as the user's expression, and with blocks in those ahead of it which nothing else reads,
-    if nothing in them has a size that is another for a block.
+    """That as the user's expression, and of what it is computed from by blocks, which nothing else
+    reads, each expression that reads a gather or is a reduction, with blocks; if nothing in them
+    has a size that is another for a block.
     """
     blocks = Blocks(m)
     found, at = blocks.reduced(m.eqn), m.eqn.location
-    if found is None or blocks.cut or blocks.gather is None or not expression(m.eqn):
+    if found is None or blocks.gather is None or not expression(m.eqn):
         return ""
-    axes = axes_text(blocks.gather.axes)
-    of_blocks = [m.eqn, *[e for v, block in blocks.known.items() if block is not None
-                          and (e := m.maker(v)) is not None
-                          and e.op.name not in (*GATHERS, "pvary")]]
-    for e in of_blocks[1:]:
-        if e.op.resize is not None or not is_inside(e.location, at) and not _read_by(
-                m, e, of_blocks):
-            return ""
+    makers = [(m.maker(v), block) for v, block in blocks.known.items()]
+    between = [e for e, block in makers if block is not None and e is not None
+               and e.op.name not in (*GATHERS, "pvary")]
     reductions = [e for v, now in blocks.equals.items() if now is not v
                   and (e := m.maker(v)) is not None and e.op.name in REDUCTIONS]
-    texts: dict[Location, str] = {}
-    for e in of_blocks:
-        place = at if is_inside(e.location, at) else e.location
-        for v in e.invars:
-            gather = None if isinstance(v, Literal) else m.maker(v)
-            if gather is not None and gather.op.name == "pvary":
-                gather = m.maker(gather.invars[0])
-            if gather is None or gather.op.name not in GATHERS:
-                continue
-            own = gathered_in(m, v, read=e)
-            if own is None or not gather.params["tiled"] or place.line != place.end_line:
-                return ""
-            text = texts[place] if place in texts else _over_devices(
-                place.text(), [r for r in reductions if is_inside(r.location, place)], axes)
-            texts[place] = written(text, whole_name(own.whole), own.part)
-    text = texts.get(at) or expression(m.eqn)
-    said = reduction_over_devices(found[1], text) if m.eqn.op.name in REDUCTIONS else "psum"
-    if not said or not texts or not all(texts.values()):
+    every = [m.eqn, *between, *reductions]
+    if any(e.op.resize is not None or not is_inside(e.location, at) and not _read_by(m, e, every)
+           for e in between):
         return ""
-    return tuple({**texts, at: f"lax.{said}({text}, {axes})"}.items())
+    reads = [(e, v) for e in every for v in e.invars if _is_gathered(m, v)]
+    places = dict.fromkeys([at, *[e.location for e, _ in reads], *[e.location for e in reductions]])
+    axes = axes_text(blocks.gather.axes)
+    texts: dict[Location, str] = {}
+    for place in places:
+        if any(is_inside(place, other) for other in places if other != place):
+            continue
+        text = _over_devices(expression(next(e for e in every if e.location == place)),
+                             [r for r in reductions if is_inside(r.location, place)], axes)
+        for a, d, n in blocks.cut if place == at else ():
+            own = called_in(m, a, m.eqn)
+            if not own or len(re.findall(whole_name(own), text)) != 1:
+                return ""
+            text = written(text, whole_name(own), f"lax.dynamic_slice_in_dim({own}, lax.axis_index("
+                           f"{axes}) * {n}, {n}{f', {d}' if d else ''})")
+        parts: dict[str, str] = {}
+        for e, v in reads:
+            if is_inside(e.location, place):
+                gathered = gathered_in(m, v, read=e)
+                if gathered is None or not gathered.gather.params["tiled"]:
+                    return ""
+                parts[gathered.whole] = gathered.part
+        for whole, part in parts.items():
+            text = written(text, whole_name(whole), part)
+        if not text or place.line != place.end_line:
+            return ""
+        texts[place] = text
+    said = reduction_over_devices(found[1], texts[at]) if m.eqn.op.name in REDUCTIONS else "psum"
+    return tuple({**texts, at: f"lax.{said}({texts[at]}, {axes})"}.items()) if (
+        said and reads) else ""
+
+
+def _is_gathered(m: Match, v: Atom) -> bool:
+    made = None if isinstance(v, Literal) else m.maker(v)
+    while made is not None and made.op.name == "pvary":
+        made = m.maker(made.invars[0])
+    return made is not None and made.op.name in GATHERS
 
 
 def _over_devices(text: str, reductions: Sequence[Equation], axes: str) -> str:

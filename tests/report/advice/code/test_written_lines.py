@@ -231,7 +231,8 @@ BETWEEN = {
     "magnitudes": ("jnp.abs(whole).max(0) + 1", 'lax.pmax(jnp.abs(x).max(0), "d") + 1'),
     "a deviation": ("jnp.std(whole, 0)", ""),
     "one that can be written, and one that cannot": ("whole.mean(0) / whole.var(0)", ""),
-    "with rows of each device": ("(whole * jnp.arange(8192.0)[:, None]).sum(0)", "")}
+    "with rows of each device": ("(whole * jnp.arange(8192.0)[:, None]).sum(0)",
+                                 'lax.axis_index("d") * 1024, 1024)).sum(0), "d")')}
 
 
 @pytest.mark.parametrize("name", BETWEEN)
@@ -279,48 +280,3 @@ args = struct((2048,), dtype=np.int32), struct((65536, 128), "d")
              rng.standard_normal((65536, 128)).astype(np.float32)]
     lines = proposed(tmp_path, source, "look rows up", given)
     assert bool(lines) is bool(shown) and all(shown in new for _, new in lines), lines
-
-
-# the loss of each token by gathered logits, and how many lines are shown of it
-LOSSES = {
-    "in one line": ("""
-    total = jnp.sum(jnp.exp(full - full.max(-1, keepdims=True)), -1)
-    loss = jnp.log(total) + full.max(-1) - jnp.take_along_axis(full, labels[:, None], -1)[:, 0]
-""", 2),
-    "by names": ("""
-    top = full.max(-1, keepdims=True)
-    exps = jnp.exp(full - top)
-    lse = jnp.log(exps.sum(-1)) + top[:, 0]
-    loss = lse - jnp.take_along_axis(full, labels[:, None], axis=-1)[:, 0]
-""", 4),
-    "by one-hot rows": ("""
-    logp = full - full.max(-1, keepdims=True)
-    loss = jnp.log(jnp.exp(logp).sum(-1)) - (logp * (labels[:, None] == jnp.arange(4096))).sum(-1)
-""", 0),
-    "by functions": ("""
-    loss = nn.logsumexp(full, -1) - jnp.take_along_axis(full, labels[:, None], -1)[:, 0]
-""", 0)}
-
-
-@pytest.mark.parametrize("checked", [True, False])
-@pytest.mark.parametrize("name", LOSSES)
-def test_a_loss_of_gathered_logits_is_computed_of_blocks(name, checked, tmp_path):
-    code, lines = LOSSES[name]
-    to = ', to="invarying"' if checked else ""
-    source = HEAD.replace("import lax", "import lax, nn") + f"""\
-def body(h, table, labels):
-    logits = h @ table
-    full = lax.all_gather(logits, "d", axis=1, tiled=True{to}){code}
-    return loss
-
-
-f = st.shard_map(body, mesh=mesh, in_specs=(P(), P(None, "d"), P()), out_specs=P(),
-                 check_vma={checked})
-args = (struct((256, 64)), struct((64, 4096), None, "d"), struct((256,), dtype=np.int32))
-"""
-    rng = np.random.default_rng(0)
-    given = [rng.standard_normal((256, 64)).astype(np.float32),
-             rng.standard_normal((64, 4096)).astype(np.float32),
-             rng.integers(0, 4096, 256).astype(np.int32)]
-    diff = proposed(tmp_path, source, "reduce before the exchange", given, several=True)
-    assert len(diff) == lines, diff
