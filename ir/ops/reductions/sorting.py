@@ -5,8 +5,9 @@
 part. `top_k` compares by the total order of floats instead (see comparison.py), as XLA does, and
 takes the first of equal elements.
 
-Derivatives permute tangents with another sort: along the permutation's inverse as key, a sort is a
-permutation, so it is linear in the operands that are no keys, and transposes to a sort.
+Derivatives of a sort permute tangents with another sort: along the permutation's inverse as key, a
+sort is a permutation, so it is linear in the operands that are no keys, and transposes to a sort.
+That of `top_k` gathers the tangents of the elements that are taken.
 """
 from __future__ import annotations
 
@@ -283,10 +284,20 @@ def _top_k_jvp(operands: Sequence[Any], tangents: Sequence[Any], *, k: int, axis
     (x,), (g,) = operands, tangents
     if g is None:
         return list(top_k_p.bind(x, k=k, axis=axis)), [None, None]
-    shape = type_of(x).shape
-    order = top_k_p.bind(x, k=shape[axis], axis=axis)[1]
-    return (list(top_k_p.bind(x, k=k, axis=axis)),
-            [OPS["slice"].bind(permute(g, order, axis), **slice_along(shape, axis, 0, k)), None])
+    best, places = top_k_p.bind(x, k=k, axis=axis)
+    vectors = OPS["reshape"].bind(places, new_sizes=(*type_of(places).shape, 1), dimensions=None,
+                                  sharding=None)
+    moved = OPS["gather"].bind(g, vectors, **_along(axis, type_of(x).ndim),
+                               mode=GatherScatterMode.PROMISE_IN_BOUNDS)
+    return [best, places], [moved, None]
+
+
+def _along(axis: int, rank: int) -> dict[str, Any]:
+    """Parameters of a gather of elements along an axis, all other dimensions in step."""
+    batch = tuple(d for d in range(rank) if d != axis)
+    return {"dimension_numbers": GatherDimensionNumbers((), (axis,), (axis,), batch, batch),
+            "slice_sizes": (1,) * rank, "unique_indices": False, "indices_are_sorted": False,
+            "fill_value": None}
 
 
 def _top_k(lead: int, x: np.ndarray, *, k: int, axis: int, only_values: bool = False) -> list[Any]:
@@ -328,13 +339,8 @@ def _top_k_localize(context: LocalizeContext) -> list[Any]:
 def _take_along_axis(out: Emitting, x: Any, order: Any, axis: int) -> Any:
     """x at the positions `order` along `axis` (take_along_axis)."""
     rank = len(x.aval.shape)
-    shape = (*order.aval.shape, 1)
-    batch = tuple(d for d in range(rank) if d != axis)
-    numbers = GatherDimensionNumbers((), (axis,), (axis,), batch, batch)
-    index = out.broadcast(order, shape, range(rank))
-    return out.call("gather", x, index, dimension_numbers=numbers, slice_sizes=(1,) * rank,
-                    unique_indices=False, indices_are_sorted=False, mode=GatherScatterMode.CLIP,
-                    fill_value=None)
+    index = out.broadcast(order, (*order.aval.shape, 1), range(rank))
+    return out.call("gather", x, index, **_along(axis, rank), mode=GatherScatterMode.CLIP)
 
 
 top_k_p = defop(

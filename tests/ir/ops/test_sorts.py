@@ -89,6 +89,17 @@ def test_types_of_top_k() -> None:
             "Got input type=float32[8,8@x] and axis=1") in str(caught.value)
 
 
+@evaluating()
+def test_tangents_of_the_largest_are_those_at_their_positions(monkeypatch: pytest.MonkeyPatch
+                                                              ) -> None:
+    monkeypatch.setitem(OPS, "sort", None)      # no order of all elements is needed
+    x, g = np.array([[3.0, 5, 4, 5], [1, 0, 2, 9]]), np.arange(8.0).reshape(2, 4)
+    (best, _), (moved, places) = push_forward(OPS["top_k"], [x], [g], {"k": 2, "axis": 1})
+    np.testing.assert_array_equal(best, [[5, 5], [9, 2]])
+    np.testing.assert_array_equal(moved, [[1, 3], [7, 6]])
+    assert places is None
+
+
 @pytest.mark.parametrize("keys", [1, 2])
 @evaluating()
 def test_transpose_of_a_sort_undoes_the_permutation(keys: int) -> None:
