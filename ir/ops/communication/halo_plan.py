@@ -169,25 +169,38 @@ def _halos(devices: int, block: int, step: int, offset: int, rows: int) -> tuple
 
 def _shared(devices: int, block: int, step: int, offset: int, rows: int, valid: tuple[int, int]
             ) -> Exchange | None:
-    """By permutations in each of which a device sends at most once: whatever one needs of another
-    goes by the first that has room for it. Source: `ExchangeHaloCompact` of XLA's
-    spmd_partitioner_util.cc.
+    """By permutations in each of which a device sends at most once. What others need of a device it
+    sends in turn, by their place in what is wanted; an end of a block waits where the other end of
+    blocks goes. Source: `ExchangeHaloCompact` of XLA's spmd_partitioner_util.cc.
     """
     low, high = max(valid[0], 0), min(valid[1], devices * block)
     firsts = [i * step + offset for i in range(devices)]
     count = max([(n + rows - 1) // block - n // block for n in firsts]) + 1
-    rounds: list[list[tuple[int, int, int, int, int]]] = []     # giver, taker, rows, which block
+    waiting: list[list[tuple[int, int, int, int, int, int]]] = [[] for _ in range(devices)]
     for t in range(count):
         for i, n in enumerate(firsts):
             j = n // block + t
             start, end = max(n, j * block, low), min(n + rows, (j + 1) * block, high)
             if start < end and i != j:
-                room = next((r for r in rounds if all([j != a and i != b for a, b, *_ in r])), None)
-                if room is None:
-                    rounds.append(room := [])
-                room.append((j, i, start - j * block, end - j * block, t))
+                waiting[j].append((start - n, i, start - j * block, end - j * block, t, j))
+    for one in waiting:                             # by the place in what is wanted
+        one.sort(key=lambda need: need[0])
+    rounds: list[list[tuple[int, int, int, int, int, int]]] = []
+    while any(waiting):
+        sent: list[tuple[int, int, int, int, int, int]] = []
+        first, last = block, 0
+        for one in waiting:
+            if not one:
+                continue
+            _, i, start, end, *_ = one[0]
+            apart = first > end and last == block and start == 0 or \
+                last < start and first == 0 and end == block
+            if not sent or not apart and all([i != other[1] for other in sent]):
+                sent.append(one.pop(0))
+                first, last = min(first, start), max(last, end)
+        rounds.append(sent)
     found = tuple([Shared(
-        tuple([(a, b) for a, b, *_ in r]), min([x[2] for x in r]), max([x[3] for x in r]),
+        tuple([(x[5], x[1]) for x in r]), min([x[2] for x in r]), max([x[3] for x in r]),
         tuple([tuple([x[1] for x in r if x[4] == t]) for t in range(count)])) for r in rounds])
     if not found:
         return None

@@ -129,6 +129,15 @@ def test_by_permutations_no_more_rows_of_a_block_are_sent_than_are_wanted():
     assert (plan.exchanges, plan.received) == (2, 10)
 
 
+@pytest.mark.parametrize("third, pairs", [
+    (0, (((0, 1), (1, 3)), ((0, 2),))), (2, (((2, 0),), ((3, 1),), ((3, 2),)))])
+def test_thirds_come_by_the_permutations_of_xla(third, pairs):
+    # `jnp.split(x, 3)` of blocks of 96 rows: the end of one and the beginning of the next block go
+    # apart in the last third, in which the device before has the end
+    plan = exchange(4, 96, 32, 128 * third, 32, (0, 384), permutes=True)
+    assert tuple([each.pairs for each in plan.shared]) == pairs
+
+
 @pytest.mark.parametrize("step, offset, rows", [
     (8, 0, 8), (4, 8, 4), (4, 0, 4), (8, -1, 10), (12, -3, 12), (6, 1, 7), (8, 9, 8), (8, -9, 8),
     (4, 3, 4), (2, 11, 5), (4, -6, 4)])
