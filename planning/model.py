@@ -28,7 +28,7 @@ from ..ir.program import Var
 from ..ir.support.named_tuple import NamedTuple
 from ..ir.types import Entries
 from ..partitioner.choice.costs import local_cost
-from ..partitioner.choice.layouts import LayoutTable
+from ..partitioner.choice.layouts import TableHolder
 from ..partitioner.choice.strategies import Strategy, StrategyTable
 from ..partitioner.cost.kernels import moved_bytes
 from ..partitioner.cost.prices import Objective, exchanges_of
@@ -71,7 +71,8 @@ class Model:
                  allowed: Callable[[Group, GroupLayout], bool] | None = None) -> None:
         self.values, self.mesh = groups, mesh
         self.prices = objective.prices(mesh)
-        self.table = LayoutTable(self.prices)
+        self._holder = TableHolder(self.prices)
+        self.table = self._holder.layouts
         allow = allowed or (lambda group, layout: True)
         possible = {g: tuple(group_layouts(g, mesh)) for g in dict.fromkeys(groups.of.values())}
         kept = {g: tuple([x for x in every if allow(g, x)]) or every[-1:]

@@ -20,7 +20,7 @@ from ...ir.types import ArrayType
 from ..factors import Axes, RuleInfo, rule_info
 from .candidates import Candidate, CandidateTable, candidates_of
 from .costs import parts_of
-from .layouts import LayoutIds, LayoutTable, Preference
+from .layouts import Answer, LayoutIds, LayoutTable, Preference
 from .sinking import is_nonzero_constant, partial_sum_sets
 from .strategies import Strategy, StrategySpec, StrategyTable
 
@@ -35,7 +35,7 @@ _FREE = ()          # all results of an equation are
 Transition = tuple[int, Strategy | None, tuple[LayoutIds, ...], LayoutIds]
 
 
-class Decision:
+class Decision(Answer):
     """What is to be decided about one equation, or about a part of it that shares no dimension with
     the rest; one per case, compared by identity.
 
@@ -87,6 +87,9 @@ class Decision:
         self.settled: tuple[tuple[LayoutIds, ...], LayoutIds] | None = (
             self._settled(info) if info is not None else None)
         self.rest = self.settled is not None and self.settled[0] == self.at_home
+
+    def forget(self) -> None:
+        self.transitions.clear()
 
     def __getattr__(self, name: str) -> StrategyTable:
         """The strategy table, made on demand: most settled decisions need none."""

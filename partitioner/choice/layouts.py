@@ -10,15 +10,16 @@ from __future__ import annotations
 import math
 import threading
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any
 
+from ...ir.meshes.mesh import AbstractMesh
 from ...ir.program import Program
 from ...ir.support.caches import Cache, cached
 from ...ir.types import ArrayType, Entries, Shape
 from ..cost.prices import Price, Prices
 from ..factors import Axes
 from ..redistribution.joint_axes import JointAxes, Row, joint_axes
-from .costs import Layout, Transfer, sum_cost, transfer
+from .costs import Layout, PriceOf, Transfer, sum_cost, transfer
 
 LayoutIds = tuple[int, ...]          # numbers of the layouts in which a value is available
 # (layout, cost) for each layout in which readers prefer a value: the cost from there on, relative
@@ -29,8 +30,6 @@ DEFERRED, WHOLE_SHARE = -1, 1024
 MOST_PREFERRED = 3                      # layouts in a preference, at most
 MOST_HELD = 4                        # layouts of one value, at most
 _EMPTY: frozenset[str] = frozenset()
-Key = TypeVar("Key")
-Found = TypeVar("Found")
 _LOCK = threading.RLock()        # held while a number is assigned
 
 # What is worked out for a program is kept for the next one on the same mesh, up to a number of
@@ -39,18 +38,49 @@ _TABLES = Cache("partitioner.choice.layouts.LayoutTable.memo",
                 "answers about the equations of programs on one mesh", 8192)
 
 
-def layouts_for(program: Program, prices: Prices) -> LayoutTable:
-    """The table for a program's mesh at these prices, shared with other programs on the mesh."""
+def layouts_for(program: Program, prices: Prices) -> TableHolder:
+    """The table for a program's mesh at these prices, shared with other programs on the mesh, for
+    as long as its holder is referred to.
+    """
     if prices.mesh is not program.mesh:
         prices = prices.on(program.mesh)
     rows = joint_axes(program)
     if len(program.eqns) > _TABLES.most:
-        return LayoutTable(prices, rows)
+        return TableHolder(prices, rows)
     found = _shared(prices, rows)
-    if len(found.memo) > _TABLES.most:
+    if len(found.layouts.memo) > _TABLES.most:
         _shared.cache_clear()
         return _shared(prices, rows)
     return found
+
+
+class Answer:
+    """An answer in the memo of a table, with answers of its own that refer to it in turn."""
+
+    __slots__ = ()
+
+    def forget(self) -> None:
+        """Drop these."""
+        raise NotImplementedError
+
+
+class TableHolder:
+    """Whoever uses a table refers to its holder. The answers in the memo refer to the table; they
+    are dropped with the holder. So all goes with the last reference, and the garbage collector need
+    not walk through some million objects to find them unreachable.
+    """
+
+    __slots__ = ("layouts",)
+
+    def __init__(self, prices: Prices, rows: tuple[Row, ...] = ()) -> None:
+        self.layouts = LayoutTable(prices, rows)
+
+    def __del__(self, kind: type[Answer] = Answer) -> None:    # which a module that ends has lost
+        memo = self.layouts.memo
+        for answer in list(memo.values()):
+            if isinstance(answer, kind):
+                answer.forget()
+        memo.clear()
 
 
 class LayoutTable:
@@ -61,32 +91,28 @@ class LayoutTable:
     kinds_of: layout and kind of a type; costs: by (kind, source, target); moved: by (kind, layouts
     held), how a value comes to other layouts (`Moves`); gaps: by (kind, held, wanted), the cost of
     having a value in all wanted layouts; expected: by (kind, home, preference), the expected cost
-    (`ExpectedCost`). memo: answers about equations, by what they depend on.
+    (`ExpectedCost`). Each refers to those that it asks, and none to this object. memo: answers
+    about equations, by what they depend on; many refer to the table (see `TableHolder`).
     """
 
-    __slots__ = ("expected", "gaps", "homes", "joint", "kinds", "kinds_of", "memo", "mesh", "moved",
-                 "numbers", "ordered", "places", "costs", "prices", "shapes", "sizes", "table",
-                 "transfers", "waiting")
+    __slots__ = ("costs", "expected", "gaps", "homes", "joint", "kinds_of", "memo", "mesh", "moved",
+                 "numbers", "places", "price", "prices", "shapes", "sizes", "table", "waiting")
 
     def __init__(self, prices: Prices, rows: tuple[Row, ...] = ()) -> None:
         self.prices = prices
         self.joint = JointAxes(prices.mesh, rows) if rows else None
         self.mesh = prices.mesh if self.joint is None else self.joint.mesh
-        self.table: list[Layout] = []
-        self.waiting: set[int] = set()              # layouts that are unfinished sums
-        self.places: dict[str, int] = {}            # axes of layouts, in the order of appearance
-        self.ordered: list[tuple[str, int]] | None = None       # see `order`
-        self.kinds: dict[tuple[Shape, int], int] = {}
-        self.shapes: list[tuple[Shape, int]] = []
-        self.sizes: list[int] = []                  # elements of each kind
-        self.numbers = _Numbers(self)
-        self.homes = _TypeLayouts(self)
-        self.kinds_of = _Kinds(self)
-        self.costs = _Costs(self)
-        self.transfers = _Transfers(self)
-        self.moved = _ReshardCosts(self)
-        self.gaps = _CoverCosts(self)
-        self.expected = _ExpectedCosts(self)
+        price = prices.exchange if self.joint is None else _Spelled(prices, self.joint).price
+        self.price: PriceOf = price         # of a collective over axes of `mesh`
+        self.numbers = numbers = _Numbers()
+        self.table, self.waiting, self.places = numbers.table, numbers.waiting, numbers.places
+        self.homes = _TypeLayouts(numbers, self.joint)
+        self.kinds_of = kinds = _Kinds()
+        self.shapes, self.sizes = kinds.shapes, kinds.sizes
+        self.costs = costs = _Costs(numbers, kinds.shapes, self.mesh, price, prices.times)
+        self.moved = _ReshardCosts(costs)
+        self.gaps = _CoverCosts(self.moved)
+        self.expected = _ExpectedCosts(costs, numbers.waiting)
         self.memo: dict[Any, Any] = {}
 
     def named(self, entries: Entries, pending: frozenset[str]) -> int:
@@ -95,17 +121,14 @@ class LayoutTable:
         layout = (entries, pending)
         return self.numbers[layout if joint is None else joint.in_joint_axes(*layout)]
 
-    def price(self, kind: str, axes: Axes) -> Price:
-        """The price of a collective over axes of `mesh`."""
-        return self.prices.exchange(kind, axes if self.joint is None else self.joint.spelled(axes))
-
     def order(self) -> list[tuple[str, int]]:
         """(axis, its place) of all axes of layouts up to now, as in the mesh."""
-        found = self.ordered
+        numbers = self.numbers
+        found = numbers.ordered
         if found is None:
             with _LOCK:                                 # another thread may add some
                 places = self.places
-                found = self.ordered = [(a, places[a]) for a in self.mesh.sort_axes(places)]
+                found = numbers.ordered = [(a, places[a]) for a in self.mesh.sort_axes(places)]
         return found
 
     def nearest(self, kind: int, held: LayoutIds, target: int) -> tuple[int, int]:
@@ -166,111 +189,130 @@ class LayoutTable:
         return found
 
 
-class _Answers(dict[Key, Found]):
-    """A table of answers about layout numbers; `__missing__` works each out once."""
+class _Spelled:
+    """Prices of collectives over joint axes."""
 
-    __slots__ = ("layouts",)
+    __slots__ = ("joint", "prices")
 
-    def __init__(self, layouts: LayoutTable) -> None:
-        super().__init__()
-        self.layouts = layouts
+    def __init__(self, prices: Prices, joint: JointAxes) -> None:
+        self.prices, self.joint = prices, joint
+
+    def price(self, kind: str, axes: Axes) -> Price:
+        return self.prices.exchange(kind, self.joint.spelled(axes))
 
 
-class _Numbers(_Answers[Layout, int]):
-    """The number of each layout, in the order in which they are first seen."""
-    __slots__ = ()
+class _Numbers(dict[Layout, int]):
+    """The number of each layout, in the order in which they are first seen; `table` has the layouts
+    by number. waiting: those that are unfinished sums. places: their axes, in the order of
+    appearance. ordered: see `LayoutTable.order`.
+    """
+    __slots__ = ("ordered", "places", "table", "waiting")
+
+    def __init__(self) -> None:
+        self.table: list[Layout] = []
+        self.waiting: set[int] = set()
+        self.places: dict[str, int] = {}
+        self.ordered: list[tuple[str, int]] | None = None
 
     def __missing__(self, layout: Layout) -> int:
-        layouts = self.layouts
-        places, table = layouts.places, layouts.table
+        places, table = self.places, self.table
         with _LOCK:
             if layout not in self:
-                layouts.ordered = None if any(
-                    [a not in places for axes in layout[0] for a in axes]) else layouts.ordered
+                self.ordered = None if any(
+                    [a not in places for axes in layout[0] for a in axes]) else self.ordered
                 for axes in layout[0]:
                     for a in axes:
                         places.setdefault(a, len(places))
                 n = len(self)
                 del table[n:]               # what an interrupt left
-                (layouts.waiting.add if layout[1] else layouts.waiting.discard)(n)
+                (self.waiting.add if layout[1] else self.waiting.discard)(n)
                 table.append(layout)
                 self[layout] = n
         return self[layout]
 
 
-class _TypeLayouts(_Answers[ArrayType, int]):
+class _TypeLayouts(dict[ArrayType, int]):
     """The number of the layout of each type."""
-    __slots__ = ()
+    __slots__ = ("joint", "numbers")
+
+    def __init__(self, numbers: _Numbers, joint: JointAxes | None) -> None:
+        self.numbers, self.joint = numbers, joint
 
     def __missing__(self, aval: ArrayType) -> int:
-        n = self[aval] = self.layouts.named(aval.entries, aval.sharding.spec.unreduced)
+        joint, layout = self.joint, (aval.entries, aval.sharding.spec.unreduced)
+        n = self[aval] = self.numbers[layout if joint is None else joint.in_joint_axes(*layout)]
         return n
 
 
-class _Kinds(_Answers[ArrayType, int]):
-    """The number of the kind (shape and item size) of each type."""
-    __slots__ = ()
+class _Kinds(dict[ArrayType, int]):
+    """The number of the kind (shape and item size) of each type. shapes: the kinds by number;
+    sizes: their elements.
+    """
+    __slots__ = ("numbers", "shapes", "sizes")
+
+    def __init__(self) -> None:
+        self.numbers: dict[tuple[Shape, int], int] = {}
+        self.shapes: list[tuple[Shape, int]] = []
+        self.sizes: list[int] = []
 
     def __missing__(self, aval: ArrayType) -> int:
-        layouts, key = self.layouts, (aval.shape, aval.dtype.itemsize)
-        if key not in layouts.kinds:
+        numbers, key = self.numbers, (aval.shape, aval.dtype.itemsize)
+        if key not in numbers:
             with _LOCK:
-                if key not in layouts.kinds:
-                    n = len(layouts.kinds)
-                    del layouts.shapes[n:], layouts.sizes[n:]       # what an interrupt left
-                    layouts.shapes.append(key)
-                    layouts.sizes.append(math.prod(aval.shape))
-                    layouts.kinds[key] = n
-        n = self[aval] = layouts.kinds[key]
+                if key not in numbers:
+                    n = len(numbers)
+                    del self.shapes[n:], self.sizes[n:]         # what an interrupt left
+                    self.shapes.append(key)
+                    self.sizes.append(math.prod(aval.shape))
+                    numbers[key] = n
+        n = self[aval] = numbers[key]
         return n
 
 
-class _Costs(_Answers[tuple[int, int, int], int]):
-    """The price of a reshard, by kind of value and the numbers of its two layouts."""
-    __slots__ = ()
+class _Costs(dict[tuple[int, int, int], int]):
+    """The price of a reshard, by kind of value and the numbers of its two layouts. transfers: of
+    changes of layout that finish no sum.
+    """
+    __slots__ = ("mesh", "numbers", "price", "shapes", "times", "transfers")
+
+    def __init__(self, numbers: _Numbers, shapes: list[tuple[Shape, int]], mesh: AbstractMesh,
+                 price: PriceOf, times: int) -> None:
+        self.numbers, self.shapes, self.mesh = numbers, shapes, mesh
+        self.price, self.times = price, times
+        self.transfers: dict[tuple[int, int], Transfer] = {}
 
     def __missing__(self, key: tuple[int, int, int]) -> int:
         kind, source, target = key
         if source == target:
             self[key] = 0
             return 0
-        layouts = self.layouts
-        times = layouts.prices.times
-        shape, itemsize = layouts.shapes[kind]
-        have, want = layouts.table[source], layouts.table[target]
+        numbers = self.numbers
+        shape, itemsize = self.shapes[kind]
+        have, want = numbers.table[source], numbers.table[target]
         if have[1] == want[1]:
-            found = layouts.transfers[source, target].of(shape, itemsize)
+            known = self.transfers.get(key[1:])
+            if known is None:
+                known = self.transfers[key[1:]] = transfer(self.price, self.mesh, have[0], want[0])
+            found = known.of(shape, itemsize)
         else:
-            numbers = layouts.numbers
-            found = sum_cost(layouts.price, layouts.mesh, shape, itemsize, have, want,
+            times = self.times
+            found = sum_cost(self.price, self.mesh, shape, itemsize, have, want,
                              lambda a, b: self[kind, numbers[a], numbers[b]] // times)
-        self[key] = found = found * times
+        self[key] = found = found * self.times
         return found
 
 
-class _Transfers(_Answers[tuple[int, int], Transfer]):
-    """The prices of changes of layout that finish no sum."""
-    __slots__ = ()
-
-    def __missing__(self, key: tuple[int, int]) -> Transfer:
-        layouts = self.layouts
-        (have, _), (want, _) = (layouts.table[n] for n in key)
-        found = self[key] = transfer(layouts.price, layouts.mesh, have, want)
-        return found
-
-
-class Moves(_Answers[int, tuple[int, LayoutIds]]):
+class Moves(dict[int, tuple[int, LayoutIds]]):
     """For a value available in some layouts: the cost of bringing it to another from the nearest,
     and the layouts in which it is available then.
     """
-    __slots__ = ("held", "kind")
+    __slots__ = ("costs", "held", "kind")
 
-    def __init__(self, layouts: LayoutTable, kind: int, held: LayoutIds) -> None:
-        super().__init__(layouts)
-        self.kind, self.held = kind, held
+    def __init__(self, costs: _Costs, kind: int, held: LayoutIds) -> None:
+        self.costs, self.kind, self.held = costs, kind, held
 
     def __missing__(self, need: int) -> tuple[int, LayoutIds]:
-        held, kind, costs = self.held, self.kind, self.layouts.costs
+        held, kind, costs = self.held, self.kind, self.costs
         if need in held:
             found = 0, held
         elif len(held) != 1:
@@ -282,20 +324,26 @@ class Moves(_Answers[int, tuple[int, LayoutIds]]):
         return found
 
 
-class _ReshardCosts(_Answers[tuple[int, LayoutIds], Moves]):
-    __slots__ = ()
+class _ReshardCosts(dict[tuple[int, LayoutIds], Moves]):
+    __slots__ = ("costs",)
+
+    def __init__(self, costs: _Costs) -> None:
+        self.costs = costs
 
     def __missing__(self, key: tuple[int, LayoutIds]) -> Moves:
-        found = self[key] = Moves(self.layouts, *key)
+        found = self[key] = Moves(self.costs, *key)
         return found
 
 
-class _CoverCosts(_Answers[tuple[int, LayoutIds, LayoutIds], int]):
-    __slots__ = ()
+class _CoverCosts(dict[tuple[int, LayoutIds, LayoutIds], int]):
+    __slots__ = ("moved",)
+
+    def __init__(self, moved: _ReshardCosts) -> None:
+        self.moved = moved
 
     def __missing__(self, key: tuple[int, LayoutIds, LayoutIds]) -> int:
         kind, have, want = key
-        moved = self.layouts.moved[kind, have]
+        moved = self.moved[kind, have]
         found = 0
         for n in want:
             if n not in have:
@@ -304,14 +352,16 @@ class _CoverCosts(_Answers[tuple[int, LayoutIds, LayoutIds], int]):
         return found
 
 
-class ExpectedCost(_Answers[LayoutIds, int]):
+class ExpectedCost(dict[LayoutIds, int]):
     """The cost that is still expected for a value, by the layouts in which it is available,
-    relative to the layout of its type alone. preference: what its readers prefer.
+    relative to the layout of its type alone. preference: what its readers prefer. waiting: the
+    layouts that are unfinished sums.
     """
-    __slots__ = ("preference", "home", "kind")
+    __slots__ = ("costs", "home", "kind", "preference", "waiting")
 
-    def __init__(self, layouts: LayoutTable, kind: int, home: int, preference: Preference) -> None:
-        super().__init__(layouts)
+    def __init__(self, costs: _Costs, waiting: set[int], kind: int, home: int,
+                 preference: Preference) -> None:
+        self.costs, self.waiting = costs, waiting
         self.kind, self.home, self.preference = kind, home, preference
 
     def __missing__(self, held: LayoutIds) -> int:
@@ -325,11 +375,11 @@ class ExpectedCost(_Answers[LayoutIds, int]):
                         found = other
         else:
             (layout,) = held
-            kind, costs = self.kind, self.layouts.costs
+            kind, costs = self.kind, self.costs
             found = costs[kind, layout, self.home]
             for n, gain in self.preference:
                 if n == DEFERRED:
-                    if layout in self.layouts.waiting:
+                    if layout in self.waiting:
                         found = found * gain // WHOLE_SHARE
                 elif n == layout:
                     if gain < found:
@@ -347,11 +397,14 @@ class ExpectedCost(_Answers[LayoutIds, int]):
     __eq__ = object.__eq__
 
 
-class _ExpectedCosts(_Answers[tuple[int, int, Preference], ExpectedCost]):
-    __slots__ = ()
+class _ExpectedCosts(dict[tuple[int, int, Preference], ExpectedCost]):
+    __slots__ = ("costs", "waiting")
+
+    def __init__(self, costs: _Costs, waiting: set[int]) -> None:
+        self.costs, self.waiting = costs, waiting
 
     def __missing__(self, key: tuple[int, int, Preference]) -> ExpectedCost:
-        return self.setdefault(key, ExpectedCost(self.layouts, *key))
+        return self.setdefault(key, ExpectedCost(self.costs, self.waiting, *key))
 
 
 def with_layout(held: LayoutIds, layout: int) -> LayoutIds:
@@ -373,4 +426,5 @@ def any_preferred(preferences: tuple[Preference, ...]) -> bool:
     return False
 
 
-_shared = cached(8)(LayoutTable)
+_shared = cached(8, "the layouts of programs on one mesh, and the costs between them")(
+    TableHolder)

@@ -16,7 +16,7 @@ from ..factors import Axes, RuleInfo, tensor_entries
 from ..redistribution.joint_axes import JointAxes
 from .candidates import Candidate, candidates_of
 from .costs import TIE, Pending, Split, can_split_into, compute_cost, parts_of
-from .layouts import LayoutIds, LayoutTable
+from .layouts import Answer, LayoutIds, LayoutTable
 
 _EMPTY: Pending = frozenset()
 
@@ -73,7 +73,7 @@ class Strategy:
         return spec
 
 
-class StrategyTable:
+class StrategyTable(Answer):
     """The strategies of one rule for values of certain kinds."""
 
     __slots__ = ("count", "flops", "found", "info", "kinds", "layouts", "lengths", "maps",
@@ -105,11 +105,15 @@ class StrategyTable:
         self.strategies: dict[tuple[Candidate, tuple[Pending, ...]], Strategy | None] = {}
         self.found: dict[tuple, list[Strategy]] = {}  # by what is given
 
+    def forget(self) -> None:
+        self.strategies.clear()
+        self.found.clear()
+
     def suggested(self, hints: Sequence[LayoutIds], sums: tuple[Pending, ...]) -> list[Strategy]:
         """All legal strategies that these layouts of the tensors suggest."""
         candidates = self.candidates
         known = candidates.known
-        if known.order is not self.layouts.ordered:
+        if known.order is not self.layouts.numbers.ordered:
             known = candidates.rebuild()
         given = known.given
         has = lacks = 0

@@ -56,7 +56,8 @@ def resharded(program: Program, prices: Prices, search: type[LookaheadSearch],
     constraints = program.attributes.get(LayoutConstraints.KEY, _ALL_FIXED)
     if search.types_stay:
         constraints = LayoutConstraints(None, constraints.places)
-    return _resharded(program, layouts_for(program, prices), constraints, {}, dict, search, draft)
+    holder = layouts_for(program, prices)
+    return _resharded(program, holder.layouts, constraints, {}, dict, search, draft)
 
 
 def _resharded(program: Program, layouts: LayoutTable, constraints: LayoutConstraints,
@@ -139,8 +140,10 @@ class _Chooser:
 
     def nested(self, program: Program, repeats: dict[Var, int], sum_trips: SumTrips,
                free: Set[int] = _NONE) -> Program:
-        layouts = self.layouts if program.mesh is self.mesh else layouts_for(
-            program, self.layouts.prices)
+        layouts = self.layouts
+        if program.mesh is not self.mesh:
+            holder = layouts_for(program, layouts.prices)
+            layouts = holder.layouts
         made = _resharded(program, layouts, self.constraints, repeats, sum_trips,
                           type(self.search), self.draft, free)
         self.repeats_work = self.repeats_work or RECOMPUTES in made.attributes

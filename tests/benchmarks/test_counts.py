@@ -126,7 +126,7 @@ def test_layouts_are_chosen_in_few_calls_an_equation(name: str, per_equation: fl
         resolved = traced.lower().compile().stages["resolved"]
         prices = Objective.of().prices(resolved.mesh)
         for _ in range(2):          # what else is remembered does not depend on the tests before
-            forget("partitioner.choice.layouts.LayoutTable")
+            forget("partitioner.choice.layouts.TableHolder")
             found = calls_of(lambda: insert_reshards(resolved, prices))
     equations = worker.count_equations(traced.jaxpr)
     assert found <= per_equation * equations, f"{found} calls for {equations} equations"

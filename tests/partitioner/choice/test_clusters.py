@@ -1,6 +1,8 @@
 """Clusters: what hangs together is decided together, what does not apart, and layers once."""
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -49,7 +51,7 @@ def layers(count: int) -> tuple[Program, list]:
 
 
 def work(program: Program, specs: list, monkeypatch: pytest.MonkeyPatch) -> Counted:
-    forget("partitioner.choice.layouts.LayoutTable")
+    forget("partitioner.choice.layouts.TableHolder")
     with monkeypatch.context() as patched:
         counted = Counted(patched)
         partition(program, mesh=program.mesh, in_shardings=specs)
@@ -60,6 +62,19 @@ def test_layers_that_repeat_are_worked_out_once(monkeypatch):
     few = work(*layers(60), monkeypatch)
     many = work(*layers(120), monkeypatch)
     assert many.steps == few.steps
+
+
+def test_forgotten_answers_leave_nothing_to_the_garbage_collector():
+    def dropped(times: int) -> int:
+        """Objects in cycles that planning so often leaves behind."""
+        for _ in range(times):
+            partition(program, mesh=program.mesh, in_shardings=specs)
+            forget("partitioner.choice.layouts.TableHolder")
+        return gc.collect()
+
+    program, specs = layers(3)
+    dropped(1)
+    assert dropped(4) <= dropped(1) < 100
 
 
 def test_what_agrees_is_not_searched(monkeypatch):

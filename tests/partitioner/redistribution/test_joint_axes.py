@@ -63,11 +63,12 @@ def step(mesh: AbstractMesh, batch: tuple[str, ...]):
 def test_a_batch_over_several_axes_is_a_batch_over_one():
     found = []
     for sizes in ((64,), (8, 8), (2, 4, 8), (2,) * 6):
-        forget("partitioner.choice.layouts.LayoutTable")
+        forget("partitioner.choice.layouts.TableHolder")
         names = tuple("abcdef"[:len(sizes)])
         _, done = step(auto(*sizes, names="abcdef"[:len(sizes)]), names)
         assert joint_axes(done.resolved) == ((names,) if len(names) > 1 else ())
-        layouts = layouts_for(done.resolved, Objective.of("bytes").prices(done.resolved.mesh))
+        holder = layouts_for(done.resolved, Objective.of("bytes").prices(done.resolved.mesh))
+        layouts = holder.layouts
         moved = collectives(done.local)
         found.append((len(layouts.costs), len(layouts.memo), total_received(done.local),
                       [c.op for c in moved]))
