@@ -397,7 +397,9 @@ class _Resolver:
 
 def defined_at(program: Program, atom: Atom) -> Location:
     """The location of the equation that binds a result (the last one, if it is a parameter)."""
-    for eqn in reversed(program.eqns):
-        if any(v is atom for v in eqn.outvars):
-            return eqn.location
+    places: dict[Atom, Location] | None = program.memo.get("places")
+    if places is None:
+        places = program.memo["places"] = {v: e.location for e in program.eqns for v in e.outvars}
+    if atom in places:
+        return places[atom]
     return program.eqns[-1].location if program.eqns else UNKNOWN

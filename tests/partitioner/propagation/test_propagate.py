@@ -19,6 +19,7 @@ from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.partitioner.pipeline import partition
 from shardtrace.partitioner.propagation.origins import vetoes
 
+from ...python_calls import python_calls
 from ...rows import rows
 from .. import lockstep
 from ..building import Build, auto, explicit, literal
@@ -283,3 +284,15 @@ def test_a_result_that_nobody_asked_for_is_laid_out_as_the_loop_keeps_it():
     carried = found.output_shardings.spec
     assert carried in (P("a", "b"), P("b", "a"))
     assert "because the type of this result" not in found.as_text()
+
+
+@pytest.mark.parametrize("mesh", [MESH, explicit(4, 2, names="ab")])
+def test_results_are_moved_in_calls_that_grow_as_their_number(mesh):
+    def calls(n):
+        x = st.ShapeDtypeStruct((8,), F32, sharding=NamedSharding(mesh, A))
+        program = st.jit(lambda *xs: [jnp.sin(x) for x in xs]).lower(*[x] * n).stages["traced"]
+        return python_calls(lambda: partition(program, mesh=mesh, in_shardings=[A] * n,
+                                              out_shardings=[P()] * n))
+
+    calls(2)
+    assert calls(400) < 2.2 * calls(200)
