@@ -54,6 +54,12 @@ class Solution:
                     node, node.tensors[source] if source >= 0 else -1, source_dim)
         return found
 
+    @functools.cached_property
+    def has_parts_of_axes(self) -> bool:
+        """Is any value split over a part of an axis?"""
+        return any([":" in str(a) for layout in dict.fromkeys(self.graph.layouts)
+                    for axes in layout.entries for a in axes])
+
     def entries(self, tensor: int) -> Entries:
         return self.graph.layouts[tensor].entries if tensor >= 0 else ()
 

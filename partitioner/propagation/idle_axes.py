@@ -5,7 +5,8 @@ of both are over `d` and `m`, and all that is computed from the batch alone is t
 device along `m`. With the batch split over both axes each device computes a part of it, and weights
 are gathered where products need them. Which takes less time depends on all sizes, so a plan is made
 for each, and the two are compared (plans.py). Splitting an argument further takes no exchange: a
-device has each part of its block.
+device has each part of its block. Where parts of axes would split values then, and none do so far,
+arguments stay as they are: parts have many more layouts to search, and seldom less to exchange.
 """
 from __future__ import annotations
 

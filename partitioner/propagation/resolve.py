@@ -6,7 +6,6 @@ changes anything, and values that are one value in and outside a loop get one ty
 """
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 
 from ...ir import reasons as say
@@ -78,11 +77,14 @@ def propagate(program: Program, mesh: AbstractMesh,
     """The pass: solve the layouts of a TRACED program and write the RESOLVED one. carried_rows,
     policy: as for `solve`. idle_axes: split arguments further (idle_axes.py).
     """
-    if idle_axes:
-        usual = solve(program, mesh, in_shardings, out_shardings, policy=policy)
-        program = split_arguments_further(program, usual)
     solution = solve(program, mesh, in_shardings, out_shardings, carried_rows=carried_rows,
                      policy=policy)
+    if idle_axes:
+        split = split_arguments_further(program, solution)
+        further = solution if split is program else solve(
+            split, mesh, in_shardings, out_shardings, carried_rows=carried_rows, policy=policy)
+        if solution.has_parts_of_axes or not further.has_parts_of_axes:
+            program, solution = split, further          # parts have too many layouts for a trial
     return _Resolver(solution).run(program, out_shardings)
 
 
@@ -169,13 +171,7 @@ class _Resolver:
     def is_free(self, t: int) -> bool:
         """Has a result no axes that anyone asked for or propagated, nor could get parts of axes?"""
         return (t not in self.graph.asked and not any(self.graph.layouts[t].entries)
-                and not self.has_parts_of_axes)
-
-    @functools.cached_property
-    def has_parts_of_axes(self) -> bool:
-        """Is any value split over a part of an axis?"""
-        return any([":" in str(a) for layout in self.graph.layouts for axes in layout.entries
-                    for a in axes])
+                and not self.solution.has_parts_of_axes)
 
     def program(self, program: Program, mesh: AbstractMesh,
                 targets: Sequence[ArrayType | None], reasons: Sequence[Reason],

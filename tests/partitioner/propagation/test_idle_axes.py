@@ -10,6 +10,7 @@ from shardtrace.ir.ops.communication.sharding import sharding_constraint_p
 from shardtrace.ir.settings.context import config
 from shardtrace.partitioner.propagation.idle_axes import split_arguments_further
 from shardtrace.partitioner.propagation.propagate import solve
+from shardtrace.partitioner.propagation.resolve import propagate
 from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -67,6 +68,21 @@ def test_axes_of_one_device_are_not_idle() -> None:
     args = [struct((16, 8), *spec, mesh=mesh) for spec in (("d",), (None, "u"))]
     first, _ = split(jnp.add, *args)
     assert first is None
+
+
+@pytest.mark.parametrize(("heads", "further"), [(4, True), (8, False)])
+def test_arguments_stay_where_parts_of_axes_would_split_values(heads, further) -> None:
+    """Four heads are over `m`, and what is in them is over `d`; eight would be over a part of `d`.
+    """
+    def loss(w):
+        h = jnp.tanh(w).reshape(512, heads, -1)
+        return (h / (h ** 2).sum(2, keepdims=True)).sum()
+
+    mesh = AbstractMesh((4, 4), ("d", "m"))
+    args = struct((512, 64), None, "m", mesh=mesh), struct((16,), "d", mesh=mesh)
+    traced = st.jit(lambda w, x: loss(w) * x).lower(*args).stages["inlined"]
+    resolved = propagate(traced, mesh, [a.sharding.spec for a in args], [P()], idle_axes=True)
+    assert ("splits argument `w` further" in str(resolved)) == further
 
 
 def gradients(x, ws):
