@@ -111,6 +111,8 @@ class _Plans:
         """
         stages: dict[str, Program] = {}
         for stage, made in self.stages(objective, draft=True):
+            if stage == "resolved" and objective.idle_axes and programs_equal(made, self.program):
+                return self.first                   # no argument can be split further
             if stage == "resharded" and not self.is_least_wanted and programs_equal(
                     made, self.first[stage]):
                 return self.first                   # except for joined exchanges
@@ -144,7 +146,7 @@ def _best_plan(plans: _Plans) -> Plan:
     taken = usual
     too_large = found.repeats and usual.much_larger_than(plans.of(no_repeats(objective)))
     for trial in TRIALS:
-        for variant in trial.variants(objective) if trial.when(found) else ():
+        for variant in trial.variants(objective, found) if trial.when(found) else ():
             other = plans.of(variant)
             is_usual = other.local is usual.local
             if is_usual and trial.stops:

@@ -230,41 +230,38 @@ def as_xla(objective: Objective) -> Objective:
 
 class Trial(NamedTuple):
     """Plans that are tried besides the usual one, each complete. when: they are tried. variants:
-    the objectives by which they are made. judge: the better one of the plan that is taken so far
-    and another. stops: a plan that is the usual one is the last of them.
+    the objectives by which they are made, by that of the usual plan. judge: the better one of the
+    plan that is taken so far and another. stops: a plan that is the usual one is the last of them.
     """
     name: str
     why: str
     when: Callable[[Facts], bool]
-    variants: Callable[[Objective], Sequence[Objective]]
+    variants: Callable[[Objective, Facts], Sequence[Objective]]
     judge: Callable[[Plan, Plan, Facts], Plan]
     stops: bool = False
 
 
 TRIALS = (
     Trial("no repeats", "computation that is repeated may need too much memory",
-          lambda found: found.repeats, lambda o: [no_repeats(o)], _within_memory),
+          lambda found: found.repeats, lambda o, _: [no_repeats(o)], _within_memory),
     Trial("lighter blocks, no repeats", "without repeats blocks may be split in other ways",
-          lambda found: found.repeats, lambda o: with_lighter_blocks(o)[:1],
+          lambda found: found.repeats, lambda o, _: with_lighter_blocks(o)[:1],
           lambda own, other, _: shorter_or_lighter(own, other)),
     Trial("as XLA", "large exchanges may be none in the plan that XLA makes",
-          lambda found: found.large, lambda o: [as_xla(o)], _no_larger),
+          lambda found: found.large, lambda o, _: [as_xla(o)], _no_larger),
     Trial("lighter blocks", "with more weight on blocks, computation is seldom repeated",
-          lambda found: found.large and not found.repeats, with_lighter_blocks, _much_shorter,
-          stops=True),
+          lambda found: found.large and not found.repeats, lambda o, _: with_lighter_blocks(o),
+          _much_shorter, stops=True),
     Trial("carried rows", "rows that iterations keep apart are exchanged outside of the loop",
-          lambda found: found.waits, lambda o: [o._replace(carried_rows=True)], _much_shorter),
+          lambda found: found.waits, lambda o, _: [o._replace(carried_rows=True)], _much_shorter),
     Trial("kept rows", "where rows that slices cut off stay as padding, the others need not move",
-          lambda found: found.cuts, lambda o: [no_repeats(o)._replace(kept_rows=True)],
+          lambda found: found.cuts, lambda o, _: [no_repeats(o)._replace(kept_rows=True)],
           _much_shorter),
     Trial("idle axes", "what arguments leave idle may be used for what is computed from them",
-          lambda found: found.idle and not found.narrow,
-          lambda o: [o._replace(idle_axes=True)], _shorter_by_a_tenth),
-    Trial("idle axes, wide search", "likewise, searched as wide",
-          lambda found: found.idle and found.narrow,
-          lambda o: [o._replace(idle_axes=True, wide=True)], _shorter_by_a_tenth),
+          lambda found: found.idle,
+          lambda o, found: [o._replace(idle_axes=True, wide=found.narrow)], _shorter_by_a_tenth),
     Trial("wide search", "large exchanges are worth a longer search",
-          lambda found: found.large and found.narrow, lambda o: [o._replace(wide=True)],
+          lambda found: found.large and found.narrow, lambda o, _: [o._replace(wide=True)],
           _no_larger),
 )
 """In the order in which they are tried."""

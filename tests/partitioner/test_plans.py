@@ -312,6 +312,6 @@ def test_each_trial_has_a_name_a_reason_and_plans_of_its_own():
     assert len({trial.name for trial in TRIALS}) == len(TRIALS)
     for trial in TRIALS:
         assert trial.why and not trial.when(Facts(False))
-        variants = trial.variants(usual)
+        variants = trial.variants(usual, Facts(False))
         assert variants and usual not in variants
         assert all(Objective.of(v.as_attribute[0]) == v for v in variants)  # text makes it again
