@@ -250,8 +250,8 @@ TRIALS = (
     Trial("as XLA", "large exchanges may be none in the plan that XLA makes",
           lambda found: found.large, lambda o, _: [as_xla(o)], _no_larger),
     Trial("lighter blocks", "with more weight on blocks, computation is seldom repeated",
-          lambda found: found.large and not found.repeats, lambda o, _: with_lighter_blocks(o),
-          _much_shorter, stops=True),
+          lambda found: found.large,      # with repeats the first was tried
+          lambda o, found: with_lighter_blocks(o)[found.repeats:], _much_shorter, stops=True),
     Trial("carried rows", "rows that iterations keep apart are exchanged outside of the loop",
           lambda found: found.waits, lambda o, _: [o._replace(carried_rows=True)], _much_shorter),
     Trial("kept rows", "where rows that slices cut off stay as padding, the others need not move",

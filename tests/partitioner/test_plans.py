@@ -35,8 +35,8 @@ def by_time():
         yield
 
 
-def struct(shape, *spec):
-    return st.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(MESH, P(*spec)))
+def struct(shape, *spec, mesh=MESH):
+    return st.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
 
 
 def positions(x):
@@ -293,6 +293,29 @@ def test_a_plan_for_less_memory_takes_no_longer_than_that_of_xla():
         return times(local, Topology.of(hardware("h100"), local.mesh.shape)).mean
 
     assert seconds("time") <= seconds("xla")
+
+
+def test_a_batch_over_two_axes_is_gathered_rather_than_the_weights_of_one():
+    """The plan made first repeats computation, and splits larger blocks than that which gathers the
+    batch over `m`, as a constraint asks for.
+    """
+    mesh = AbstractMesh((4, 2), ("d", "m"))
+    given = {"up": struct((1024, 4096), None, "m", mesh=mesh),
+             "down": struct((4096, 1024), "m", mesh=mesh)}
+    x = struct((8192, 1024), ("d", "m"), mesh=mesh)
+
+    def seconds(spec):
+        def loss(p, x, y):
+            if spec is not None:
+                x = lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
+            return ((st.nn.gelu(x @ p["up"]) @ p["down"] - y) ** 2).mean()
+
+        out = {n: w.sharding for n, w in given.items()}
+        lowered = st.jit(st.grad(loss), out_shardings=out).lower(given, x, x)
+        local = lowered.stages["optimized"]
+        return times(local, Topology.of(hardware("v5p"), local.mesh.shape)).step
+
+    assert seconds(None) <= seconds(P("d"))
 
 
 def test_exchanges_that_are_written_by_hand_ask_for_no_other_plan():
