@@ -263,5 +263,8 @@ TRIALS = (
     Trial("wide search", "large exchanges are worth a longer search",
           lambda found: found.large and found.narrow, lambda o, _: [o._replace(wide=True)],
           _no_larger),
+    Trial("lighter blocks, wide search", "likewise, with more weight on blocks",
+          lambda found: found.large and found.narrow,
+          lambda o, _: with_lighter_blocks(o._replace(wide=True))[:1], _much_shorter),
 )
 """In the order in which they are tried."""
