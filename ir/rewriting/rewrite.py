@@ -168,6 +168,11 @@ class Match:
         """The program that the equation is in, as it was before any rewrite."""
         return self._walk.source
 
+    @property
+    def emitted(self) -> Sequence[Equation]:
+        """The equations that were written into the replacement so far."""
+        return self._builder.eqns
+
     def maker(self, atom: Atom) -> Equation | None:
         """The equation that computes a value; None if it is a parameter or a literal."""
         return None if atom.__class__ is Literal else self._walk.made.get(atom)  # type: ignore

@@ -167,13 +167,11 @@ class Candidates(GroupedChanges):
         wherever it applies.
         """
         near = self.near(record, cause)
-        chosen: dict[tuple[str, tuple], Site] = {}  # of several of one expression, what is written
+        of_line: dict[tuple[str, tuple], list[Site]] = {}
         for site in self.sites:
-            key = site.change.rewrite.name, where(site.location)
-            if key not in chosen or site.edits and not chosen[key].edits:
-                chosen[key] = site
-        every = {Rewritten(name, at, site.change, site.location, site.edits): site
-                 for (name, at), site in chosen.items()}
+            of_line.setdefault((site.change.rewrite.name, where(site.location)), []).append(site)
+        every = {Rewritten(name, at, sites[0].change, sites[0].location, tuple(sites)): sites[0]
+                 for (name, at), sites in of_line.items()}
         found = [c for c, site in every.items() if near & site.near]
         lines: dict[tuple, dict[tuple, Change]] = {}        # by line and words, then by derivative
         for c in found:

@@ -7,8 +7,9 @@ where a collective is among the replaced equations or feeds them, and at all suc
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
@@ -23,7 +24,8 @@ from .blocks import BLOCKS, SPLIT, behind
 from .enlarging import ENLARGING
 from .joins import JOINS
 from .lines.expressions import replaced_name
-from .lines.statements import Edit
+from .lines.replacements import replaced_lines
+from .lines.statements import Edit, in_place
 from .loops import LOOPS, with_numbers
 from .one_block import ONE_BLOCK
 from .one_hot import ONE_HOT
@@ -36,24 +38,33 @@ from .weights import WEIGHTS
 @dataclass(frozen=True)
 class Site:
     """A place where a change of code applies. near: the places of all equations that it concerns.
-    edits: of the user's lines, none if they cannot be written. exchanges: is it of an exchange,
-    rather than of what reads it?
+    exchanges: is it of an exchange, rather than of what reads it?
     """
     change: CodeChange
     location: Location
     near: frozenset[tuple]
-    edits: tuple[Edit, ...]
     exchanges: bool
+    _edits: Callable[[], tuple[Edit, ...]] = field(compare=False)
+
+    @cached_property
+    def edits(self) -> tuple[Edit, ...]:
+        """The edits of the user's lines that make it; none if they cannot be written."""
+        return self._edits()
 
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A change of code at a line, wherever that line runs."""
+    """A change of code at a line, wherever that line runs: at these sites."""
     name: str
     at: tuple
     change: CodeChange = field(compare=False)
     location: Location = field(default=UNKNOWN, compare=False)
-    edits: tuple[Edit, ...] = field(default=(), compare=False)
+    sites: tuple[Site, ...] = field(default=(), compare=False)
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """The edits of the user's lines, by the first of the sites that can be written."""
+        return next((site.edits for site in self.sites if site.edits), ())
 
     @property
     def text(self) -> str:
@@ -73,24 +84,31 @@ def sites(program: Program) -> Iterator[Site]:
     for change in (*CHANGES, *ENLARGING, *ONE_HOT, *WEIGHTS, *REDUCED, *BLOCKS, *ONE_BLOCK,
                    *SELECTIONS, *JOINS, *LOOPS):
         rewrites = Rewrites(change.rewrite)
+        found: dict[tuple, list[tuple[Match, Any]]] = {}    # by place
         for m in chain.from_iterable(map(rewrites.matches, programs)):
             try:
                 value = change.rewrite.replacement(m)      # type: ignore[operator]
             except (TypeError, ValueError, ShardtraceError):
                 continue                                   # it does not type-check that way
             if value is not None:
+                found.setdefault(where(m.eqn.location), []).append((m, value))
+        for same in found.values():
+            for m, _ in same:
                 yield Site(change, m.eqn.location, frozenset(
-                    where(e.location) for e in _about(m)), _edits(change, m, programs),
-                    m.eqn.op.collective is not None)
+                    where(e.location) for e in _about(m)), m.eqn.op.collective is not None,
+                    partial(_edits, change, m, same, programs))
 
 
-def _edits(change: CodeChange, m: Match, programs: Sequence[Program]) -> tuple[Edit, ...]:
+def _edits(change: CodeChange, m: Match, same: Sequence[tuple[Match, Any]],
+           programs: Sequence[Program]) -> tuple[Edit, ...]:
     """The edits that make a change at an equation; none if they cannot be written, or are of lines
-    that something else runs, too.
+    that something else runs, too. same: what is replaced at the place, and by what.
     """
     code, at = change.code(m), m.eqn.location
     if isinstance(code, str):
-        code = ((at, code),) if code and at.line == at.end_line else ()
+        code = ((at, in_place(at, code)),) if code and at.line == at.end_line else ()
+    if not code:
+        code = replaced_lines(m, same)
     if code:                                # what took a name from an operand goes
         code = (*code, *[(e.location, name) for e in behind(m) if e.op.collective is not None
                          and (name := replaced_name(m, e))])

@@ -159,7 +159,7 @@ def _reduced_first(m: Match) -> Atom | None:
 
 
 def _change(name: str, pattern: str, made: Callable, why: str, words: str) -> CodeChange:
-    return CodeChange(Rewrite(name, pattern, made, why=why), words, lambda m: "")
+    return CodeChange(Rewrite(name, pattern, made, why=why), words)
 
 
 JOINS: tuple[CodeChange, ...] = (

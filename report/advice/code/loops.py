@@ -291,10 +291,9 @@ LOOPS: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
         "loop ahead", "out = scan *operands", _loop_ahead,
         why="what no step takes from the one before is exchanged for all steps together"),
-        "compute what no step takes from the one before for all steps first, ahead of the loop",
-        lambda m: ""),
+        "compute what no step takes from the one before for all steps first, ahead of the loop"),
     CodeChange(Rewrite(
         "product ahead", "out = scan *operands", _product_ahead,
         why="one product is exchanged for all steps"),
-        "multiply what the steps read for all of them at once, ahead of the loop", lambda m: ""),
+        "multiply what the steps read for all of them at once, ahead of the loop"),
 )

@@ -255,7 +255,7 @@ ONE_BLOCK: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
         "own first", "out = dynamic_slice value *starts", _own_first,
         why="what each device takes is made of its own block, and nothing is exchanged"),
-        "compute each device's own block of its own block instead of gathering", lambda m: ""),
+        "compute each device's own block of its own block instead of gathering"),
     CodeChange(Rewrite(
         "own sum", "out = dynamic_slice value *starts", _own_sum,
         why="each device receives the sum of the block that it reads, and no other"),
@@ -264,7 +264,7 @@ ONE_BLOCK: tuple[CodeChange, ...] = (
         "gather last", "out = add|sub|mul|div x y", _gathered_last,
         why="of the sum, each device receives its own block alone"),
         "sum only the own block, combine it with that of the other value, and gather what that "
-        "gives,", lambda m: ""),
+        "gives,"),
     CodeChange(Rewrite(
         "swapped", GATHERED + "out = dynamic_slice whole *starts", _swapped,
         why="each device receives the part that it reads"),
@@ -273,6 +273,5 @@ ONE_BLOCK: tuple[CodeChange, ...] = (
         "smaller of one block first",
         "out = dot_general|reduce_sum|reduce_max|reduce_min *operands", _one_smaller_first,
         why="what is smaller is given to all"),
-        "compute what is smaller of the one block that is read, and exchange that instead",
-        lambda m: ""),
+        "compute what is smaller of the one block that is read, and exchange that instead"),
 )

@@ -207,7 +207,7 @@ ONE_HOT: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
         "rows of a gradient", "out = dot_general left right {dimension_numbers=dims}",
         _rows_of_gradient, why="what is added to rows is no product with zeros"),
-        _WORDS, lambda m: ""),
+        _WORDS),
     CodeChange(Rewrite(
         "rows of blocks", "out = gather table at", _rows_of_blocks,
         why="only the rows that are read are exchanged"),

@@ -42,11 +42,12 @@ _SAID = {"reduce_sum": {"(reduce_|ein)?sum": "psum", "mean|average": "pmean"},
 @dataclass(frozen=True)
 class CodeChange:
     """A rewrite as a proposed change. words: what it does; code: the user's expression after the
-    change, or the edits of his lines; "" if it cannot be written.
+    change, or the edits of his lines; "" if it cannot be written so: then it is written as the
+    replacement has it (lines/replacements.py).
     """
     rewrite: Rewrite
     words: str
-    code: Callable[[Match], str | Sequence[Edit]]
+    code: Callable[[Match], str | Sequence[Edit]] = lambda m: ""
 
 
 class MadeOf(Generic[T]):
@@ -302,7 +303,7 @@ CHANGES: tuple[CodeChange, ...] = (
         "reduce first, summed", "whole = psum|psum_invariant x {axes=names}\n"
         "out = reduce_sum whole", _reduced_first_summed,
         why="parts are summed where they are, and only their sums exchanged"),
-        "reduce before the sum over devices instead of behind it", lambda m: ""),
+        "reduce before the sum over devices instead of behind it"),
     CodeChange(Rewrite(
         "widen behind", "wide = convert_element_type x\n"
         "out = ppermute|all_to_all|all_gather|all_gather_invariant wide", _widened_behind,

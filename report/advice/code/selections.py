@@ -229,19 +229,19 @@ SELECTIONS: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
         "place first", "out = argmax|argmin whole {axes}", _place_first,
         why="of each block only the best is exchanged, and where it is"),
-        "choose from each block before the exchange instead of gathering all", lambda m: ""),
+        "choose from each block before the exchange instead of gathering all"),
     CodeChange(Rewrite(
         "top of rows", "whole = reshape rows {dimensions}\nout = top_k whole {axis, k}",
         _top_of_rows, why="rows stay where they are, and of each only the largest is exchanged"),
-        "choose from each row before rows are joined, then among what was chosen,", lambda m: ""),
+        "choose from each row before rows are joined, then among what was chosen,"),
     CodeChange(Rewrite("top instead of sort", _SORTED + _CUT.format("ordered"), _top_instead,
-                       why=_TOP[0]), _TOP[1], lambda m: ""),
+                       why=_TOP[0]), _TOP[1]),
     CodeChange(Rewrite(
         "top instead of turned sort", _SORTED + "turned = rev ordered {dimensions=turns}\n"
-        + _CUT.format("turned"), _top_instead_of_turned, why=_TOP[0]), _TOP[1], lambda m: ""),
+        + _CUT.format("turned"), _top_instead_of_turned, why=_TOP[0]), _TOP[1]),
     CodeChange(Rewrite(
         "product first", "rows = gather x at {dimension_numbers=numbers, slice_sizes=sizes}\n"
         "out = dot_general rows w {dimension_numbers=dims}", _product_first,
         why="rows of the product are shorter, or it is made of fewer"),
-        "multiply before rows are read instead of behind it", lambda m: ""),
+        "multiply before rows are read instead of behind it"),
 )

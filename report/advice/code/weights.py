@@ -165,7 +165,7 @@ WEIGHTS: tuple[CodeChange, ...] = (
         "that,", _kept_apart_code),
     *[CodeChange(Rewrite("cut first", _PRODUCT + pattern, made,
                          why="columns of the weight are moved rather than those of its product"),
-                 _CUT, lambda m: "")
+                 _CUT)
       for read, before in (("product", ""), ("biased", "biased = add product bias\n"))
       for pattern, made in (
         (f"{before}out = slice {read} {{start_indices=starts, limit_indices=ends, strides=steps}}",

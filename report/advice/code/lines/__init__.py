@@ -4,4 +4,5 @@
     expressions    values as the user calls them where an equation is written
     helper_calls   calls of a helper that lays a value out
     loop_lines     a loop whose steps no longer exchange, and the exchange behind it
+    replacements   what a rewrite puts in place of an expression, by the calls of calls.py
 """

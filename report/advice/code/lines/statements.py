@@ -150,7 +150,8 @@ def unused(at: Location, *names: str) -> list[str]:
 
 def has_module(at: Location, name: str) -> bool:
     """Does the file import, or use, a module by this name?"""
-    return bool(re.search(rf"\b{name}\.\w|\bas {name}\b", "".join(linecache.getlines(at.file))))
+    return bool(re.search(rf"\b{name}\.\w|\bas {name}\b|(?m:^\s*from .* import .*\b{name}\b)",
+                          "".join(linecache.getlines(at.file))))
 
 
 def call_of(text: str, *names: str) -> ast.Call | None:

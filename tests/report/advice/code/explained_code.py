@@ -34,10 +34,12 @@ def changed_result(suggestion: Any, args: Any, given: list[np.ndarray]) -> np.nd
 
 
 def check_change(tmp_path: Path, source: str, words: str, least: float, given: Callable[[Any], Any],
-                 wanted: Callable[..., Any] | None, **tolerance: float) -> tuple[Any, Any]:
+                 wanted: Callable[..., Any] | None, shown: bool = True, **tolerance: float
+                 ) -> tuple[Any, Any]:
     """The suggestion with these words receives less than a part in `least` of the bytes, and with
-    the change made `f` gives what is wanted of the values that `given` makes for its arguments; it
-    is not made where nothing is wanted. Returns the explanation and the suggestion.
+    the change made `f` gives what is wanted of the values that `given` makes for its arguments, and
+    the same if the lines that it shows are typed in; it is not made where nothing is wanted. shown:
+    whether it shows lines. Returns the explanation and the suggestion.
     """
     with explained_code(tmp_path, source, words) as (module, found, best):
         assert (best is None) is (wanted is None)
@@ -46,4 +48,21 @@ def check_change(tmp_path: Path, source: str, words: str, least: float, given: C
             values = given(module.args)
             changed = changed_result(best, module.args, values)
             np.testing.assert_allclose(changed, wanted(*values), **tolerance)
+            assert bool(best.diff) is shown
+            typed = check_typed(tmp_path, source, best, values, wanted(*values), **tolerance)
+            assert typed == best.received_bytes or not shown
     return found, best
+
+
+def check_typed(tmp_path: Path, source: str, suggestion: Any, values: list[np.ndarray], wanted: Any,
+                **tolerance: float) -> int:
+    """The function of a source with the lines of a suggestion typed in gives what is wanted of
+    these values; the bytes that it receives.
+    """
+    for old, new in suggestion.diff:
+        assert source.count(old) == 1
+        source = source.replace(old, new)
+    with user_module(user_file(tmp_path, source)) as module:
+        placed = [st.device_put(v, a.sharding) for v, a in zip(values, module.args, strict=True)]
+        np.testing.assert_allclose(np.asarray(st.jit(module.f)(*placed)), wanted, **tolerance)
+        return st.explain(module.f, suggest_seconds=0)(*module.args).received_bytes

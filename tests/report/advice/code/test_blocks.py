@@ -285,7 +285,8 @@ f, args = mapped(body), (struct((64, 128, 64), "d"),)
     ("jnp.average(whole, axis=0)", 'lax.pmean(jnp.average(x, axis=0), "d")'),
     ("jnp.einsum('nd->d', whole)", 'lax.psum(jnp.einsum(\'nd->d\', x), "d")'),
     ("jnp.amax(whole, axis=0)", 'lax.pmax(jnp.amax(x, axis=0), "d")'),
-    ("jnp.ptp(whole, axis=0)", ""), ("whole.var(0)", "")])
+    ("jnp.ptp(whole, axis=0)", '(lax.pmax(jnp.max(x, 0), "d") - lax.pmin(jnp.min(x, 0), "d"))'),
+    ("whole.var(0)", 'lax.psum(jnp.sum(jnp.square(x - (lax.psum(jnp.sum(x, 0), "d")')])
 def test_a_reduction_is_written_for_each_block_by_what_it_is(code, written, tmp_path):
     source = HEAD + f"""\
 def body(x):

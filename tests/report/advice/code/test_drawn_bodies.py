@@ -80,7 +80,7 @@ def changed(program: Program) -> Iterator[Rewritten]:
     """The changes of code that apply to a program."""
     for site in sites(program):
         yield Rewritten(site.change.rewrite.name, where(site.location), site.change, site.location,
-                        site.edits)
+                        (site,))
 
 
 def values(program: Program, x: np.ndarray) -> np.ndarray:

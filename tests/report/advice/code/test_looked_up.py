@@ -48,6 +48,7 @@ args = struct(({ROWS}, 128), "d"), st.ShapeDtypeStruct(
     def on_all(x, places):
         return np.concatenate([wanted(x, places)] * 8) if checked else wanted(x, places)
 
-    _, best = check_change(tmp_path, source, WORDS, 4, given, on_all if wanted else None)
+    _, best = check_change(tmp_path, source, WORDS, 4, given, on_all if wanted else None,
+                           shown=bool(written))
     assert best is None or [after for _, after in best.diff] == (
         [f"return {written}"] if written else [])

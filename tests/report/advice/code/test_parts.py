@@ -9,7 +9,7 @@ import pytest
 import shardtrace as st
 
 from ....user_files import user_file, user_module
-from .explained_code import explained_code
+from .explained_code import check_typed, explained_code
 from .test_changes import HEAD, values_of
 
 # text, the reference in numpy, and a suggestion
@@ -164,4 +164,8 @@ def test_parts_are_worked_on_one_by_one(name, tmp_path):
         placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
         with st.config.override(shardtrace_engine="per_device"):
             changed = np.asarray(best.apply()(*placed))
-    np.testing.assert_allclose(changed, reference(*given), rtol=2e-3, atol=2e-3)
+        wanted = reference(*given)
+        assert best.diff
+        bytes_then = check_typed(tmp_path, HEAD + source, best, given, wanted, rtol=2e-3, atol=2e-3)
+        assert bytes_then == best.received_bytes
+    np.testing.assert_allclose(changed, wanted, rtol=2e-3, atol=2e-3)

@@ -52,6 +52,8 @@ args = struct((4096, 512), "d"), struct((16384,), "d", dtype=np.int32), struct((
 CUT = "cut the weight instead of its product"
 COLUMNS = {
     "a split": ("jnp.subtract(*jnp.split(h, 2, -1))", lambda h: h[:, :1024] - h[:, 1024:]),
+    "a split by sizes": ("jnp.subtract(*lax.split(h, (1024, 1024), 1))",
+                         lambda h: h[:, :1024] - h[:, 1024:]),
     "the last columns": ("h[:, 1536:]", lambda h: h[:, 1536:]),
     "a split behind a bias": ("jnp.subtract(*jnp.split(h + jnp.sin(jnp.arange(2048.0)), 2, 1))",
                               lambda h: np.subtract(*np.split(h + np.sin(np.arange(2048)), 2, 1))),

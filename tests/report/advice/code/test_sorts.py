@@ -7,7 +7,7 @@ import pytest
 import shardtrace as st
 
 from ....user_files import user_file, user_module
-from .explained_code import changed_result, check_change, explained_code
+from .explained_code import changed_result, check_change, check_typed, explained_code
 from .test_changes import HEAD
 
 WORDS = "`lax.top_k` instead of sorting"
@@ -77,6 +77,8 @@ args = struct((16, 4, 16)), struct((16, 8192), None, "d")
         given = [np.tile(np.eye(4, 16, dtype=np.float32), (16, 1, 1)),
                  rng.integers(0, 20, (16, 8192)).astype(np.float32)]
         changed = changed_result(best, module.args, given)
+        assert best.diff
+        check_typed(tmp_path, source, best, given, changed)
     rows = np.einsum("bkd,dv->bkv", *given).reshape(16, -1)
     at = np.argsort(-rows, axis=1, kind="stable")[:, :4]
     np.testing.assert_array_equal(changed, np.take_along_axis(rows, at, 1) + at / 2)

@@ -52,6 +52,8 @@ CHOSEN = {
     "values alone": ("return lax.top_k(whole, 5)[0]", True),
     "gathered in the call": (
         'return lax.top_k(lax.all_gather(x * 2, "d", axis=1, tiled=True), 5)', True),
+    "a place": ("return jnp.argmax(whole, 1)", True),
+    "the place of the least, of a function": ("return jnp.argmin(jnp.abs(whole), 1)", True),
     "in a function": ("return (lambda: lax.top_k(whole, 5))()", False),
     "where the operand is another": ("x = x + 1\n    return lax.top_k(whole, 5)", False)}
 
@@ -80,10 +82,10 @@ FLATTENED = {
     "rows, by a function": ("jnp.tanh(jnp.reshape(whole, (whole.shape[0], -1)) * 2) @ w", True),
     "leading dimensions": ("whole.reshape(*whole.shape[:1], 512) @ w", True),
     "rows that are left out": ("whole.reshape(-1, 512) @ w", True),
-    "rows by number": ("whole.reshape(8192, -1) @ w", False),
-    "by a number of rows": ("(whole / whole.shape[0]).reshape(-1, 512) @ w", False),
-    "with what has rows, too": ("(whole.reshape(-1, 512) * scale[:, None]) @ w", False),
-    "what is cut by number": ("lax.slice(whole, (0, 0, 0), (8192, 8, 8))", False)}
+    "rows by number": ("whole.reshape(8192, -1) @ w", True),
+    "by a number of rows": ("(whole / whole.shape[0]).reshape(-1, 512) @ w", True),
+    "with what has rows, too": ("(whole.reshape(-1, 512) * scale[:, None]) @ w", True),
+    "what is cut by number": ("lax.slice(whole, (0, 0, 0), (8192, 8, 8))", True)}
 
 
 @pytest.mark.parametrize("name", FLATTENED)
@@ -229,10 +231,12 @@ BETWEEN = {
     "of a multiple": ("(whole * 2).sum(0)", 'lax.psum((x * 2).sum(0), "d")'),
     "squares": ("jnp.mean(whole ** 2)", 'lax.pmean(jnp.mean(x ** 2), "d")'),
     "magnitudes": ("jnp.abs(whole).max(0) + 1", 'lax.pmax(jnp.abs(x).max(0), "d") + 1'),
-    "a deviation": ("jnp.std(whole, 0)", ""),
-    "one that can be written, and one that cannot": ("whole.mean(0) / whole.var(0)", ""),
+    "a deviation": ("jnp.std(whole, 0)", "jnp.sqrt(lax.psum(jnp.sum(jnp.square(x - (lax.psum("),
+    "two in a line": ("whole.max(0) / whole.std(0)", 'lax.p'),
+    "one that can be written, and one that cannot": (
+        "whole.mean(0) / (whole **\n                           2).mean(0)", ""),
     "with rows of each device": ("(whole * jnp.arange(8192.0)[:, None]).sum(0)",
-                                 'lax.axis_index("d") * 1024, 1024)).sum(0), "d")')}
+                                 'lax.psum(jnp.sum(x * lax.dynamic_slice_in_dim(')}
 
 
 @pytest.mark.parametrize("name", BETWEEN)
