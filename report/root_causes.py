@@ -133,8 +133,11 @@ def root_causes(known: Roots, changes: Sequence[Change] = (),
     collectives, rows = known.collectives, known.rows
     roots = {key: {**texts} for key, texts in known.of.items()}
     changed = rows.changed(changes)
-    if about is not None and not changed and about.cause.asked_by is not None:
-        changed = {*roots.get(id(about), ())}
+    own = {*roots.get(id(about), ())}
+    if about is not None and about.cause.asked_by is not None and (
+            not changed or changed.isdisjoint(own)
+            and all(isinstance(c, Rewritten) for c in changes)):
+        changed = own
     elif about is not None and not changed:
         lines = {rows.placed(_expression(c.location), c.location): True for c in changes
                  if isinstance(c, Rewritten | Respec) and c.location.line
@@ -212,12 +215,9 @@ def _is_view(change: Constrain, about: ExplainedCollective) -> bool:
 def _is_lacked(changes: Sequence[Change], about: ExplainedCollective) -> bool:
     """Do changes only add axes of a collective to those that arguments have?"""
     axes = whole_axes(about.mesh_axes)
-
-    def added(c: Argument) -> set[str]:
-        had = {a for a in c.spec.axes() if f"'{a}'" in c.was}
-        return {*c.spec.axes()} - had if 2 * len(had) == c.was.count("'") else set()
-
-    return all(isinstance(c, Argument) and axes & added(c) for c in changes)
+    return all(isinstance(c, Argument) and c.before is not None
+               and {*c.before.axes()} <= {*c.spec.axes()}
+               and bool(axes & ({*c.spec.axes()} - {*c.before.axes()})) for c in changes)
 
 
 def _expression(at: Location) -> str:

@@ -390,7 +390,7 @@ class Candidates(GroupedChanges):
         seen, found = set(results), {}
         for i, was, now in zip(results, before.out_specs, moved.out_specs, strict=True):
             if was != now and not was.unreduced:
-                kept = Result(i, self.result_name(i), was, spec_text(was))
+                kept = Result(i, self.result_name(i), was, was)
                 found.update([(c.index, c) for c in self.whole_row(kept)
                               if isinstance(c, Result) and (c == kept or c.index not in seen)])
         return tuple(found.values())

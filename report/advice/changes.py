@@ -31,11 +31,15 @@ from .interleaving.change import Interleave
 
 @dataclass(frozen=True)
 class Argument:
-    """Pass argument `index` as `spec`."""
+    """Pass argument `index` as `spec`. before: as it is without."""
     index: int
     name: str
     spec: PartitionSpec
-    was: str = ""
+    before: PartitionSpec | None = field(default=None, compare=False)
+
+    @property
+    def was(self) -> str:
+        return spec_text(self.before) if self.before is not None else ""
 
     @property
     def text(self) -> str:
@@ -43,7 +47,7 @@ class Argument:
 
     def of(self, index: int, name: str) -> Argument:
         """This change, made to another argument."""
-        return Argument(index, name, self.spec, self.was)
+        return Argument(index, name, self.spec, self.before)
 
     def text_for(self, name: str) -> str:
         """The change in words, for an argument of this name."""
@@ -53,11 +57,15 @@ class Argument:
 
 @dataclass(frozen=True)
 class Result:
-    """Ask for result `index` as `spec`."""
+    """Ask for result `index` as `spec`. before: as it is without."""
     index: int
     name: str
     spec: PartitionSpec
-    was: str = ""
+    before: PartitionSpec | None = field(default=None, compare=False)
+
+    @property
+    def was(self) -> str:
+        return spec_text(self.before) if self.before is not None else ""
 
     @property
     def text(self) -> str:
@@ -65,7 +73,7 @@ class Result:
 
     def of(self, index: int, name: str) -> Result:
         """This change, made to another result."""
-        return Result(index, name, self.spec, self.was)
+        return Result(index, name, self.spec, self.before)
 
     def text_for(self, name: str) -> str:
         """The change in words, for a result of this name."""

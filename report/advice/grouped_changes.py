@@ -10,7 +10,6 @@ from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.types import Entries
 from ...partitioner.pipeline import Partitioned
 from ..reasons.explain_collective import Reasons
-from ..words import spec_text
 from .changes import Argument, Change, Constrain, Result, row_of, tree_of
 from .other_layouts import is_layout, merged
 from .placed_results import PlacedResults
@@ -27,9 +26,9 @@ class GroupedChanges(PlacedResults):
     def argument(self, index: int, entries: Entries) -> Argument:
         """Another layout of an argument."""
         t = self.graph_tensor(self.inlined.invars[index])
-        was = spec_text(spec_from_entries(merged(self.entries[t], self.mesh)))
+        before = spec_from_entries(merged(self.entries[t], self.mesh))
         return Argument(index, self.partitioned.traced.arg_names[index],
-                        spec_from_entries(entries), was)
+                        spec_from_entries(entries), before)
 
     def constrained(self, var: Var, maker: Equation, spec: PartitionSpec) -> Constrain:
         places = self.by_line[line_of(maker, self.place[var].index)]

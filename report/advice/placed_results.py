@@ -11,7 +11,6 @@ from ...ir.rules.rule import ELEMENTWISE
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.types import Entries
 from ..reasons.causes import Cause
-from ..words import spec_text
 from .changes import Change, Result, row_of
 from .other_layouts import is_layout, merged, other_layouts
 from .placed_values import PlacedValues
@@ -72,7 +71,7 @@ class PlacedResults(PlacedValues):
                 name = self.result_name(i)
                 entries = of_row.setdefault((row_of(name), v.aval.shape, spec), entries)
                 groups.setdefault(spec, []).append(
-                    Result(i, name, spec_from_entries(entries), spec_text(spec)))
+                    Result(i, name, spec_from_entries(entries), spec))
                 asked.update(dict.fromkeys(moves, spec))
         return {move: tuple(groups[spec]) for move, spec in asked.items()}
 
@@ -86,8 +85,8 @@ class PlacedResults(PlacedValues):
 
     def result(self, i: int, entries: Entries) -> Result:
         """Another layout of a result."""
-        return Result(i, self.result_name(i), spec_from_entries(entries), spec_text(
-            self.partitioned.out_specs[i]))
+        return Result(i, self.result_name(i), spec_from_entries(entries),
+                      self.partitioned.out_specs[i])
 
     def result_name(self, i: int) -> str:
         names = self.partitioned.traced.result_names

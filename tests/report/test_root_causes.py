@@ -239,3 +239,21 @@ def test_a_constraint_that_is_changed_first_is_a_cause_though_it_asked_for_no_ex
     assert first.text.startswith("`lax.with_sharding_constraint(nn.sigmoid(")
     assert {c.mesh_axes for c in first.collectives} == {told.mesh_axes}
     assert others
+
+
+def test_what_is_read_of_a_gather_is_because_of_the_gather_and_not_of_the_index() -> None:
+    """As where each device has the rows of all experts gathered, and reads those of its own."""
+    mesh = AbstractMesh((8,), ("x",))
+
+    def body(w: st.Array, rows: st.Array) -> st.Array:
+        every = lax.all_gather(rows, "x")
+        own = every[:, lax.axis_index("x")].reshape(-1, 256) @ w[0]
+        return lax.all_to_all(own.reshape(8, 1, 64, 256), "x", 0, 1, tiled=True)[0]
+
+    f = st.shard_map(body, mesh=mesh, in_specs=P("x"), out_specs=P("x"), check_vma=False)
+    found = st.explain(f)(*[st.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(
+        mesh, P("x"))) for shape in ((8, 256, 256), (64, 64, 256))])
+    first = found.root_causes[0]
+    assert "exchange the parts that are read" in first.collectives[0].suggestions[0].text
+    assert first.text.startswith("`lax.all_gather(rows, \"x\")` at line ")
+    assert first.groups[0][0].kind == "all-gather"
