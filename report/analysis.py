@@ -112,13 +112,8 @@ class Analysis:
         return causes if best and self._first(causes[0].groups[0][0]) else self.causes_by_cost
 
     def _first(self, c: ExplainedCollective) -> Suggestion | None:
-        """The best suggestion for a collective, unless it takes much more memory or operations and
-        another one, which does not, saves nearly as much.
-        """
-        found = c.suggestions
-        return None if not found or self._takes_much(found[0]) and any(
-            self.time - s.time >= _NEARLY * (self.time - found[0].time)
-            for s in found if not self._takes_much(s)) else found[0]
+        """The best suggestion for a collective."""
+        return next(iter(c.suggestions), None)
 
     def _takes_much(self, s: Suggestion) -> bool:
         """Does it take much more memory or operations?"""

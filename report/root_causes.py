@@ -135,7 +135,7 @@ def root_causes(known: Roots, changes: Sequence[Change] = (),
     changed = rows.changed(changes)
     own = {*roots.get(id(about), ())}
     if about is not None and about.cause.asked_by is not None and (
-            not changed or changed.isdisjoint(own)
+            not changed or changed.isdisjoint(own | rows.asked)
             and all(isinstance(c, Rewritten) for c in changes)):
         changed = own
     elif about is not None and not changed:

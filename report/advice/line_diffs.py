@@ -68,7 +68,8 @@ def _line(replaced: Iterable[tuple[Location, str]]) -> tuple[str, str]:
         now = now or line
         now = f"{now[:at.column]}{code}{now[at.end_column:]}"
     name, _, value = now.strip().partition(" = ")
-    needless = name == value and any([rebound_name(at) for at, _ in replaced])
+    needless = name == value.partition(" #")[0].strip() and any(
+        [rebound_name(at) for at, _ in replaced])
     return line.strip(), "" if needless else now.strip()
 
 

@@ -28,7 +28,8 @@ Among suggestions of nearly equal worth, the one with least effort comes first, 
 fewest arguments. Before all come those that are faster with less effort and raise nothing; some
 rows of a table come before more rows if they save nearly as much, and what concerns the collective
 and saves nearly all of it before the same with additions that concern others. If the best one needs
-no further axes, those that do are left out.
+no further axes, those that do are left out. What takes much more memory or operations is not first
+where another one saves nearly as much.
 """
 from __future__ import annotations
 
@@ -99,6 +100,10 @@ class Ranking:
             left.remove(first)
         if best and self.is_best(best[0]) and not self.wastes_axes(best[0]):
             best = [s for s in best if not self.wastes_axes(s)]
+        if best and self.trials.much(best[0].peak_bytes, best[0].flops):
+            near = next((s for s in best if not self.trials.much(s.peak_bytes, s.flops)
+                         and self.saves_nearly(s, best[0])), best[0])
+            best = [near, *[s for s in best if s is not near]]
         return [replace(s, worth=self.worth(s)) for s in best]
 
     def surpasses(self, s: Suggestion, other: Suggestion) -> bool:

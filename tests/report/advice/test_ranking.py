@@ -214,3 +214,29 @@ def test_what_alone_saves_much_comes_first_though_it_takes_more_memory() -> None
     assert best.peak_bytes > 1.25 * found.peak_bytes
     assert not any("'last'" in s.text for c in found.collectives for s in c.suggestions
                    if c.kind == "all-to-all")
+
+
+@pytest.mark.usefixtures("by_time")
+def test_what_computes_much_more_is_not_first_where_another_saves_nearly_as_much() -> None:
+    """Messages of edges that are made whole: without that, each device adds up all nodes."""
+    mesh = AbstractMesh((8, 4), ("data", "model"))
+
+    def net(params, nodes, edges, senders, receivers):
+        for w, update in params:
+            m = nn.relu(jnp.concatenate([nodes[senders], nodes[receivers], edges], -1) @ w)
+            m = lax.with_sharding_constraint(m, NamedSharding(mesh, P()))
+            added = jnp.zeros((8192, 256)).at[receivers].add(m)
+            nodes = nodes + nn.relu(jnp.concatenate([nodes, added], -1) @ update)
+        return nodes
+
+    def struct(shape, *spec, dtype=np.float32):
+        return st.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
+
+    ids = struct((1 << 17,), "data", dtype=np.int32)
+    weights = struct((768, 256)), struct((512, 256))
+    found = st.explain(net, "v5p")([weights] * 3, struct((8192, 256)),
+                                   struct((1 << 17, 256), "data"), ids, ids)
+    firsts = [c.suggestions[0] for c in found.collectives if c.suggestions]
+    assert firsts and all(s.flops <= 1.25 * found.flops for s in firsts)
+    first = found.root_causes[0].groups[0][0].suggestions[0]
+    assert first.text.startswith("`with_sharding_constraint` at line") and first.time < found.time

@@ -61,8 +61,10 @@ def statement_of(at: Location) -> Statement | None:
         if inner is None or isinstance(node, _ELSEWHERE):
             return None
         node = inner
-    if found is None or line.strip() != (text := line[found.col_offset:found.end_col_offset]):
+    if found is None or line[:found.col_offset].strip() or (
+            line[found.end_col_offset:].lstrip()[:1] not in ("", "#")):
         return None
+    text = line[found.col_offset:found.end_col_offset]
     own = Location.at(at.file, at.line, found.col_offset, at.line, found.end_col_offset)
     return Statement(own, found, text, at.column - found.col_offset)
 

@@ -219,12 +219,15 @@ def test_an_operand_whose_name_is_another_value_by_then_is_not_written(name, oth
         assert shown and not any(shown), shown
 
 
+@pytest.mark.parametrize("comment", ["", "  # of all devices"])
 @pytest.mark.parametrize("name", ["reduced", "one block", "own block", "own rows of a sum"])
-def test_the_line_in_which_an_operand_loses_its_name_is_taken_out(name, tmp_path):
+def test_the_line_in_which_an_operand_loses_its_name_is_taken_out(name, comment, tmp_path):
     source, words = renamed(name, gather_of(name))
+    line = f"x = {gather_of(name)('x')}"
+    source = source.replace(line, line + comment)
     given = np.random.default_rng(0).normal(size=(8192, 64)).astype(np.float32)
     diff = proposed(tmp_path, source, words, [given])
-    assert diff[0] == (f"x = {gather_of(name)('x')}", "") and len(diff) == 2
+    assert diff[0] == (line + comment, "") and len(diff) == 2
 
 
 BETWEEN = {
