@@ -4,5 +4,5 @@
     changes, code/, interleaving/                   a change as data: of shardings, of the code, of
                                                     the order of rows
     trials, repetition                              a program partitioned with changes made
-    suggestions, kinds, ranking, suggestion         those that help, the most worth first
+    suggestions, pairs, kinds, ranking, suggestion  those that help, the most worth first
 """

@@ -20,9 +20,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from ...ir.support.progress import counted
 from ...partitioner.collectives import CollectiveRecord
@@ -33,6 +32,7 @@ from .candidates import Candidates
 from .changes import Argument, Change, Result, text_of, tree_of
 from .code.shard_map_bodies import Ungather
 from .kinds import Kinds
+from .pairs import Promising, pairs_of
 from .ranking import EQUAL_WORTH, LITTLE, SAME, Ranking, target, without_repeats
 from .repetition import PERIODS
 from .suggestion import SOME, Found, Suggestion, crossover, in_proportion
@@ -44,7 +44,6 @@ PAIRS = 24
 SHOWN = 3          # suggestions for a collective that are confirmed on the whole program
 _ROWS = 16         # fastest changes that are tried on top of each other
 _FEW = 4           # fastest changes that come before those that exchange least
-_PAIRED = 12       # of these, such as have different effects, that are tried in pairs
 _FIRST, _SECOND = 0.5, 0.7      # share of a search's budget for single changes
 _ELSEWHERE = 0.5   # share of a remaining collective's seconds that a change must save elsewhere
 _GONE = 0.1        # share of removed bytes, or time, that must really be saved
@@ -186,8 +185,7 @@ class _One(Ranking):
         self.found: list[Suggestion] = []
         self.count = 0
         self.start = search.budget.left
-        # (exchange time, step time, changes) of those that make a difference
-        self.promising: list[tuple[float, float, tuple[Change, ...]]] = []
+        self.promising: list[Promising] = []        # those that make a difference
         self.moved: list[tuple[tuple[Change, ...], Tried]] = []     # may change result layouts
 
     @property
@@ -255,33 +253,11 @@ class _One(Ranking):
         else:
             promising.sort(key=lambda p: p[:2])
         text = f"pairs of changes tried for {record.kind} of {record.source}"
-        for pair in counted(list(itertools.islice(self.pairs(), PAIRS)), text):
+        for pair in counted(list(itertools.islice(pairs_of(promising, self.trials), PAIRS)), text):
             if self.room():
                 tried = self.trials.attempt(pair)
                 if tried is not None and self.noted(pair, tried) is None:
                     self.kept(pair, tried)
-
-    def pairs(self) -> Iterator[tuple[Change, ...]]:
-        """Pairs of promising changes, each of other values than the other, the best first. Of
-        several changes of the same arguments and results that have the same effect, only one with
-        the fewest values is in pairs.
-        """
-        unlike: dict[Any, tuple[tuple[Change, ...], frozenset[tuple]]] = {}
-        for *times, changes in self.promising:
-            (tried,) = self.trials.known(changes)
-            assert tried is not None
-            of = frozenset(map(target, changes))
-            effect = (*times, tried.received_bytes, tried.figures.peak_bytes, tried.figures.flops,
-                      frozenset([t for t in of if t[0] in ("Argument", "Result")]))
-            if effect not in unlike or len(changes) < len(unlike[effect][0]):
-                unlike[effect] = changes, of
-            if len(unlike) == _PAIRED:
-                break
-        for (_, (one, of)), (_, (other, others)) in sorted(
-                itertools.combinations(enumerate(unlike.values()), 2),
-                key=lambda pair: pair[0][0] + pair[1][0]):
-            if of.isdisjoint(others):
-                yield *one, *other
 
     def together(self, changed: Sequence[tuple[Change, ...]]) -> None:
         """Add to the best suggestion, one after the other, those changes that make a step still

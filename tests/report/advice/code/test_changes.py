@@ -34,6 +34,15 @@ def mapped(body, out=P("d")):
 """
 
 
+def function_source(params: str, code: str, args: str, first: str = "", mesh: str = "") -> str:
+    """A program: a function of these parameters that returns the code, and its arguments. first:
+    a statement before; mesh: what `mesh` is, if not eight devices.
+    """
+    lines = [f"def f({params}):", *[f"    {first}"] * bool(first), f"    return {code}", "", "",
+             *[f"mesh = {mesh}"] * bool(mesh), f"args = {args}", ""]
+    return HEAD + "\n".join(lines)
+
+
 def blocks(x):
     return x.reshape(8, -1, *x.shape[1:])
 

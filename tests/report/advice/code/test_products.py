@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from .explained_code import check_change
-from .test_changes import HEAD, values_of
+from .test_changes import function_source, values_of
 
 
 def tanh_of(reference, before=lambda *values: values):
@@ -19,6 +19,7 @@ def small_values(args):
     return [v / 64 for v in values_of(args)]
 
 
+TWO_AXES = 'st.make_mesh((2, 4), ("data", "model"))'
 CLOSE = {"rtol": 2e-3, "atol": 2e-3}
 WORDS = "multiply before rows are read"
 CASES = {
@@ -34,13 +35,8 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_rows_are_read_of_the_product(name, tmp_path):
     code, reference = CASES[name]
-    source = HEAD + f"""\
-def f(x, at, w):
-    return jnp.tanh({code})
-
-
-args = struct((4096, 512), "d"), struct((16384,), "d", dtype=np.int32), struct((512, 16))
-"""
+    source = function_source("x, at, w", f"jnp.tanh({code})", (
+        'struct((4096, 512), "d"), struct((16384,), "d", dtype=np.int32), struct((512, 16))'))
 
     def given(args):
         x, at, w = values_of(args)
@@ -66,15 +62,8 @@ COLUMNS = {
 @pytest.mark.parametrize("name", COLUMNS)
 def test_columns_are_cut_from_the_weight(name, tmp_path):
     code, reference = COLUMNS[name]
-    source = HEAD + f"""\
-def f(x, w):
-    h = x @ w
-    return jnp.tanh({code})
-
-
-mesh = st.make_mesh((2, 4), ("data", "model"))
-args = struct((2048, 64), "data"), struct((64, 2048), None, "model")
-"""
+    source = function_source("x, w", f"jnp.tanh({code})", (
+        'struct((2048, 64), "data"), struct((64, 2048), None, "model")'), "h = x @ w", TWO_AXES)
     wanted = tanh_of(reference, lambda x, w: (x @ w,))
     check_change(tmp_path, source, CUT, 2, small_values, wanted, **CLOSE)
 
@@ -90,12 +79,6 @@ FLAT = {
 @pytest.mark.parametrize("name", FLAT)
 def test_what_is_multiplied_is_not_flattened(name, tmp_path):
     code, reference = FLAT[name]
-    source = HEAD + f"""\
-def f(x, w):
-    return jnp.tanh({code})
-
-
-mesh = st.make_mesh((2, 4), ("data", "model"))
-args = struct((256, 3, 1024), "data", None, "model"), struct((3072, 16))
-"""
+    source = function_source("x, w", f"jnp.tanh({code})", (
+        'struct((256, 3, 1024), "data", None, "model"), struct((3072, 16))'), mesh=TWO_AXES)
     check_change(tmp_path, source, APART, 2, small_values, tanh_of(reference), **CLOSE)

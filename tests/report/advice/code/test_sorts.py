@@ -8,7 +8,7 @@ import shardtrace as st
 
 from ....user_files import user_file, user_module
 from .explained_code import changed_result, check_change, check_typed, explained_code
-from .test_changes import HEAD
+from .test_changes import HEAD, function_source
 
 WORDS = "`lax.top_k` instead of sorting"
 CASES = {
@@ -30,14 +30,8 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_few_of_what_is_sorted_are_chosen_by_top_k(name, tmp_path):
     code, reference = CASES[name]
-    source = HEAD + f"""\
-def f(h, w):
-    x = h @ w
-    return {code}
-
-
-args = struct((16, 64)), struct((64, 16384), None, "d")
-"""
+    source = function_source("h, w", code, (
+        'struct((16, 64)), struct((64, 16384), None, "d")'), "x = h @ w")
     given = [np.eye(16, 64, dtype=np.float32), np.random.default_rng(0).permutation(
         64 * 16384).reshape(64, 16384).astype(np.float32)]
     check_change(tmp_path, source, WORDS, 4, lambda args: given,
