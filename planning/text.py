@@ -133,11 +133,19 @@ def constraint_text(c: Constrain) -> str:
     where = c.location
     line = where.source_line().strip()
     at = f"{where}: {line}" if line else str(where)
-    name = f"`{c.name}`" if c.name else "the result"
     if c.places[0].equation < 0:
         name = f"`{c.name}`" if c.name else "what is carried"
         return f"{name} to {spec_text(c.spec)} where the body begins of the loop at {at}"
-    return f"{name} to {spec_text(c.spec)} after {at}"
+    return f"{_value_text(c)} to {spec_text(c.spec)} after {at}"
+
+
+def _value_text(c: Constrain) -> str:
+    """A value inside: its name, or the expression that it is of, or of whose derivative."""
+    text = c.location.text()
+    if c.name or not text:
+        return f"`{c.name}`" if c.name else "the result"
+    made = c.location.transform
+    return f"the {made} of `{text}`" if "transpose" in made else f"`{text}`"
 
 
 def code(p: Proposed) -> str:
@@ -180,11 +188,21 @@ def code(p: Proposed) -> str:
         donated += f",\n    compiler_options={{'memory_limit': {p.limit}}}"
     lines.append(f"{p.name} = jax.jit({p.name}, in_shardings=placed({ins}){outs}{donated})")
     inside = []
+    forward = {(c.location.place, c.spec) for c in p.constraints
+               if "transpose" not in c.location.transform}
     for c in p.constraints:
-        name = c.name or "x"
-        place = "at the start of the body of" if c.places[0].equation < 0 else "after"
-        inside.append(f"# {place} {c.location}:\n#     {name} = jax.lax.with_sharding_constraint("
-                      f"{name}, NamedSharding(mesh, {spec_text(c.spec)}))")
+        name, text, begins = c.name or "x", c.location.text(), c.places[0].equation < 0
+        place = f"{'at the start of the body of' if begins else 'after'} {c.location}"
+        if not c.name and text and not begins:
+            if "transpose" in c.location.transform:     # no line of the user's makes it
+                if (c.location.place, c.spec) in forward:
+                    continue                            # the constraint has it, too
+                inside.append(f"# {_value_text(c)} at {c.location} to {spec_text(c.spec)}: only in "
+                              f"what `jit()` of the proposal gives")
+                continue
+            name, place = text, f"at {c.location}, around the expression"
+        made = f"jax.lax.with_sharding_constraint({name}, NamedSharding(mesh, {spec_text(c.spec)}))"
+        inside.append(f"# {place}:\n#     {made if name == text else f'{name} = {made}'}")
     return "\n".join([*lines, *dict.fromkeys(inside)])     # a loop and its gradient are one line
 
 

@@ -14,6 +14,7 @@ from .explained_collective import ExplainedCollective
 from .explanation import Explanation
 from .reasons.causes import where
 from .reasons.value_paths import equations
+from .words import changed_by
 
 SHOWN = 12         # types that are printed
 
@@ -92,7 +93,7 @@ class Difference:
             show = {"time": duration, "collectives": lambda n: f"{n:.0f}",
                     "flops": lambda n: render.quantity(n, "FLOP")}.get(
                         name, lambda n: render.quantity(n, "B"))
-            change = "" if x == y else f" ({(y - x) / x:+.0%})" if x else ""
+            change = f" ({part})" if (part := changed_by(y, x)) else ""
             lines.append(f"  {name.replace('_', ' ')}: {show(x)}"
                          + (f" -> {show(y)}{change}" if x != y else ", as before"))
         return "\n".join(lines)

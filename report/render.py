@@ -22,7 +22,7 @@ from .gaps import gaps
 from .reasons.causes import Hold, Path
 from .root_causes import RootCause
 from .warnings.warnings import warnings_of
-from .words import excerpt, listed, quantity
+from .words import changed_by, excerpt, listed, quantity
 
 rich_table = lazy_import("rich.table")
 rich_console = lazy_import("rich.console")
@@ -302,12 +302,7 @@ def _percent(new: float, old: float) -> str:
 
 
 def _change(new: float, old: float) -> str:
-    if not old or new == old:
-        return "as before"
-    part = (new - old) / old
-    if abs(part) < 5e-5:
-        return "as before"
-    return f"{part:+.0%}" if abs(part) >= 0.005 else f"{part:+.2%}"
+    return changed_by(new, old) or "as before"
 
 
 def _count(n: int, word: str) -> str:

@@ -20,6 +20,14 @@ def quantity(n: float, unit: str) -> str:
     raise AssertionError
 
 
+def changed_by(new: float, old: float) -> str:
+    """By what part of itself a figure rises or falls: +12%, -0.3%; "" if by next to nothing."""
+    part = (new - old) / old if old else 0.0
+    if abs(part) < 5e-5:
+        return ""
+    return f"{part:+.0%}" if abs(part) >= 0.005 else f"{part:+.2%}"
+
+
 @cached(4096, "specs as text")
 def spec_text(spec: PartitionSpec) -> str:
     """`P('X', None)`, as the user writes it."""

@@ -21,7 +21,7 @@ from ..advice.changes import Argument, Change, Result, text_of
 from ..advice.freedoms import together
 from ..advice.trials import Trials
 from ..reasons.axis_paths import AxisPaths
-from ..words import quantity
+from ..words import changed_by, quantity
 
 YOU, PROPAGATION, NOBODY = "you", "propagation", "nobody"
 _NAMED = 4           # members of a freedom that are named
@@ -222,4 +222,5 @@ def _listed(members: Sequence[Member]) -> str:
 
 
 def _part(new: float, old: float) -> str:
-    return f" ({(new - old) / old:+.0%})" if old and new != old else ""
+    change = changed_by(new, old)
+    return f" ({change})" if change else ""

@@ -254,6 +254,20 @@ def test_a_loop_and_its_gradient_have_one_line_inside():
     assert found.code.count("with_sharding_constraint(h,") == 1
 
 
+def test_a_value_without_a_name_is_said_by_its_expression():
+    """The gradient at its line is constrained alike, and needs no line; another one has none."""
+    found = st.autoshard(lambda x: x + 1, shape(8, 8), mesh={"data": 2})
+    (eqn,) = st.jit(lambda x: jnp.tanh(x)).trace(shape(8, 8)).jaxpr.eqns
+    forward, backward = eqn.location, eqn.location.under("transpose")
+    found.constraints = tuple([
+        Constrain((Place((), i, 0),), "", spec, at) for i, (spec, at) in enumerate([
+            (P("data"), forward), (P("data"), backward), (P(), backward)])])
+    made = "jnp.tanh(x)"
+    assert f"`{made}` to P('data') after" in str(found)
+    assert found.code.count(f"jax.lax.with_sharding_constraint({made}, NamedSharding(") == 1
+    assert found.code.count(f"the transpose of `{made}` at") == 1
+
+
 def test_a_mesh_with_explicit_axes_is_searched_with_auto_ones():
     mesh = st.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
 
