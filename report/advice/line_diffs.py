@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 
 from ...ir.source.location import Location
 from ...ir.spec import PartitionSpec
@@ -31,8 +30,9 @@ from .code.shard_map_bodies import Ungather, Unsum
 
 
 def line_diffs(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:
-    """The lines that changes are of, and what stands there instead: one for all of a line, unless
-    one is inside of another; none of the code if that of some expression cannot be told.
+    """The lines that changes are of, and what stands there instead: one for all of a line, where
+    what replaces an expression replaces those inside of it, too; none of the code if that of some
+    expression cannot be told.
     """
     code = [c for c in changes if isinstance(c, Rewritten)]
     written = {where(c.location)[:-1] for c in code if c.edits}
@@ -43,18 +43,9 @@ def line_diffs(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:
         for at, code in edits_of(c):
             lines.setdefault((at.file, at.line), {})[at.column, at.end_column] = at, code
     for _, found in sorted(lines.items()):
-        found = {span: one for span, one in found.items() if not any(
-            _is_said_in(one, other) for other in found.values())}
-        same = sorted(found.values(), key=lambda one: -one[0].column)
-        if all(b.end_column <= a.column for (a, _), (b, _) in pairwise(same)):
-            yield _line(same)
-        else:
-            yield from [_line([one]) for one in found.values()]
-
-
-def _is_said_in(one: Edit, other: Edit) -> bool:
-    """Does the edit of a longer expression make this one, too?"""
-    return one is not other and is_inside(one[0], other[0]) and one[1] in other[1]
+        whole = [one for one in found.values() if not any(
+            is_inside(one[0], other[0]) for other in found.values() if other is not one)]
+        yield _line(sorted(whole, key=lambda one: -one[0].column))
 
 
 def _line(replaced: Iterable[tuple[Location, str]]) -> tuple[str, str]:

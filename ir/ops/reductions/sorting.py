@@ -27,7 +27,7 @@ from ...op import OPS, Evaluator, LinearOperand, LocalizeContext, Op, Sample, de
 from ...padded import Padded, PaddedContext
 from ...types import ArrayType, Entries, Shape, short_list
 from ..communication.column_sort import column_sort
-from ..derivatives import in_front, in_place, iota_like, slice_along, strong, type_of
+from ..derivatives import in_front, in_place, iota_like, strong, type_of
 from ..elementwise.declaration import values
 from ..emitting import Emitting
 from ..gather_numbers import GatherDimensionNumbers, GatherScatterMode

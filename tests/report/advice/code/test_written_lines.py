@@ -239,7 +239,7 @@ BETWEEN = {
     "one that can be written, and one that cannot": (
         "whole.mean(0) / (whole **\n                           2).mean(0)", ""),
     "with rows of each device": ("(whole * jnp.arange(8192.0)[:, None]).sum(0)",
-                                 'lax.psum(jnp.sum(x * lax.dynamic_slice_in_dim(')}
+                                 'lax.psum((x * lax.dynamic_slice_in_dim(jnp.arange(8192.0)')}
 
 
 @pytest.mark.parametrize("name", BETWEEN)
