@@ -21,11 +21,14 @@ from collections.abc import Sequence
 from ...ir.dtypes import is_extended
 from ...ir.facts import UNEVEN
 from ...ir.meshes.mesh import AbstractMesh
+from ...ir.ops.communication.sharding import sharding_constraint_p
+from ...ir.ops.indexing.scatter import WRITES
 from ...ir.ops.movement.padding import pad_p
 from ...ir.ops.movement.slicing import slice_p
 from ...ir.padded import Padded, with_entry
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.rewriting.unread import drop_dead
+from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec
 from ...ir.support.immutable import immutable
 from ...ir.types import Shape
@@ -189,10 +192,25 @@ class _Writer:
                 eqn = eqn.replace(invars=[x.atom for x in operands])
             self.out.eqns.append(eqn)
             return
+        if self.policy.gathers_padded_indices and eqn.op in WRITES:
+            operands[1] = self.gathered(operands[1], eqn)
         results = equation_on(eqn, operands, sizes, self.out, kept)
         for v, x in zip(eqn.outvars, results, strict=True):
             if x.atom is not v:
                 self.env[v] = x
+
+    def gathered(self, x: Padded, eqn: Equation) -> Padded:
+        """The value with new padding, gathered before if it has some. Source: `HandleScatter` of
+        XLA's gather_scatter_handler.cc.
+        """
+        if x.sizes == x.shape:
+            return x
+        whole = Var(x.atom.aval)
+        sharding = NamedSharding(self.wanted.graph.mesh, PartitionSpec(*((),) * len(x.shape)))
+        self.out.eqns.append(eqn.replace(op=sharding_constraint_p, invars=(x.atom,),
+                                         outvars=(whole,), params={"sharding": sharding}))
+        cut = unpadded(Padded(whole, x.shape, x.fills, x.lows), eqn, self.out)
+        return with_sizes(cut, x.sizes, eqn, self.out)
 
     def region(self, eqn: Equation) -> None:
         """Write a loop or branch: values that are one inside and outside get the same padding."""

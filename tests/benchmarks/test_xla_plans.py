@@ -17,11 +17,10 @@ UNEVEN = module_of_benchmarks("partition.uneven").NAMES
 OTHERWISE = {
     "three-point stencil", "edges repeated", "difference with a first row",
     "associative scan", "linear recurrence",
-    "next-token loss, sequence split, gradient",
-    "next-token loss, batch x sequence, gradient of a table", "a class token before split tokens",
+    "a class token before split tokens",
     "a class token before split tokens, gradient", "attention of a class token",
     "uneven pieces side by side", "uneven pieces, times a matrix",
-    "split a fused projection in 3", "convolution in time with stride 2",
+    "convolution in time with stride 2",
     "order of a slice", "fixed boundary by iteration, rows split",
     "chain of labels, time split, gradient",
 }

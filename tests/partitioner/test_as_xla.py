@@ -533,3 +533,13 @@ def test_callbacks_are_given_whole_operands(ordered: bool | None, objective: str
     split = st.device_put(x, NamedSharding(mesh_of(GRID), P("x", "y")))
     with st.config.override(shardtrace_objective=objective, shardtrace_engine=executor):
         np.testing.assert_array_equal(st.jit(f)(split), x.sum() + x)
+
+
+@pytest.mark.parametrize("tokens, gathers", [(32, []), (31, ["all-gather y", "all-gather x"])])
+def test_padded_indices_of_what_is_written_are_gathered(tokens: int, gathers: list[str]) -> None:
+    """The gradient of a lookup along the vocabulary writes at the labels of 8x31 of 8x32 tokens."""
+    def f(x: Any, labels: Any) -> Any:
+        y = labels[:, :tokens].astype(int)
+        return st.grad(lambda x: jnp.take_along_axis(x[:, :tokens], y[..., None], 2).sum())(x)
+    spec = P("x", "y")
+    assert plan(f, GRID, ((8, 32, 16), spec), ((8, 32), spec), out=spec) == gathers

@@ -319,3 +319,7 @@ scatter_max_p = _defscatter(
     jvp=jvp_extremal("scatter-max"),
     cost=DeviceCost(_flops),
     samples=_samples)
+
+WRITES = frozenset((scatter_p, scatter_add_p, scatter_sub_p, scatter_mul_p, scatter_min_p,
+                    scatter_max_p))
+"""The ops that write at indices, which are operand 1."""
