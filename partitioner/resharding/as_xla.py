@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from ...ir.facts import REPEATS, WHOLE_IN_XLA
 from ...ir.ops.communication.sharding import reshard_p
+from ...ir.ops.movement.padding import pad_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.reasons import NO_CASE
 from ...ir.rewriting.inside import inside
@@ -24,7 +25,8 @@ _GROUPS = ("feature_group_count", "batch_group_count")
 def shard_as_xla(program: Program, prices: Prices, draft: bool = False) -> Program:
     """The pass: a RESHARDED program whose equations run as in XLA. draft: as for `resharded`.
     """
-    return _in_steps(resharded(_on_whole_arrays(program), prices, LocalRule, draft))
+    program = _padded_to_blocks(_on_whole_arrays(program))
+    return _in_steps(resharded(program, prices, LocalRule, draft))
 
 
 def _on_whole_arrays(program: Program) -> Program:
@@ -52,6 +54,31 @@ def _on_whole_arrays(program: Program) -> Program:
                           eqn.location)
                  for whole, v in zip(results, eqn.outvars, strict=True) if whole is not v]
     return program.replace(eqns=eqns)
+
+
+def _padded_to_blocks(program: Program) -> Program:
+    """The program with operands of paddings in the blocks of their results: rows that the axes of
+    the result do not divide are padded to what they divide, before they move.
+    """
+    program = inside(program, _padded_to_blocks)
+    eqns: list[Equation] = []
+    for eqn in program.eqns:
+        if eqn.op is pad_p:
+            (x, fill), t = eqn.invars, eqn.outvars[0].aval
+            more = [-n % tile_count(t.mesh, axes) if not apart else 0 for n, axes, (
+                _, _, apart) in zip(x.aval.shape, t.entries, eqn.params["padding_config"],
+                                      strict=True)]
+            if any(more):
+                shape = tuple([n + k for n, k in zip(x.aval.shape, more, strict=True)])
+                blocks = Var(x.aval.update(shape=shape))
+                config = tuple([(0, k, 0) for k in more])
+                eqns.append(eqn.replace(invars=(x, fill), outvars=(blocks,),
+                                        params={"padding_config": config}))
+                eqn = eqn.replace(invars=(blocks, fill), params={"padding_config": tuple(
+                    [(low, high - k, apart) for (low, high, apart), k in zip(
+                        eqn.params["padding_config"], more, strict=True)])})
+        eqns.append(eqn)
+    return program.replace(eqns=eqns) if len(eqns) > len(program.eqns) else program
 
 
 def _is_whole(eqn: Equation) -> bool:

@@ -543,3 +543,12 @@ def test_padded_indices_of_what_is_written_are_gathered(tokens: int, gathers: li
         return st.grad(lambda x: jnp.take_along_axis(x[:, :tokens], y[..., None], 2).sum())(x)
     spec = P("x", "y")
     assert plan(f, GRID, ((8, 32, 16), spec), ((8, 32), spec), out=spec) == gathers
+
+
+@pytest.mark.parametrize("low", [0, 3])
+def test_what_is_padded_moves_to_the_blocks_of_the_result(low: int) -> None:
+    """99 rows come in blocks of 13, as their padding to 104 is split, whose edges follow."""
+    def f(x: Any) -> Any:
+        return jnp.pad(x, ((low, 5 - low), (0, 0)))
+    assert plan(f, LINE, ((99, 64), P(None, "x")), out=P("x")) == [
+        "all-to-all x", *["collective-permute x"] * (low > 0)]
