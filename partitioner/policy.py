@@ -22,7 +22,7 @@ class Policy(NamedTuple):
     pads_strides: odd sizes of windows more than one row apart are padded, too. masks_always:
     padding is masked where an op would see it, even if it is known to have no effect.
     gathers_padded_indices: padded indices at which something is written are gathered, and padded
-    anew.
+    anew. joins_across: rows that axes do not divide are joined while another dimension is split.
     keeps_padded_arguments: an argument that is padded inside is laid out as without padding.
     requests_first: what is asked of results reaches what they are made of before anything else
     does. loops_as_results: what a loop carries and stacks has the layout of its result inside of
@@ -37,6 +37,7 @@ class Policy(NamedTuple):
     pads_strides: bool = True
     masks_always: bool = False
     gathers_padded_indices: bool = False
+    joins_across: bool = False
     keeps_padded_arguments: bool = False
     requests_first: bool = False
     loops_as_results: bool = False
@@ -50,7 +51,7 @@ class Policy(NamedTuple):
 
 OWN = Policy("own")
 XLA = Policy(
-    "xla", pads_strides=False, masks_always=True, gathers_padded_indices=True,
+    "xla", pads_strides=False, masks_always=True, gathers_padded_indices=True, joins_across=True,
     keeps_padded_arguments=True, requests_first=True, loops_as_results=True,
     halos_by_permutes=True, copies_groups=True, sums_by_dimension=True, combines_sums=True,
     breadth_first=True,

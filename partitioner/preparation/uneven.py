@@ -23,6 +23,7 @@ from ...ir.facts import UNEVEN
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.ops.indexing.scatter import WRITES
+from ...ir.ops.movement.joining import concatenate_p
 from ...ir.ops.movement.padding import pad_p
 from ...ir.ops.movement.slicing import slice_p
 from ...ir.padded import Padded, with_entry
@@ -38,6 +39,7 @@ from ..propagation.graph import Graph
 from ..propagation.propagate import solve
 from ..regions import has_region, region_of, with_programs
 from .padded_equations import Output, equation_on, unpadded, with_sizes
+from .xla.concatenations import joined
 
 MOST_KEPT = 2           # rows that are kept are fewer than so many times those that count
 
@@ -181,6 +183,11 @@ class _Writer:
             self.region(eqn)
             return
         operands = [self.value(a) for a in eqn.invars]
+        if self.policy.joins_across and eqn.op is concatenate_p:
+            found = joined(eqn, operands, self.wanted.graph, self.out)
+            if found is not None:
+                self.env[eqn.outvars[0]] = found
+                return
         coprime_stay = not self.policy.pads_strides and _strided(eqn)
         sizes = [self.wanted.sizes(v, coprime_stay) for v in eqn.outvars]
         kept = self.wanted.kept(eqn)

@@ -17,10 +17,7 @@ UNEVEN = module_of_benchmarks("partition.uneven").NAMES
 OTHERWISE = {
     "three-point stencil", "edges repeated", "difference with a first row",
     "associative scan", "linear recurrence",
-    "a class token before split tokens",
-    "a class token before split tokens, gradient", "attention of a class token",
-    "uneven pieces side by side", "uneven pieces, times a matrix",
-    "convolution in time with stride 2",
+    "attention of a class token", "convolution in time with stride 2",
     "order of a slice", "fixed boundary by iteration, rows split",
     "chain of labels, time split, gradient",
 }

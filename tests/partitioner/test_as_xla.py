@@ -552,3 +552,14 @@ def test_what_is_padded_moves_to_the_blocks_of_the_result(low: int) -> None:
         return jnp.pad(x, ((low, 5 - low), (0, 0)))
     assert plan(f, LINE, ((99, 64), P(None, "x")), out=P("x")) == [
         "all-to-all x", *["collective-permute x"] * (low > 0)]
+
+
+@pytest.mark.parametrize("shape, axes", [((8, 64, 12), {"x": 8}), ((3, 64, 16), {"x": 8}),
+                                         ((4, 64, 12), {"y": 2, "x": 4})])
+def test_rows_that_do_not_divide_are_joined_across(shape: tuple[int, ...], axes: dict[str, int]
+                                                   ) -> None:
+    """A class token before split tokens: each operand and the result takes an all-to-all."""
+    def f(token: Any, x: Any) -> Any:
+        return jnp.concatenate([jnp.broadcast_to(token, (shape[0], 1, shape[2])), x], 1).sum(1)
+    args = ((1, shape[2]), P()), (shape, P(None, "x"))
+    assert plan(f, axes, *args, out=P()) == [*["all-to-all x"] * 3, "all-reduce x"]

@@ -1,0 +1,72 @@
+"""Concatenations of rows that mesh axes do not divide, as XLA computes them.
+
+A dimension along which arrays are joined cannot be split. Where that of the result is, XLA moves
+its axes to another one: each operand by an all-to-all, then the result back by one more. A single
+row is padded to one for each device first, as any other operand is to blocks.
+"""
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ....ir.ops.communication.sharding import sharding_constraint_p
+from ....ir.padded import Padded, with_entry
+from ....ir.program import Atom, Equation, Var
+from ....ir.shardings.sharding import NamedSharding
+from ....ir.spec import PartitionSpec
+from ....ir.types import Entries, Shape
+from ...propagation.graph import Graph
+from ..padded_equations import Output, unpadded, with_sizes
+
+
+def joined(eqn: Equation, operands: Sequence[Padded], graph: Graph, out: Output) -> Padded | None:
+    """The result of a concatenation, padded to blocks; appends what computes it. None if all rows
+    divide, or if no other dimension can be split.
+
+    graph: the layouts that values would have if sizes did not matter.
+    """
+    d, (result,) = eqn.params["dimension"], eqn.outvars
+    found = _entries(graph, result)
+    if found is None or not found[d] or any([
+            n != m for x in operands for e, (n, m) in enumerate(zip(x.sizes, x.shape, strict=True))
+            if e != d]):
+        return None
+    parts = math.prod(map(graph.size, found[d]))
+    rows = [x.shape[d] for x in operands]
+    moved = _moved(found, d, result.aval.shape, graph)
+    if moved is None or not any([n % parts for n in (*rows, sum(rows))]):
+        return None
+
+    def blocks(x: Padded) -> Padded:
+        size = -(-x.shape[d] // parts) * parts
+        return with_sizes(x, with_entry(x.shape, d, size), eqn, out)
+
+    def laid_out(x: Padded, entries: Entries) -> Padded:
+        var = Var(x.atom.aval)
+        params = {"sharding": NamedSharding(graph.mesh, PartitionSpec(*entries))}
+        out.eqns.append(eqn.replace(op=sharding_constraint_p, invars=(x.atom,), outvars=(var,),
+                                    params=params))
+        return Padded(var, x.shape, x.fills, x.lows)
+    pieces = []
+    for x, atom in zip(operands, eqn.invars, strict=True):
+        own = _entries(graph, atom)
+        before = own if own is not None and any(own) else found
+        pieces.append(unpadded(laid_out(laid_out(blocks(x), before), moved), eqn, out).atom)
+    whole = Var(result.aval)
+    out.eqns.append(eqn.replace(invars=pieces, outvars=(whole,)))
+    return laid_out(blocks(laid_out(Padded(whole, result.aval.shape), moved)), found)
+
+
+def _entries(graph: Graph, atom: Atom) -> Entries | None:
+    """The axes of each dimension of a value; None if it has no layout."""
+    t = graph.of(atom)
+    return None if t < 0 else graph.layouts[t].entries
+
+
+def _moved(entries: Entries, d: int, shape: Shape, graph: Graph) -> Entries | None:
+    """The axes with those of dimension d at others, as far as these divide; None if they do not."""
+    left, found = entries[d], with_entry(entries, d, ())
+    for e, n in enumerate(shape):
+        while e != d and left and n % math.prod(map(graph.size, (*found[e], left[0]))) == 0:
+            found, left = with_entry(found, e, (*found[e], left[0])), left[1:]
+    return None if left else found
