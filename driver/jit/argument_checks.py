@@ -5,6 +5,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+import numpy as np
+
 from ...ir.diagnostics.diagnostic import Help, Remedy, error, fail
 from ...ir.settings.context import config
 from ...ir.types import ArrayType
@@ -36,6 +38,22 @@ def argument_type(x: Any, function: Any, name: str) -> ArrayType:
             "argument, and this argument was not marked as static using the static_argnums or "
             "static_argnames parameters of jax.jit.", code="not-an-array",
             help=_static_help(x, name)) from None
+
+
+def other_type(function: Any, arguments: Arguments, leaves: Sequence[Any], i: int, in_tree: Any,
+               refused: Exception) -> ArrayType:
+    """The type of an argument that `abstract` refuses with this error. One that has a shape and a
+    dtype is replaced by a struct of these; for all others an error names the argument.
+    """
+    x = leaves[i]
+    if isinstance(refused, TypeError) and hasattr(x, "shape") and hasattr(x, "dtype") and (
+            not isinstance(x, (np.ndarray, np.generic))):
+        leaves[i] = ShapeDtypeStruct(x.shape, x.dtype)              # type: ignore[index]
+        return typeof(leaves[i])
+    name = arguments.leaf_names(*tree.unflatten(in_tree, leaves))[i]
+    if isinstance(refused, OverflowError):
+        refuse_large(x, name)
+    return argument_type(x, function, name)
 
 
 def refuse_large(x: Any, name: str) -> NoReturn:

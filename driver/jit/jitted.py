@@ -12,8 +12,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from ...ir.api_boundary import bound_class, process_exception
 from ...ir.meshes.device import Device
 from ...ir.meshes.mesh import entered_mesh
@@ -28,8 +26,6 @@ from ...ir.source.wording import warn
 from ...ir.support.caches import tables
 from ...ir.types import ArrayType
 from ...ir.values.array import Array
-from ...ir.values.shape_struct import ShapeDtypeStruct
-from ...ir.values.typeof import typeof
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options
 from ...partitioner.stages import with_attribute
 from ...runtime.arrays.array import ArrayImpl
@@ -53,10 +49,9 @@ from ..execution.executable import Executable
 from ..execution.guards import guard_move
 from .argument_checks import (
     abstract,
-    argument_type,
     check_values,
+    other_type,
     qualified_name,
-    refuse_large,
     refuse_metadata,
     run_in_python,
 )
@@ -238,7 +233,7 @@ class Jitted:
                 avals.append(x.aval if isinstance(x, Array) else
                              x if isinstance(x, ArrayType) else abstract(x))
             except (TypeError, OverflowError) as error:
-                avals.append(self._other_type(leaves, i, in_tree, error))
+                avals.append(other_type(self._f, self.arguments, leaves, i, in_tree, error))
         state = STATE
         settings = (state.abstract_mesh, entered_mesh(), trace_settings(), state.named_axes,
                     state.mapped_mesh_axes, state.check_vma, THREAD.identity)
@@ -277,21 +272,6 @@ class Jitted:
                 if claim[2]:
                     wake(claim)
             del claim       # it holds this frame, which holds it, and all that callers have
-
-    def _other_type(self, leaves: Sequence[Any], i: int, in_tree: Any, error: Exception
-                    ) -> ArrayType:
-        """The type of an argument that `abstract` refuses with this error. One that has a shape and
-        a dtype is replaced by a struct of these; for all others an error names the argument.
-        """
-        x = leaves[i]
-        if isinstance(error, TypeError) and hasattr(x, "shape") and hasattr(x, "dtype") and (
-                not isinstance(x, (np.ndarray, np.generic))):
-            leaves[i] = ShapeDtypeStruct(x.shape, x.dtype)              # type: ignore[index]
-            return typeof(leaves[i])
-        name = self.arguments.leaf_names(*tree.unflatten(in_tree, leaves))[i]
-        if isinstance(error, OverflowError):
-            refuse_large(x, name)
-        return argument_type(x, self._f, name)
 
     def _trace_anew(self, key: tuple[Any, ...], avals: Sequence[ArrayType], leaves: Sequence[Any],
                     in_tree: Any, static: tuple[Any, ...]) -> Found:

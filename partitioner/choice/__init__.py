@@ -30,7 +30,8 @@ all-reduce (1,536 B). The look-ahead knows, since `max` reported which layouts i
 
 Before: a RESOLVED program. After: per equation a strategy, or None where there is no choice.
 
-    layouts      layouts, shapes and reshard costs as numbers, shared by programs on one mesh
+    layouts      what is known of the layouts of one mesh, shared by programs on it
+    layout_costs layouts and shapes as numbers, and the costs of reshards between them
     costs        cost of computing on blocks, and of a reshard
     candidates   factor shardings worth trying, from the layouts in play
     strategies   the legal ones of these, with costs

@@ -17,7 +17,8 @@ from ...ir.rules.factor import PASS, REDUCE
 from ...ir.support.named_tuple import NamedTuple
 from ..factors import Axes, RuleInfo, project
 from .costs import Pending, parts_of
-from .layouts import LayoutIds, LayoutTable
+from .layout_costs import LayoutIds
+from .layouts import LayoutTable
 
 _EMPTY: Pending = frozenset()
 _WHOLE = ((),)

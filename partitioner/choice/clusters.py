@@ -17,7 +17,8 @@ from operator import itemgetter
 
 from ...ir.support.named_tuple import NamedTuple
 from .decisions import Decision
-from .layouts import ExpectedCost, LayoutIds, LayoutTable, Preference
+from .layout_costs import ExpectedCost, LayoutIds, Preference
+from .layouts import LayoutTable
 from .strategies import Strategy
 from .transitions import transitions
 

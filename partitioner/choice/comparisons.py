@@ -15,7 +15,8 @@ from ...ir.support.named_tuple import NamedTuple
 from ..cost.prices import Prices
 from .costs import Pending
 from .decisions import Decision
-from .layouts import LayoutIds, LayoutTable
+from .layout_costs import LayoutIds
+from .layouts import LayoutTable
 from .strategies import Strategy
 
 _EMPTY: Pending = frozenset()

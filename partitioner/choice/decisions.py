@@ -20,7 +20,8 @@ from ...ir.types import ArrayType
 from ..factors import Axes, RuleInfo, rule_info
 from .candidates import Candidate, CandidateTable, candidates_of
 from .costs import parts_of
-from .layouts import Answer, LayoutIds, LayoutTable, Preference
+from .layout_costs import LayoutIds, Preference
+from .layouts import Answer, LayoutTable
 from .sinking import is_nonzero_constant, partial_sum_sets
 from .strategies import Strategy, StrategySpec, StrategyTable
 

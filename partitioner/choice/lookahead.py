@@ -16,7 +16,8 @@ from ...ir.program import Equation, Program, Var
 from ...ir.types import Entries
 from .clusters import MADE, READ, ClusterTable, SearchBudget, Step, StepContext, step
 from .decisions import Decision, EquationDecision, SubDecision, Transition
-from .layouts import DEFERRED, LayoutIds, LayoutTable, Preference, any_preferred
+from .layout_costs import DEFERRED, LayoutIds, Preference, any_preferred
+from .layouts import LayoutTable
 from .preferences import operand_preferences
 from .strategies import Strategy, StrategySpec
 from .transitions import transitions

@@ -9,7 +9,8 @@ from __future__ import annotations
 from operator import itemgetter
 
 from .decisions import Decision
-from .layouts import DEFERRED, MOST_PREFERRED, WHOLE_SHARE, LayoutIds, LayoutTable, Preference
+from .layout_costs import DEFERRED, MOST_PREFERRED, WHOLE_SHARE, LayoutIds, Preference
+from .layouts import LayoutTable
 
 
 def operand_preferences(layouts: LayoutTable, decision: Decision, after: tuple[Preference, ...],

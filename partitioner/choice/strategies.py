@@ -16,7 +16,8 @@ from ..factors import Axes, RuleInfo, tensor_entries
 from ..redistribution.joint_axes import JointAxes
 from .candidates import Candidate, candidates_of
 from .costs import TIE, Pending, Split, can_split_into, compute_cost, parts_of
-from .layouts import Answer, LayoutIds, LayoutTable
+from .layout_costs import LayoutIds
+from .layouts import Answer, LayoutTable
 
 _EMPTY: Pending = frozenset()
 

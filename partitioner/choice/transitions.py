@@ -9,7 +9,8 @@ from __future__ import annotations
 from operator import itemgetter
 
 from .decisions import Decision, Transition
-from .layouts import LayoutIds, LayoutTable, Preference
+from .layout_costs import LayoutIds, Preference
+from .layouts import LayoutTable
 from .strategies import Strategy
 
 DEFERRAL_COST = 10 ** 5         # so that a sum is not passed on without a gain

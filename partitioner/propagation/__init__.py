@@ -26,6 +26,7 @@ That is left to choice/ and resharding/.
 
 `graph.py` states the problem as tensors and factor rules, into which `program_graph.py` reads a
 program; `fixed_point.py` solves it with the steps of `step.py`, `resolve.py` writes the types down
-(`resolved_types.py`), and `origins.py` says where an axis came from. `fully_specified.py` serves
+(`resolved_types.py`) and why values change their layout where programs meet
+(`boundary_reasons.py`), and `origins.py` says where an axis came from. `fully_specified.py` serves
 programs whose types are all given.
 """

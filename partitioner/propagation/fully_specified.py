@@ -23,17 +23,11 @@ from ...ir.spec import UNCONSTRAINED, PartitionSpec
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
 from ..regions import has_region, region_of, with_programs
+from .boundary_reasons import CAPTURED_USES, asked_reason, defined_at, layout_reason, slices_reason
 from .origins import WHEN_ASKED, Origins
 from .program_graph import boundary_entries
 from .propagate import check_ends, solve
-from .resolve import (
-    CAPTURED_USES,
-    asked_reason,
-    defined_at,
-    enlarges,
-    layout_reason,
-    slices_reason,
-)
+from .resolve import enlarges
 from .resolved_types import (
     bare_literal,
     brought,

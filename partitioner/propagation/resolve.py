@@ -17,10 +17,17 @@ from ...ir.passes import LayoutConstraints
 from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.reasons import Reason, asks, operand, reason_text
 from ...ir.source.location import UNKNOWN, Location
-from ...ir.spec import PartitionSpec, spec_from_entries
+from ...ir.spec import PartitionSpec
 from ...ir.types import ArrayType, Entries
 from ..policy import OWN, Policy
 from ..regions import has_region, region_of, with_programs
+from .boundary_reasons import (
+    CAPTURED_USES,
+    asked_reason,
+    defined_at,
+    layout_reason,
+    slices_reason,
+)
 from .fixed_point import Solution
 from .idle_axes import split_arguments_further
 from .origins import KEY, Origins
@@ -35,32 +42,6 @@ from .resolved_types import (
     without_sharding,
 )
 from .step import Layout
-
-CAPTURED_USES: Reason = (say.CAPTURED(),)
-
-
-def asked_reason(program: Program, i: int, spec: PartitionSpec | None) -> Reason:
-    """Why result i leaves in another layout than it is computed in."""
-    if spec is None:
-        return (say.DECIDED(),)
-    names = program.result_names
-    name = names[i] if i < len(names) and names[i] else f"[{i}]"
-    entries = spec.entries
-    while entries and entries[-1] == ():
-        entries = entries[:-1]
-    whole = spec_from_entries(entries, spec.unreduced, spec.reduced)
-    which = "the result" if len(program.outvars) == 1 else f"result {name}"
-    return (say.RESULT_ASKED(which, str(whole)),)
-
-
-def layout_reason(eqn: Equation) -> Reason:
-    """Why an operand of a loop or branch is moved."""
-    return (say.KEEPS(eqn.op.name, say.MOVED),)
-
-
-def slices_reason(eqn: Equation) -> Reason:
-    """Why each slice of an operand is moved."""
-    return (say.SLICES(eqn.op.name),)
 
 
 def enlarges(have: ArrayType, entries: Entries) -> bool:
@@ -389,13 +370,3 @@ class _Resolver:
         if root is not None and root.location is not UNKNOWN:
             return root.location, (asks(root.text, "it"),)
         return eqn.location, slices_reason(eqn)
-
-
-def defined_at(program: Program, atom: Atom) -> Location:
-    """The location of the equation that binds a result (the last one, if it is a parameter)."""
-    places: dict[Atom, Location] | None = program.memo.get("places")
-    if places is None:
-        places = program.memo["places"] = {v: e.location for e in program.eqns for v in e.outvars}
-    if atom in places:
-        return places[atom]
-    return program.eqns[-1].location if program.eqns else UNKNOWN

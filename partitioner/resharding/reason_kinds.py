@@ -20,7 +20,7 @@ from ...ir.source.location import Location
 from ...ir.support.named_tuple import NamedTuple
 from ..choice.comparisons import Comparison
 from ..choice.decisions import Decision, EquationDecision
-from ..choice.layouts import LayoutIds
+from ..choice.layout_costs import LayoutIds
 from ..choice.lookahead import LookaheadSearch
 from ..choice.strategies import StrategySpec
 from ..factors import RuleInfo

@@ -24,12 +24,13 @@ from ...ir.settings.phases import phase
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.types import ArrayType, Entries
 from ..choice.decisions import Decision, DecisionBuilder, EquationDecision
-from ..choice.layouts import LayoutIds, LayoutTable, layouts_for
+from ..choice.layout_costs import LayoutIds
+from ..choice.layouts import LayoutTable, layouts_for
 from ..choice.lookahead import LookaheadSearch, SumTrips, WideSearch
 from ..choice.strategies import Strategy, StrategySpec
 from ..cost.prices import Prices
 from ..factors import RuleInfo, rule_info
-from ..propagation.resolve import layout_reason
+from ..propagation.boundary_reasons import layout_reason
 from ..propagation.resolved_types import name_of_form, reshard_equation, typed
 from ..reasons import shown_reasons
 from ..regions import has_region, region_of, with_programs

@@ -14,7 +14,7 @@ from ....ir.ops.elementwise.bitwise import and_p
 from ....ir.ops.elementwise.comparison import ge_p, le_p
 from ....ir.ops.elementwise.select import select_n_p
 from ....ir.ops.gather_numbers import GatherScatterMode
-from ....ir.ops.indexing.gather import fill_constant
+from ....ir.ops.indexing.gather_evaluation import fill_constant
 from ....ir.ops.movement.shape import broadcast_in_dim_p
 from ....ir.ops.reductions.reduction import reduce_and_p
 from ....ir.program import Atom, Equation, Literal, Program, Var

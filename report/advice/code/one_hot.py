@@ -21,7 +21,7 @@ from ....ir.ops.gather_numbers import (
     GatherScatterMode,
     ScatterDimensionNumbers,
 )
-from ....ir.ops.indexing.gather import fill_constant
+from ....ir.ops.indexing.gather_evaluation import fill_constant
 from ....ir.program import Atom, Literal
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.types import array_type
