@@ -27,6 +27,7 @@ from .optimization.hoist import hoist_invariants
 from .optimization.multiplications import MULTIPLICATIONS
 from .optimization.own_blocks import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS
 from .optimization.rows_of_one import ROWS_OF_ONE
+from .optimization.scatters_of_xla import SCATTERS_OF_XLA
 from .optimization.shared_rows import share_rows
 from .policy import OWN, POLICIES, XLA
 from .preparation.checks import drop_checks
@@ -48,7 +49,6 @@ from .resharding.routes import route_reshards
 
 as_xla = lazy_import(".resharding.as_xla", __package__)
 unit_axes = lazy_import(".preparation.unit_axes", __package__)
-scatters_of_xla = lazy_import(".optimization.scatters_of_xla", __package__)
 
 
 class PartitionRequest(NamedTuple):
@@ -174,9 +174,9 @@ SIMPLIFY = pipeline(
     _rewriting("form-scatters", FORM_SCATTERS,
                "an all-reduce of which every device keeps its own block is a reduce-scatter, of "
                "what is not transposed yet", plans="own"),
-    Pass("form-scatters-as-xla", "optimized", lambda p, r: scatters_of_xla.form_scatters_as_xla(p),
-         "an all-reduce of which every device keeps its own block, and all of it, is a "
-         "reduce-scatter", frozenset({"all_slice"}), plans="xla"),
+    _rewriting("form-scatters-as-xla", SCATTERS_OF_XLA,
+               "an all-reduce of which every device keeps its own block, and all of it, is a "
+               "reduce-scatter", plans="xla", optimizes=False),
     _rewriting("rows-of-one", ROWS_OF_ONE,
                "rows that one device has are sent by it alone, to each the part that it wants",
                plans="own"),

@@ -1,11 +1,12 @@
-"""Removes equations whose results are not read."""
+"""Which values are read, and by which equations alone; those that nothing reads are dropped."""
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Sequence
 
 from ..op import Op
 from ..program import Atom, Equation, Program
+from ..support.caches import in_memo
 
 
 def without_unread(eqns: Sequence[Equation], outvars: Iterable[Atom],
@@ -34,6 +35,19 @@ def without_unread(eqns: Sequence[Equation], outvars: Iterable[Atom],
                     gone.add(eqn)
                     waiting.append(eqn)
     return [eqn for eqn in eqns if eqn not in gone]
+
+
+@in_memo
+def only_readers(program: Program) -> defaultdict[Atom, Equation | None]:
+    """By value, the equation that alone reads it, and reads it once; None where there is none, or
+    the value is a result.
+    """
+    found: defaultdict[Atom, Equation | None] = defaultdict(lambda: None)
+    for eqn in program.eqns:
+        for a in eqn.invars:
+            found[a] = None if a in found else eqn
+    found.update(dict.fromkeys(program.outvars))
+    return found
 
 
 def drop_dead(program: Program) -> Program:

@@ -10,60 +10,59 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
+from typing import Any
 
-from ...ir.builder import ProgramBuilder
 from ...ir.op import Op
 from ...ir.ops.communication.collective import SCATTERS, all_slice_p, pvary_p
 from ...ir.ops.movement.reshape import reshape_p
 from ...ir.ops.movement.shape import transpose_p
-from ...ir.program import Atom, Equation, Program, Var
-from ...ir.rewriting.unread import drop_dead
+from ...ir.program import Atom, Equation
+from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
+from ...ir.rewriting.unread import only_readers
 from ..reasons import merged_reasons
 from ..redistribution.moves import group_size
 from ..redistribution.prime_axes import PrimeAxes
 
-_MOVES, _CUTS = frozenset((reshape_p, transpose_p)), frozenset((all_slice_p,))
+_MOVES = frozenset((reshape_p, transpose_p))
 
 
-def form_scatters_as_xla(program: Program) -> Program:
-    """The pass: a LOCAL program (without nested ones) with such sums as reduce-scatters."""
-    if all_slice_p not in program.ops or program.ops.isdisjoint(SCATTERS):
-        return program
-    readers: dict[Atom, list[Equation]] = defaultdict(list)
-    for eqn in program.eqns:
-        for atom in eqn.invars:
-            readers[atom].append(eqn)
-    results = {*program.outvars}
-    eqns: list[Equation] = []
-    made: set[Equation] = set()         # what scatters have done
-    primes, size = PrimeAxes(program.mesh).primes, program.mesh.axis_size
-    for eqn in program.eqns:
-        moves = _readers(eqn.outvars[0], readers, results, _MOVES) if eqn.op in SCATTERS else []
-        cuts = _readers((moves or [eqn])[-1].outvars[0], readers, results, _CUTS) if (
-            eqn.op in SCATTERS) else []
-        if cuts and {*primes([a for cut in cuts for a in cut.params["axes"]])} == {
-                *primes(eqn.params["axes"])} and all([size(a) > 1 for a in eqn.params["axes"]]):
-            eqns += _scattered(program, eqn, moves, cuts)
-            made.update(moves, cuts)
-        elif eqn not in made:
-            eqns.append(eqn)
-    return drop_dead(program.replace(eqns=eqns)) if made else program
+def _scattered(m: Match) -> Atom | None:
+    """What gives each member its block of a sum, moved before it is added up; None if no sum leads
+    to the slice, or other devices than its members keep different blocks.
+    """
+    following = only_readers(m.program)[m.eqn.outvars[0]]
+    if following is not None and following.op is all_slice_p:
+        return None                                 # the last of the slices is the one replaced
+    cuts = [*_makers(m, m.eqn, frozenset((all_slice_p,))), m.eqn]
+    moves = _makers(m, cuts[0], _MOVES)
+    total = _maker(m, (moves or cuts)[0])
+    if total is None or total.op not in SCATTERS:
+        return None
+    primes, size = PrimeAxes(m.mesh).primes, m.mesh.axis_size
+    if {*primes([a for cut in cuts for a in cut.params["axes"]])} != {
+            *primes(total.params["axes"])} or any([size(a) == 1 for a in total.params["axes"]]):
+        return None
+    return _scatter(m, total, moves, cuts)
 
 
-def _readers(value: Var, readers: dict[Atom, list[Equation]], results: set[Atom],
-             ops: frozenset[Op]) -> list[Equation]:
-    """The equations of these ops that lead, one after the other, to all that is read of a value."""
-    found: list[Equation] = []
-    while value not in results and len(readers[value]) == 1 and readers[value][0].op in ops:
-        found += readers[value]
-        (value,) = found[-1].outvars
-    return found
+def _maker(m: Match, eqn: Equation) -> Equation | None:
+    """What computes the operand of an equation, if that alone reads it."""
+    made = m.maker(eqn.invars[0])
+    return None if made is None or only_readers(m.program)[made.outvars[0]] is None else made
 
 
-def _scattered(program: Program, total: Equation, moves: list[Equation], cuts: list[Equation]
-               ) -> list[Equation]:
-    """The equations that give each member its block of a sum, moved before it is added up."""
-    out = ProgramBuilder(program.mesh, program.level)
+def _makers(m: Match, eqn: Equation, ops: frozenset[Op]) -> list[Equation]:
+    """The equations of these ops that lead, one after the other and to nothing else, to an
+    equation's operand.
+    """
+    made = _maker(m, eqn)
+    return [] if made is None or made.op not in ops else [*_makers(m, made, ops), made]
+
+
+def _scatter(m: Match, total: Equation, moves: list[Equation], cuts: list[Equation]) -> Atom:
+    """The moves, then the reduce-scatter; over several dimensions that are cut, of these as one
+    that is in front.
+    """
     reason = merged_reasons((total.reason, *[cut.reason for cut in cuts]))
     axes_of: dict[int, tuple[str, ...]] = defaultdict(tuple)
     for cut in cuts:
@@ -71,8 +70,8 @@ def _scattered(program: Program, total: Equation, moves: list[Equation], cuts: l
     axes = tuple(itertools.chain.from_iterable(axes_of.values()))
     x: Atom = total.invars[0]
 
-    def emit(op, **params):
-        return out.emit(op, [x], params, location=total.location, reason=reason)[0]
+    def emit(op: Op, **params: Any) -> Atom:
+        return m.emit(op, x, like=total, reason=reason, **params)
     for move in moves:
         x = emit(move.op, **move.params)
     missing = tuple([a for a in axes if a not in x.aval.varying])
@@ -80,7 +79,7 @@ def _scattered(program: Program, total: Equation, moves: list[Equation], cuts: l
         x = emit(pvary_p, axes=missing)
     (dimension, *_), shape = axes_of, x.aval.shape
     if len(axes_of) > 1:                # the blocks of members stand one after the other
-        dimension, counts = 0, {d: group_size(program.mesh, a) for d, a in axes_of.items()}
+        dimension, counts = 0, {d: group_size(m.mesh, a) for d, a in axes_of.items()}
         split = [[counts[d], n // counts[d]] if d in counts else [n] for d, n in enumerate(shape)]
         starts = [*itertools.accumulate([len(part) for part in split], initial=0)]
         first = [starts[d] for d in axes_of]
@@ -90,9 +89,13 @@ def _scattered(program: Program, total: Equation, moves: list[Equation], cuts: l
         shape = tuple([part[-1] for part in split])
         x = emit(reshape_p, new_sizes=(math.prod(counts.values()), *shape), dimensions=None,
                  sharding=None)
-    x = emit(SCATTERS[total.op], axis_name=axes, axis_size=group_size(program.mesh, axes),
+    x = emit(SCATTERS[total.op], axis_name=axes, axis_size=group_size(m.mesh, axes),
              scatter_dimension=dimension, tiled=True)
-    if len(axes_of) > 1:
-        x = emit(reshape_p, new_sizes=shape, dimensions=None, sharding=None)
-    *before, last = out.eqns
-    return [*before, last.with_operands(last.invars, cuts[-1].outvars)]
+    return emit(reshape_p, new_sizes=shape, dimensions=None, sharding=None) if (
+        len(axes_of) > 1) else x
+
+
+SCATTERS_OF_XLA = Rewrites(Rewrite(
+    "blocks-of-sum", "out = all_slice x", _scattered,
+    why="a reduce-scatter moves half of what an all-reduce does"),
+    also_drops=(*SCATTERS, *_MOVES, all_slice_p))

@@ -110,8 +110,7 @@ def _lay_out_carries(program: Program, prices: Prices) -> Program:
         eqns.extend(_rewritten(eqn, better, around, replaced))
     if not changed:
         return program
-    folded, outvars = fold_reshards(eqns, program.outvars)
-    return program.replace(eqns=folded, outvars=outvars)
+    return fold_reshards(program.replace(eqns=eqns))
 
 
 class _Around:
@@ -274,5 +273,5 @@ def _program(region: Region, p: int, better: _Better, eqn: Equation) -> Program:
     middle: Sequence[Equation] = [
         e.replace(invars=(direct[e.invars[0]],)) if e.op is reshard_p and e.invars[0] in direct
         else e for e in program.eqns]
-    eqns, outvars = fold_reshards([*first, *middle, *last], outvars)
-    return program.replace(invars=invars, eqns=eqns, outvars=outvars)
+    return fold_reshards(program.replace(invars=invars, eqns=[*first, *middle, *last],
+                                         outvars=outvars))

@@ -190,9 +190,7 @@ class Delay:
         """The program, with parameters and results in the forms asked for."""
         if self.later or self.entering or self.leaving:
             return _Writer(self).program()
-        program = self.program
-        eqns, outvars = fold_reshards(program.eqns, program.outvars)
-        return program if eqns is program.eqns else program.replace(eqns=eqns, outvars=outvars)
+        return fold_reshards(self.program)
 
 
 def _is_cheaper(move: Equation, earlier: Mapping[Atom, ArrayType], prices: Prices) -> bool:
@@ -255,8 +253,8 @@ class _Writer:
                 plan.left[i] = (self.where.get(form, plan.location), self.why.get(form, ()))
             else:
                 outvars.append(self.bring(atom, want, None, (WAITS(),)))
-        eqns, results = fold_reshards(without_unread(self.eqns, outvars, (reshard_p,)), outvars)
-        return program.replace(invars=invars, eqns=eqns, outvars=results)
+        eqns = without_unread(self.eqns, outvars, (reshard_p,))
+        return fold_reshards(program.replace(invars=invars, eqns=eqns, outvars=outvars))
 
     def equation(self, eqn: Equation, sinking: Sunk | None) -> None:
         if sinking is not None:

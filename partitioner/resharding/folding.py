@@ -1,10 +1,14 @@
-"""Merges consecutive reshards: two become one, or none where they undo each other."""
+"""Rewrites of reshards that follow each other: two become one, or none where they undo each other.
+
+Passes that move reshards, or write new ones, leave them next to others: x@i -> x -> x@j. Folded,
+the value goes from its layout to the one that is wanted, as an all-to-all here, instead of by way
+of a layout that nothing reads.
+"""
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...ir.ops.communication.sharding import reshard_p
-from ...ir.program import Atom, Equation, Var
+from ...ir.program import Atom, Program
+from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ...ir.rewriting.unread import without_unread
 from ...ir.types import ArrayType
 from ..reasons import reason_of_both
@@ -16,59 +20,34 @@ def takes(before: ArrayType, after: ArrayType) -> bool:
                 or before.sharding.spec.unreduced - after.sharding.spec.unreduced)
 
 
-def _merged(first: Equation, second: Equation) -> Equation:
-    """One reshard in place of two that follow each other, at the place of the one that takes axes
-    away.
+def _merged(m: Match) -> Atom:
+    """One reshard, at the place of the one that takes axes away."""
+    first, second = m.maker(m.between), m.eqn
+    assert first is not None
+    gone = takes(m.x.aval, m.between.aval) and first.location.known
+    return m.emit(reshard_p, m.x, like=first if gone else second,
+                  reason=reason_of_both(first.reason, second.reason), **second.params)
+
+
+FOLD_RESHARDS = Rewrites(
+    Rewrite("reshard-to-its-own-layout", "out = reshard x", "x",
+            where=lambda m: m.x.aval is m.eqn.outvars[0].aval, why="there is nothing to move"),
+    Rewrite("reshards-in-a-row", """
+        between = reshard x
+        out = reshard between
+        """, _merged, single_use=("between",),
+            why="what is read in the last layout alone goes there at once"))
+
+
+def fold_reshards(program: Program) -> Program:
+    """The program without reshards that follow each other, and without those that nothing reads;
+    itself where there are none.
     """
-    (source,), (between,) = first.invars, second.invars
-    gone = takes(source.aval, between.aval) and first.location.known
-    return second.replace(invars=(source,), reason=reason_of_both(first.reason, second.reason),
-                          location=first.location if gone else second.location)
-
-
-def fold_reshards(eqns: Sequence[Equation], outvars: Sequence[Atom]
-                  ) -> tuple[Sequence[Equation], Sequence[Atom]]:
-    """A -> B -> C becomes A -> C if nothing else reads B; A -> B -> A becomes A.
-
-    Unread reshards are dropped. Equations without anything to fold are returned as they are.
-    """
-    moves = [eqn for eqn in eqns if eqn.op is reshard_p]
+    moves = [eqn for eqn in program.eqns if eqn.op is reshard_p]
     moved = {eqn.outvars[0] for eqn in moves}
-    if not moves or (moved.issubset(set(outvars).union(*[eqn.invars for eqn in eqns]))
-                     and all([eqn.invars[0] not in moved
-                              and eqn.invars[0].aval is not eqn.outvars[0].aval
-                              for eqn in moves])):
-        return eqns, outvars
-    # readers of each reshard's operand, and its result
-    uses: dict[Atom, int] = dict.fromkeys(
-        [a for eqn in moves for a in (eqn.invars[0], eqn.outvars[0])], 0)
-    for atoms in (*[eqn.invars for eqn in eqns], outvars):
-        for atom in atoms:
-            if atom in uses:
-                uses[atom] += 1
-    made: dict[Var, Equation] = {}
-    same: dict[Atom, Atom] = {}
-    apart = same.keys().isdisjoint
-    out: list[Equation | None] = []
-    place: dict[Equation, int] = {}
-    for eqn in eqns:
-        if same and not apart(eqn.invars):
-            eqn = eqn.replace(invars=tuple([same.get(a, a) for a in eqn.invars]))
-        if eqn.op is not reshard_p:
-            out.append(eqn)
-            continue
-        (operand,), (result,) = eqn.invars, eqn.outvars
-        first = made.get(operand) if isinstance(operand, Var) else None
-        if first is not None and uses.get(operand, 0) == 1:
-            out[place[first]] = None
-            eqn = _merged(first, eqn)
-            operand = eqn.invars[0]
-        if operand.aval is result.aval:
-            same[result] = operand
-            uses[operand] = uses.get(operand, 0) + uses.get(result, 0) - 1
-            continue
-        made[result] = eqn
-        place[eqn] = len(out)
-        out.append(eqn)
-    found = [same.get(a, a) for a in outvars] if same else list(outvars)
-    return without_unread([e for e in out if e is not None], found, ops=(reshard_p,)), found
+    for eqn in moves:
+        if eqn.invars[0] in moved or eqn.invars[0].aval is eqn.outvars[0].aval:
+            program = FOLD_RESHARDS(program)
+            break
+    eqns = without_unread(program.eqns, program.outvars, (reshard_p,)) if moves else program.eqns
+    return program if eqns is program.eqns else program.replace(eqns=eqns)

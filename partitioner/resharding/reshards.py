@@ -132,9 +132,9 @@ class _Chooser:
                    self.as_typed(atom, UNKNOWN, ()) for k, atom in enumerate(program.outvars)]
         if self.reasons.open and not self.draft:
             self.reasons.explain(eqns, outvars, self.source)
-        if self.loose and not self.search.types_stay:
-            eqns, outvars = fold_reshards(eqns, outvars)
         made = program.replace(eqns=eqns, outvars=outvars, level=Level.RESHARDED)
+        if self.loose and not self.search.types_stay:
+            made = fold_reshards(made)
         if self.repeats_work:
             made.attributes[RECOMPUTES] = True
         return made
