@@ -1,4 +1,4 @@
-"""Functions that transformations wrap one by one."""
+"""Functions wrapped by a stack of transformations, each applied to the one below."""
 from __future__ import annotations
 
 import functools

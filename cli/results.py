@@ -1,4 +1,6 @@
-"""The lines that `run` prints for results: each value, and how far two executors differ and may."""
+"""The lines that `run` prints for results: each value, and how far two executors differ from each
+other, next to the tolerance.
+"""
 from __future__ import annotations
 
 import math

@@ -1,5 +1,5 @@
-"""Questions about reasons: the reason of several equations that became one, the kind of exchange
-that a reason gives, the padding that it mentions.
+"""Functions on reasons (ir/reasons.py): the reason of one equation in place of several, the kind of
+exchange that a reason gives, and the padding that it mentions.
 """
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Choices in which all split parameters are laid out otherwise together.
+"""Candidate plans in which the layouts of all split parameters change together.
 
 A climb that changes one group at a time does not pass between plans that are good only as a whole:
-exchanges of parameters overlap and combine, and an exchange of little takes its latency, none of
-which the model sees. These are the ways in which such plans are written by hand: a least size from
-which parameters are split at all, fewer mesh axes for all of them, and the first dimension of each.
+exchanges of parameters overlap and combine, and a small exchange takes its latency, none of which
+the model sees. These are the ways in which such plans are written by hand: a least size from which
+parameters are split at all, fewer mesh axes for all of them, and the first dimension of each.
 """
 from __future__ import annotations
 

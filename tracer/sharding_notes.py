@@ -1,7 +1,8 @@
-"""What happens to the sharding in each mode, written once for all functions with the same rule.
+"""Paragraphs for docstrings: what becomes of an operand's sharding in each mode of axes.
 
 `@sharding_notes.reduction` puts the paragraph on reductions into a function's docstring, in front
-of its example. The decorators change nothing but the docstring.
+of its example. Each paragraph is written once, for all functions with the same rule; the decorators
+change nothing but the docstring.
 """
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `jax.core` has more of."""
+"""Names of `jax.core` beyond those of `shardtrace.core`."""
 from __future__ import annotations
 
 from collections.abc import Callable

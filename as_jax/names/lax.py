@@ -1,4 +1,4 @@
-"""Hooks of the compiler, which have nothing to hook into here."""
+"""Hints to the compiler in `jax.lax`; they are accepted and have no effect."""
 from __future__ import annotations
 
 from typing import Any

@@ -1,1 +1,1 @@
-"""Questions to a function that need no run: cost, reasons, what-if, checks, reduction."""
+"""Analyses of a function that need no run: cost, reasons, what-if, checks, reduction."""

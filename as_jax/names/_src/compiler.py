@@ -1,2 +1,2 @@
-"""Nothing is compiled for a device, so there is nothing to hook into."""
+"""Compiler hooks: none, since no program is compiled for a device."""
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""The trace at work."""
+"""The state of tracing, as `jax._src.core` tells it."""
 from __future__ import annotations
 
 from ....ir.settings.context import STATE

@@ -1,2 +1,2 @@
-"""Nothing runs in the background, so there is nothing to wait for."""
+"""Dispatch hooks: none, since nothing runs in the background."""
 __all__: list[str] = []

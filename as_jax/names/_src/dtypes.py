@@ -1,4 +1,4 @@
-"""Classes that dtypes of a library's own have for a base."""
+"""Base classes for the dtypes that a library defines."""
 from __future__ import annotations
 
 import numpy as np

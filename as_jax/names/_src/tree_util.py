@@ -1,4 +1,4 @@
-"""Which classes are subtrees."""
+"""The registry of pytree classes, as `jax._src.tree_util` has it."""
 from __future__ import annotations
 
 import optree

@@ -1,6 +1,4 @@
-"""Loops over sequences of one length, and other small functions of libraries that interpret
-programs.
-"""
+"""Helpers over sequences (`safe_map`, `split_list`, ...) that interpreters of jaxprs import."""
 from __future__ import annotations
 
 import functools

@@ -1,4 +1,4 @@
-"""What `jax.experimental` has more of."""
+"""Names of `jax.experimental` beyond those of `shardtrace.experimental`."""
 __all__ = ["MutableArray"]
 
 

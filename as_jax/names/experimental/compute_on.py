@@ -1,4 +1,7 @@
-"""Where computations run, of the kinds of units that a device may have: all are one here."""
+"""`compute_on`: which unit of a device runs a computation.
+
+A simulated device has one unit, so only the name is checked.
+"""
 from __future__ import annotations
 
 import contextlib

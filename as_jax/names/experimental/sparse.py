@@ -1,4 +1,4 @@
-"""Sparse arrays, of which there are none: what makes them raises AttributeError."""
+"""Sparse arrays, which are not supported: whatever would make one raises AttributeError."""
 __all__ = ["BCOO"]
 
 

@@ -1,2 +1,2 @@
-"""What `jax.extend` has more of."""
+"""Names of `jax.extend` beyond those of `shardtrace.extend`."""
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Functions that transformations wrap one by one."""
+"""`jax.extend.linear_util`: functions wrapped by a stack of transformations."""
 from ...wrapped_functions import WrappedFun, transformation, transformation2, wrap_init
 
 __all__ = ["WrappedFun", "transformation", "transformation2", "wrap_init"]

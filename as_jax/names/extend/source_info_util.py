@@ -1,4 +1,4 @@
-"""Files whose frames are no user's. A frame here is a user's wherever it is not shardtrace's."""
+"""Files that libraries exclude from tracebacks. Here all frames outside shardtrace are shown."""
 from __future__ import annotations
 
 __all__ = ["register_exclusion"]

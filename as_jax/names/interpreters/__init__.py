@@ -1,2 +1,2 @@
-"""What libraries say about primitives of their own, to the interpreters of JAX."""
+"""Registries in which libraries enter the rules of their own primitives, by JAX's interpreter."""
 __all__: list[str] = []

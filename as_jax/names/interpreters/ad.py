@@ -1,4 +1,4 @@
-"""Rules for derivatives, and the zeros in them."""
+"""Derivative rules of a library's own primitives, and symbolic zeros."""
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Rules for batches."""
+"""Batching rules of a library's own primitives."""
 from __future__ import annotations
 
 from collections.abc import Callable

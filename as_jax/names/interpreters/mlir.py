@@ -1,4 +1,4 @@
-"""How primitives become MLIR, which nothing becomes here."""
+"""Lowering rules to MLIR: accepted, but never used, since nothing is lowered to MLIR."""
 from __future__ import annotations
 
 from collections.abc import Callable

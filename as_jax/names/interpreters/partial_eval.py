@@ -1,4 +1,4 @@
-"""Which results of a function are known when some of its arguments are not."""
+"""Partial evaluation: the results of a function that follow from its known arguments alone."""
 from __future__ import annotations
 
 from collections.abc import Sequence

@@ -1,2 +1,2 @@
-"""Hooks of XLA, of which there is none below."""
+"""Hooks of XLA: none, since no XLA runs the programs."""
 __all__: list[str] = []

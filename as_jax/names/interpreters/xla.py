@@ -1,4 +1,4 @@
-"""Hooks of XLA, of which there is none below: what libraries add here is not read."""
+"""Registries of XLA: accepted, but never read, since no XLA runs the programs."""
 from __future__ import annotations
 
 from collections.abc import Callable

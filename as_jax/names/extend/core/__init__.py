@@ -1,4 +1,4 @@
-"""What programs with tracers and primitives of their own ask `jax.extend.core` for."""
+"""Names of `jax.extend.core` for programs that define tracers and primitives of their own."""
 from __future__ import annotations
 
 import weakref

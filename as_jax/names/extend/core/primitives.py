@@ -1,4 +1,4 @@
-"""Calls that no function of JAX makes any more, as keys of tables."""
+"""Primitives that JAX no longer binds, but that libraries still use as keys of their tables."""
 from . import Primitive
 
 __all__ = ["call_p", "closed_call_p"]
