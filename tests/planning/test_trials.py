@@ -3,6 +3,8 @@ from __future__ import annotations
 
 import gc
 
+import pytest
+
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.driver.analysis.applied_changes import inlined
@@ -23,6 +25,7 @@ def per_device_programs() -> int:
     return sum(isinstance(x, Program) and x.level is Level.LOCAL for x in gc.get_objects())
 
 
+@pytest.mark.usefixtures("only_own_objects")
 def test_no_program_is_kept_of_a_plan_and_what_one_far_behind_holds_is_found_when_asked_for():
     args = [st.ShapeDtypeStruct(s, "float32", sharding=NamedSharding(MESH, P()))
             for s in ((4096, 512), (512, 512))]

@@ -66,6 +66,7 @@ def test_layers_that_repeat_are_worked_out_once(monkeypatch):
     assert many.steps == few.steps
 
 
+@pytest.mark.usefixtures("only_own_objects")
 def test_a_forgotten_table_goes_without_the_garbage_collector():
     def alive() -> int:
         kinds = LayoutTable, Decision, Strategy
