@@ -95,6 +95,7 @@ class PlannedProgram:
         self.plan: Plan
         self.plan, self.leads = planner.make(leads)
         self.expected = planner.expected
+        planner.planned_bodies.clear()      # their planners refer to it in turn
         self.is_whole = not any(leads) and not any(self.leads)
 
     def __call__(self, arguments: Sequence[np.ndarray]) -> list[Stored]:
