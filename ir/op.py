@@ -30,6 +30,7 @@ every file of ops; every stage reads the fields it needs, and no stage has a tab
                       rule does not do
     localize          emitter where a shard needs more than that      lowering
     effect            what the host sees of it                        passes, executors
+    jax               the function of JAX, where it is not lax.NAME   XLA engine
     samples           operands and params to test it with             tests
 
 A linear op of one operand, complete:
@@ -187,7 +188,7 @@ class Op(Uncopied):
 
     __slots__ = ("_rule_cache", "arithmetic", "batch", "collective", "cost", "doc", "effect",
                  "evaluate", "evaluator", "explicit", "facts", "infer", "infer_cache", "instances",
-                 "jvp", "linear", "localize", "manual", "multiple_results", "name", "padded",
+                 "jax", "jvp", "linear", "localize", "manual", "multiple_results", "name", "padded",
                  "passes_sums", "pending", "region", "resize", "rule", "samples", "sharding_param",
                  "subprograms", "transpose")
 
@@ -297,6 +298,7 @@ def defop(name: str, *, doc: str = "",
           resize: Callable[..., dict[str, Any]] | None = None,
           padded: Callable[[Any], Any] | None = None,
           localize: Callable[..., Any] | None = None, effect: str = "",
+          jax: str | Callable[..., str] = "",
           samples: Callable[[], Sequence[Sample]] | None = None) -> Op:
     """Declare an op and enter it into `OPS`.
 
@@ -346,6 +348,8 @@ def defop(name: str, *, doc: str = "",
     effect: "" for a computation; for ops that call a function of the host "host" if only their
       results matter, "debug" or "io" if the call itself does: such equations are neither dropped,
       nor repeated, nor moved. "check" for errors that are raised, which only traced programs have.
+    jax: the function that a program for JAX calls with the op's params, if not that of `lax` of the
+      op's name: "jnp.trunc", "linalg.qr_p.bind"; or (equation, texts of operands) -> expression.
     """
     if name in OPS:
         raise ValueError(f"op {name!r} is declared twice")
@@ -365,7 +369,7 @@ def defop(name: str, *, doc: str = "",
     op.arithmetic, op.collective = arithmetic, collective
     op.facts, op.cost = facts_of(facts), cost
     op.resize, op.padded, op.localize = resize, padded, localize
-    op.effect, op.samples = effect, samples
+    op.effect, op.jax, op.samples = effect, jax, samples
     OPS[name] = op
     for fact in op.facts:
         _NAMES[fact].add(name)

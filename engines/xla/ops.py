@@ -4,9 +4,10 @@ Most ops have the name and the params of a JAX function, so their declaration sa
 
     reduce_sum[axes=(1,)] x      ->      lax.reduce_sum(x, axes=(1,))
 
-`CALLED` lists ops whose function has another name, or that `jax.lax` offers only as a primitive.
-`WRITERS` has those whose function takes its arguments in another form. The two tables are here, not
-in the declarations of ops, because ir/ does not know the engines.
+The declaration of an op whose function has another name, or that `jax.lax` offers only as a
+primitive, says so (`jax=` of `defop`). The tables here are for what takes the engine's own means:
+`HELPERS` has the functions of helpers.py for ops that JAX lacks, `WRITERS` the ops whose function
+takes its arguments in another form.
 """
 from __future__ import annotations
 
@@ -23,21 +24,10 @@ from .literals import keywords, tuple_of
 Texts = Sequence[str]
 Writer = Callable[[Equation, Texts], str]
 
-CALLED: dict[str, str] = {
-    **{name: f"lax.{name}_p.bind" for name in (
-        "argmax", "argmin", "le_to", "lt_to", "reduce_window_max", "reduce_window_min",
-        "reduce_window_sum")},
-    **{name: f"linalg.{name}_p.bind" for name in (
-        "eigh", "hessenberg", "householder_product", "lu", "lu_pivots_to_permutation", "qr",
-        "schur", "svd", "triangular_solve", "tridiagonal", "tridiagonal_solve")},
-    **{name: f"primitives.{name}_p.bind" for name in ("random_fold_in", "random_gamma")},
-    "add_any": "lax.add", "and": "lax.bitwise_and", "device_put": "in_memory", "eig": "linalg.eig",
-    "empty": "jnp.zeros", "eq_to": "equal_in_order", "floor_div": "jnp.floor_divide",
-    "geqrf": "packed_qr", "iota": "lax.broadcasted_iota", "mulhi": "high_product",
-    "not": "lax.bitwise_not", "or": "lax.bitwise_or", "place": "place_rows",
-    "random_gamma_each": "random_gamma_each", "random_unwrap": "jax.random.key_data",
-    "regularized_incomplete_beta": "lax.betainc", "roll": "roll_rows", "solve": "jnp.linalg.solve",
-    "threefry2x32": "threefry_hash", "trunc": "jnp.trunc", "xor": "lax.bitwise_xor"}
+HELPERS: dict[str, str] = {
+    "device_put": "in_memory", "eq_to": "equal_in_order", "geqrf": "packed_qr",
+    "mulhi": "high_product", "place": "place_rows", "random_gamma_each": "random_gamma_each",
+    "roll": "roll_rows", "threefry2x32": "threefry_hash"}
 GENERATORS = {"fry": "threefry2x32", "rbg": "rbg", "urbg": "unsafe_rbg"}      # of random keys
 TYPING_PARAMS = frozenset({"input_dtype", "weak_type"})     # which no function of JAX takes
 
@@ -116,8 +106,9 @@ def expression(e: Equation, x: Texts) -> str | None:
         return WRITERS[name](e, x)
     if IDENTITY in e.op.facts:
         return x[0]
-    if name in CALLED:
-        return _call(e, ", ".join(x), CALLED[name])
+    function = e.op.jax or HELPERS.get(name)
+    if function:
+        return function(e, x) if callable(function) else _call(e, ", ".join(x), function)
     lax = sys.modules.get("jax.lax")
     if e.op.evaluate is None or (lax is not None and not hasattr(lax, name.replace("-", "_"))):
         return None

@@ -33,7 +33,7 @@ SUITE = {
     "pass": (("tests/partitioner/test_skipped_passes.py", "tests/ir/rewriting/test_rewrites.py"),
              "drop-absolutes or absolute-of-absolute"),
 }
-FILES = {"engine": 2, "error": 2, "hardware": 2, "numpy_function": 1, "op": 4, "pass": 3}
+FILES = {"engine": 2, "error": 2, "hardware": 2, "numpy_function": 1, "op": 3, "pass": 3}
 IGNORED = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info", "recipes")
 
 

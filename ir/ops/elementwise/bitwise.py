@@ -42,6 +42,7 @@ def _logic(name: str, function: Any, doc: str) -> Any:
         jvp="zero",
         function=function,
         facts=(CHEAP, EXACT, COMMUTES),
+        jax=f"lax.bitwise_{name}",
         samples=sampled(2, -99, 99, (I32, bool)))
 
 
@@ -50,6 +51,7 @@ not_p = unary(
     jvp="zero",
     function=np.invert,
     facts=(CHEAP, EXACT),
+    jax="lax.bitwise_not",
     samples=sampled(1, -99, 99, (I32, bool)))
 and_p = _logic("and", np.bitwise_and, "Bits set in both operands.")
 or_p = _logic("or", np.bitwise_or, "Bits set in one operand or both.")

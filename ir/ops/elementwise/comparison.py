@@ -31,12 +31,13 @@ from .declaration import (
 F32, I32, C64 = np.float32, np.int32, np.complex64
 
 
-def _comparison(name: str, function: Any, doc: str) -> Any:
+def _comparison(name: str, function: Any, doc: str, jax: str = "") -> Any:
     return nary(
         name, doc, (ORDERED, ORDERED), result=boolean,
         jvp="zero",
         function=function,
         facts=(CHEAP, EXACT),
+        jax=jax,
         samples=sampled(2, -3, 3, (F32, I32)))
 
 
@@ -84,9 +85,9 @@ eq_to_p = nary(
     function=_equal_bits,
     samples=sampled(2, -3, 3, (F32, I32, C64)))
 le_to_p = _comparison("le_to", _in_total_order(np.less_equal),
-                      "Whether x is y or comes before y in the total order.")
+                      "Whether x is y or comes before y in the total order.", "lax.le_to_p.bind")
 lt_to_p = _comparison("lt_to", _in_total_order(np.less),
-                      "Whether x comes before y in the total order.")
+                      "Whether x comes before y in the total order.", "lax.lt_to_p.bind")
 
 is_finite_p = unary(
     "is_finite", "Whether x is neither infinite nor NaN.", FLOAT, result=boolean,

@@ -273,6 +273,7 @@ regularized_incomplete_beta_p = nary(
     jvp=(_NO_BETA, _NO_BETA, _betainc_partial_x),
     function=lambda a, b, x: scipy_special.betainc(a, b, x),
     facts=(MAY_BE_NAN,),
+    jax="lax.betainc",
     samples=sampled(3, 0.1, 0.9))
 
 

@@ -22,13 +22,14 @@ F32, C64 = np.float32, np.complex64
 
 
 def _function(name: str, function: Any, doc: str, partial: Any, low: float, high: float,
-              facts: Sequence[str] = (TRANSCENDENTAL, MAY_BE_NAN)) -> Any:
+              facts: Sequence[str] = (TRANSCENDENTAL, MAY_BE_NAN), jax: Any = "") -> Any:
     """Declare one. partial: (out, x) -> the derivative at x. low, high: limits of its samples."""
     return unary(
         name, doc, INEXACT,
         jvp=(lambda g, out, x, **params: mul(g, partial(out, x)),),
         function=function,
         facts=facts,
+        jax=jax,
         samples=sampled(1, low, high, (F32, C64)))
 
 

@@ -12,10 +12,12 @@ floor_div_p = nary(
     "floor_div", "x / y rounded down, of integers, with y other than 0.", (INTEGER, INTEGER),
     jvp="zero",
     function=np.floor_divide,
+    jax="jnp.floor_divide",
     samples=sampled(2, -9, 9, (np.int32,)))
 
 trunc_p = unary(
     "trunc", "The nearest integer in the direction of 0.", FLOAT,
     jvp="zero",
     function=np.trunc,
+    jax="jnp.trunc",
     samples=sampled(1, -3.2, 3.1))

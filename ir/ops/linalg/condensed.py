@@ -39,6 +39,7 @@ hessenberg_p = define(
     "hessenberg", "The upper Hessenberg form, Householder vectors below it, and their scales.",
     (2,), _hessenberg_results,
     evaluate=_hessenberg, cost=of_matrices(lambda m, n: 10 * n ** 3 / 3),
+    jax="linalg.hessenberg_p.bind",
     samples=lambda: [Sample((_matrix(4, 4, 10),), grad=False)])
 
 
@@ -76,4 +77,5 @@ tridiagonal_p = define(
     "it; its diagonal, its off-diagonal, and the scales of the vectors.",
     (2,), _tridiagonal_results,
     evaluate=_tridiagonal, cost=of_matrices(lambda m, n: 4 * n ** 3 / 3),
+    jax="linalg.tridiagonal_p.bind",
     samples=lambda: [Sample((_positive(4, 11),), {"lower": True}, grad=False)])

@@ -190,6 +190,7 @@ eigh_p = define(
     jvp=eigh_jvp,
     evaluate=_eigh, narrowed=only(1, "only_values"),
     cost=of_matrices(lambda m, n: 9 * n ** 3),
+    jax="linalg.eigh_p.bind",
     samples=lambda: [Sample((_positive(3, 1),), {
         "lower": True, "sort_eigenvalues": True, "subset_by_index": None, "algorithm": None},
         grad=False)])
@@ -216,6 +217,7 @@ svd_p = define(
     jvp=svd_jvp,
     evaluate=svd, narrowed=only(0, "only_values"),
     cost=of_matrices(lambda m, n: 12 * m * n * n),
+    jax="linalg.svd_p.bind",
     samples=lambda: [
         Sample((_matrix(4, 3),), {"full_matrices": False, "compute_uv": False,
                                   "subset_by_index": None, "algorithm": None}),
@@ -232,6 +234,7 @@ lu_p = define(
     jvp=lu_jvp,
     evaluate=lu, narrowed=lambda read: {} if 2 in read else {"only_factors": True},
     cost=of_matrices(lambda m, n: 2 * m * n * n / 3),
+    jax="linalg.lu_p.bind",
     samples=lambda: [Sample((_matrix(3, 3, 2),)), Sample((_matrix(4, 3, 3),)),
                      Sample((_matrix(2, 4, 3),))])
 
@@ -250,6 +253,7 @@ lu_pivots_to_permutation_p = define(
     jvp="zero",
     evaluate=lambda lead, p, *, permutation_size: apply_pivots(p, permutation_size),
     arithmetic=False,
+    jax="linalg.lu_pivots_to_permutation_p.bind",
     samples=lambda: [Sample((np.asarray([2, 2, 3], np.int32),), {"permutation_size": 4})])
 
 
@@ -265,6 +269,7 @@ qr_p = define(
     jvp=qr_jvp,
     evaluate=qr, narrowed=only(1, "only_triangles"),
     cost=of_matrices(lambda m, n: 4 * m * n * n),
+    jax="linalg.qr_p.bind",
     samples=lambda: [Sample((_matrix(4, 3, 4),), {"pivoting": False, "full_matrices": False,
                                                   "use_magma": None}),
                      Sample((_matrix(2, 4, 4),), {"pivoting": False, "full_matrices": False,
@@ -299,6 +304,7 @@ householder_product_p = define(
     many=False,
     evaluate=lambda lead, a, taus: householder_product(a, taus),
     cost=of_matrices(lambda m, n: 2 * m * n * n),
+    jax="linalg.householder_product_p.bind",
     samples=lambda: [Sample((_matrix(4, 3, 7), np.asarray([0.5, 0.2, 0.1], np.float32)))])
 
 
@@ -314,6 +320,7 @@ eig_p = define(
     "eig", "Eigenvalues, left and right eigenvectors of general matrices.", (2,), _eig_results,
     jvp=eig_jvp,
     evaluate=eig, cost=of_matrices(lambda m, n: 25 * n ** 3),
+    jax="linalg.eig",
     samples=lambda: [Sample((_matrix(3, 3, 8),), {
         "compute_left_eigenvectors": False, "compute_right_eigenvectors": True,
         "enable_eigvec_derivs": False, "implementation": None}, grad=False)])
@@ -328,6 +335,7 @@ def _schur_results(types: Any, a: Shape, dtype: np.dtype, *, compute_schur_vecto
 schur_p = define(
     "schur", "T and Z with A = Z T Z^H, T (quasi-)triangular.", (2,), _schur_results,
     evaluate=schur, cost=of_matrices(lambda m, n: 25 * n ** 3),
+    jax="linalg.schur_p.bind",
     samples=lambda: [Sample((_matrix(3, 3, 9),), {
         "compute_schur_vectors": True, "sort_eig_vals": False, "select_callable": None},
         grad=False)])

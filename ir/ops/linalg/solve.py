@@ -37,6 +37,7 @@ solve_p = define(
     "solve", "x with a x = b, by the factors of a with rows exchanged.", (2, 2), _results,
     many=False,
     evaluate=by_lapack(solve), facts=(IN_PLACE,), cost=DeviceCost(_flops),
+    jax="jnp.linalg.solve",
     samples=lambda: [Sample((
         np.asarray([[0, 2, 1], [1, 1, 0], [3, 0, 1]], np.float32),
         np.asarray([[1, 2], [0, 1], [4, 0]], np.float32)))])

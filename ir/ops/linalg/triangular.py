@@ -114,5 +114,6 @@ triangular_solve_p = defop(
     transpose=_transpose,
     evaluate=by_lapack(triangular_solve),
     facts=(IN_PLACE,), cost=DeviceCost(_flops),
+    jax="linalg.triangular_solve_p.bind",
     samples=lambda: [_sample(True, True, False, False), _sample(False, False, True, False),
                      _sample(True, False, True, True), _sample(False, True, False, True)])

@@ -67,6 +67,7 @@ tridiagonal_solve_p = define(
          lambda g, out, dl, d, du, b, **params: tridiagonal_solve_p.bind(dl, d, du, g, **params)),
     transpose=_transpose,
     evaluate=tridiagonal_solve,
+    jax="linalg.tridiagonal_solve_p.bind",
     samples=lambda: [Sample((np.asarray([0, 1, 2], np.float32), np.asarray([4, 5, 6], np.float32),
                              np.asarray([1, 2, 0], np.float32),
                              np.asarray([[1, -1], [2, 0.5], [-1, 3]], np.float32)),

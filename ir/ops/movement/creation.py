@@ -78,6 +78,7 @@ iota_p = defop(
     evaluate=_iota_evaluate, arithmetic=False, facts=(CHEAP, GENERATED, COUNTS),
     resize=lambda params, operands, results: {**params, "shape": results[0]},
     localize=_iota_localize,
+    jax="lax.broadcasted_iota",
     samples=lambda: [
         Sample((), {"dtype": np.dtype(np.int32), "shape": (3, 4), "dimension": 1,
                     "sharding": None}),
@@ -97,5 +98,6 @@ empty_p = defop(
                                                                   dtype),
     arithmetic=False, facts=(GENERATED,),
     resize=lambda params, operands, results: {**params, "shape": results[0]},
+    jax="jnp.zeros",
     samples=lambda: [Sample((), {"shape": (2, 3), "dtype": np.dtype(np.float32),
                                  "out_sharding": None})])

@@ -112,7 +112,8 @@ random_gamma_p = defop(
     infer=_gamma_infer, rule=_gamma_rule, explicit=_gamma_explicit,
     jvp=(None, _gamma_jvp_a), batch=_gamma_batch,
     evaluate=_gamma_evaluate, arithmetic=False, facts=(BY_PLACE,),
-    padded=lambda context: None, localize=_gamma_localize)
+    padded=lambda context: None, localize=_gamma_localize,
+    jax="primitives.random_gamma_p.bind")
 
 
 def _gamma_each_evaluate(lead: int, keys: np.ndarray, a: np.ndarray, *, log_space: bool

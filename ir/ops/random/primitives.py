@@ -102,7 +102,8 @@ random_unwrap_p = defop(
     "random_unwrap", doc="The words of keys: key<fry>[...] -> u32[..., 2].",
     infer=_unwrap_infer, rule=_words_rule, explicit="follow",
     jvp="zero", batch=in_place("random_unwrap"),
-    evaluate=lambda lead, keys: key_words(keys), arithmetic=False)
+    evaluate=lambda lead, keys: key_words(keys), arithmetic=False,
+    jax="jax.random.key_data")
 
 
 random_clone_p = defop(
@@ -138,7 +139,8 @@ random_fold_in_p = defop(
     evaluate=lambda lead, keys, data, *, generator="fry": (
         threefry.fold_in(keys, data) if generator == "fry"
         else rbg.fold_in(keys, lead, data, generator)),
-    arithmetic=False)
+    arithmetic=False,
+    jax="primitives.random_fold_in_p.bind")
 
 
 def _hash_infer(*types: ArrayType) -> list[tuple]:

@@ -284,6 +284,7 @@ def _reduce_window(name: str, doc: str, *, infer: Callable[..., Any] = _reduce_i
         batch=batch_with(name),
         evaluate=_reduce_with(function, identity), facts=facts, cost=DeviceCost(window_flops),
         padded=_padded_with(identity), localize=_localize(name, identity),
+        jax=f"lax.{name}_p.bind",
         samples=_samples, **fields)
 
 

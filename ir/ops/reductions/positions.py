@@ -139,6 +139,7 @@ def _extremal_position(name: str, doc: str, function: Any, ufunc: np.ufunc) -> O
         jvp="zero",
         evaluate=_position(function, ufunc), facts=(READS_FUSED, COUNTS), cost=DeviceCost(_flops),
         padded=_position_padded, localize=_position_localize(lambda: OPS[name]),
+        jax=f"lax.{name}_p.bind",
         samples=_position_samples)
 
 
