@@ -74,9 +74,9 @@ class Imported(Jitted):
         return self._source.origin or self._f
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
-        return super().trace(*self.spelled(args, kwargs)[0])
+        return super().trace(*self.traced_arguments(args, kwargs)[0])
 
-    def spelled(self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    def traced_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]
                 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """One argument a leaf, by default what was imported."""
         if not args and not kwargs:

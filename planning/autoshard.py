@@ -79,7 +79,7 @@ def autoshard(fun: Callable[..., Any], *args: Any, mesh: Any = None,
     (P('data', None), 0)
     """
     jitted = fun if isinstance(fun, Jitted) else jit(fun)
-    given, named = jitted.spelled(args, {})
+    given, named = jitted.traced_arguments(args, {})
     return _proposed(jitted, given, named, mesh, hardware, memory_limit, fixed, topology)
 
 

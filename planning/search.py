@@ -149,7 +149,7 @@ class Search:
         if self.binds:
             self.climb_freely()
             self.bring_within()
-        self.compare_behind()
+        self.retry_slower_plans()
         if self.best.plan in self.choices:
             self.try_choice(self.choices[self.best.plan][0])
         rivals = self.split_states(rivals)
@@ -203,7 +203,7 @@ class Search:
         for t in sorted(above, key=self.merit)[:FEW]:
             self.found[t.plan] = self.trials.within(t)
 
-    def compare_behind(self) -> None:
+    def retry_slower_plans(self) -> None:
         """Judge the best of the plans that are far behind with the program made first by several
         programs, too, as far as the budget goes: of loops that exchange, the first may not be near
         the best.

@@ -23,7 +23,7 @@ from ..select import several
 from ..targets import Found, FoundExplanation, FoundFunction, is_python, parts_of
 from .explain import explained
 
-_beside = lazy_import("...interop.hlo.beside", __package__)
+_comparison = lazy_import("...interop.hlo.plan_comparison", __package__)
 _imported = lazy_import("...interop.imported", __package__)
 _report = lazy_import("...interop.hlo.report", __package__)
 _DUMP = re.compile(r"(.+?)\.(\d\d)-(\w+)\.st")
@@ -42,7 +42,7 @@ def add_options(sub: argparse.ArgumentParser) -> None:
 def diff(options: argparse.Namespace) -> int:
     """What differs; exit status 1 if anything does."""
     if options.xla:
-        return _beside_xla(options)
+        return _compare_with_xla(options)
     with tempfile.TemporaryDirectory() as folder:      # revisions lie there until all is printed
         return _compared(options, Path(folder))
 
@@ -87,7 +87,7 @@ def _compared(options: argparse.Namespace, folder: Path) -> int:
     return FINDING if differs else 0
 
 
-def _beside_xla(options: argparse.Namespace) -> int:
+def _compare_with_xla(options: argparse.Namespace) -> int:
     """The collectives of each function, line by line, beside those of XLA's own partition."""
     if options.other is not None:
         raise Problem("--xla compares a target with what XLA makes of it; leave the other out")
@@ -105,7 +105,7 @@ def _beside_xla(options: argparse.Namespace) -> int:
                 hardware=options.hardware or DEFAULT_HARDWARE)
         except Exception as error:
             raise failure(error, f"compiling `{name}` by XLA") from error
-        found.append(_beside.Beside(name, ours, theirs))
+        found.append(_comparison.PlanComparison(name, ours, theirs))
     if out.as_json:
         rows = [{"differs": bool(b), **b.to_dict()} for b in found]
         out.json(rows[0] if len(rows) == 1 else {

@@ -67,7 +67,7 @@ def whatif(fun: Callable[..., Any], change: Any = None, *,
         _sort_changes(change, specs, sizes, others)
 
     def compared(*args: Any, **kwargs: Any) -> Difference:
-        args, kwargs = jitted.spelled(args, kwargs)
+        args, kwargs = jitted.traced_arguments(args, kwargs)
         before = explain(jitted, hardware, topology=topology)(*args, **kwargs)
         names = before.partitioned.traced.arg_names
         changes: list[Change] = list(getattr(change, "changes", ()))

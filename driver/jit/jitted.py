@@ -329,7 +329,7 @@ class Jitted:
         """The function that the user wrote."""
         return self._f
 
-    def spelled(self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    def traced_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]
                 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of `trace` as the traced function itself takes them."""
         return args, kwargs

@@ -43,8 +43,8 @@ def asked_of_a_dot_in_a_loop(xs: st.Array, w: st.Array) -> st.Array:
 def test_a_layout_that_is_written_is_changed(f: Callable, args: tuple, text: str) -> None:
     with st.set_mesh(MESH):
         found = st.explain(f)(*args)
-        dearest = max(found.collectives, key=lambda c: c.total_time)
-        best = dearest.suggestions[0]
+        costliest = max(found.collectives, key=lambda c: c.total_time)
+        best = costliest.suggestions[0]
         assert text.format(f.__code__.co_firstlineno + 1) in best.text
         changed = best.apply()
         after = st.explain(changed)(*args)

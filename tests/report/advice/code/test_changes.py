@@ -219,8 +219,8 @@ def values_of(args):
 
 def proposed(found):
     """The suggestion that changes code, for the costliest collective."""
-    dearest = max(found.collectives, key=lambda c: c.total_time)
-    return next((s for s in dearest.suggestions if s.diff and len(s.changes) == 1), None)
+    costliest = max(found.collectives, key=lambda c: c.total_time)
+    return next((s for s in costliest.suggestions if s.diff and len(s.changes) == 1), None)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -274,8 +274,8 @@ args = (struct((16, 512, 256), None, "d"), struct((256, 512)))
 """
     with user_module(user_file(tmp_path, source)) as module:
         found = st.explain(module.f)(*module.args)
-        dearest = max(found.collectives, key=lambda c: c.total_time)
-        best = next(s for s in dearest.suggestions if WORDS[1] in s.text)
+        costliest = max(found.collectives, key=lambda c: c.total_time)
+        best = next(s for s in costliest.suggestions if WORDS[1] in s.text)
         assert best.received_bytes < found.received_bytes / 8 and best.time < found.time / 4
         given = [v / 16 for v in values_of(module.args)]
         placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]

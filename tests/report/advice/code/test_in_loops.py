@@ -98,10 +98,10 @@ args = (struct((4096, 256), "d"),)
 """
     with user_module(user_file(tmp_path, source)) as module:
         found = st.explain(module.f)(*module.args)
-        dearest = max(found.collectives, key=lambda c: c.total_time)
-        best = next((s for s in dearest.suggestions if words in s.text and len(s.changes) == 1),
+        costliest = max(found.collectives, key=lambda c: c.total_time)
+        best = next((s for s in costliest.suggestions if words in s.text and len(s.changes) == 1),
                     None)
-        assert best is not None, [s.text for s in dearest.suggestions]
+        assert best is not None, [s.text for s in costliest.suggestions]
         assert best.time < found.time and best.received_bytes <= found.received_bytes
         after = st.explain(best.apply())(*module.args)
         assert (after.time, after.received_bytes) == (best.time, best.received_bytes)

@@ -33,8 +33,9 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """ours: of `explain`; theirs: of `xla_report`, for the same arguments. `print` it.
+class PlanComparison:
+    """The collectives of both, by line. ours: of `explain`; theirs: of `xla_report`, for the same
+    arguments. `print` it.
 
     Times are of the collectives alone, by the same model of the same hardware; XLA's groups are
     each taken for one axis.
