@@ -17,6 +17,8 @@ from shardtrace.ir.support.collector import collector_paused, end_pauses
 from ... import interrupts
 from ...paths import ROOT
 
+pytestmark = pytest.mark.usefixtures("only_own_objects")
+
 
 class Node:
     """Something that can hold itself."""
