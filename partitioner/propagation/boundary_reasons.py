@@ -41,9 +41,9 @@ def slices_reason(eqn: Equation) -> Reason:
 
 def defined_at(program: Program, atom: Atom) -> Location:
     """The location of the equation that binds a result (the last one, if it is a parameter)."""
-    places: dict[Atom, Location] | None = program.memo.get("places")
-    if places is None:
-        places = program.memo["places"] = {v: e.location for e in program.eqns for v in e.outvars}
+    if "places" not in program.memo:
+        program.memo["places"] = {v: e.location for e in program.eqns for v in e.outvars}
+    places: dict[Atom, Location] = program.memo["places"]
     if atom in places:
         return places[atom]
     return program.eqns[-1].location if program.eqns else UNKNOWN
