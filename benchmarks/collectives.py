@@ -209,10 +209,16 @@ def _computation(program: Any, device: Any) -> tuple[float, float, float]:
                          for part in zip(*inner, strict=True))
         else:
             seconds = work.equation_seconds(eqn, grouped, device)
-            product = eqn.op.arithmetic and work.info_of(eqn).is_product
+            product = eqn.op.arithmetic and work.info_of(eqn).is_product and not _of_vectors(eqn)
             more = (seconds, 0.0, work.equation_flops(eqn)) if product else (0.0, seconds, 0.0)
         found = tuple(a + b for a, b in zip(found, more, strict=True))
     return found
+
+
+def _of_vectors(eqn: Any) -> bool:
+    """Is it a product of vectors, or of a batch of them? XLA multiplies and sums instead."""
+    numbers = eqn.params.get("dimension_numbers")
+    return eqn.op.name == "dot_general" and eqn.outvars[0].aval.ndim == len(numbers[1][0])
 
 
 def own_bytes(compiled: Any) -> tuple[int, list[str]]:

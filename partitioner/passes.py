@@ -29,7 +29,7 @@ from .optimization.own_blocks import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS
 from .optimization.rows_of_one import ROWS_OF_ONE
 from .optimization.scatters_of_xla import SCATTERS_OF_XLA
 from .optimization.shared_rows import share_rows
-from .policy import OWN, POLICIES, XLA
+from .policy import OWN, POLICIES, TRIED, XLA
 from .preparation.checks import drop_checks
 from .preparation.constants import split_constants
 from .preparation.dead_code import drop_unread
@@ -145,7 +145,8 @@ PREPARE = pipeline(
          plans="xla", decides=True),
     Pass("pad-uneven", "inlined",
          lambda p, r: pad_uneven(p, r.mesh, r.in_shardings, r.out_shardings,
-                                 POLICIES[r.objective.name], r.objective.kept_rows),
+                                 TRIED if r.objective.tried_for else POLICIES[r.objective.name],
+                                 r.objective.kept_rows),
          "dimensions that axes would split, but do not divide, are padded so that they do",
          names_with(UNEVEN), inside=True, decides=True),
 )

@@ -57,5 +57,8 @@ XLA = Policy(
     breadth_first=True,
     repeated=frozenset((all_gather_invariant_p, all_to_all_p, ppermute_p)))     # each has a channel
 
+TRIED = XLA._replace(gathers_padded_indices=False, joins_across=False)
+"""XLA's for a plan that is tried for another objective: without what never makes it shorter."""
+
 POLICIES: Mapping[str, Policy] = {**dict.fromkeys(OBJECTIVES, OWN), "xla": XLA}
 """By the name of the objective."""
