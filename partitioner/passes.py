@@ -194,7 +194,7 @@ PIPELINE = pipeline(
          lambda p, r: decide(p, r.mesh, r.in_shardings, r.out_shardings) if (
              is_decided(p, r.mesh)) else propagate(
                  p, r.mesh, r.in_shardings, r.out_shardings, r.objective.carried_rows,
-                 POLICIES[r.objective.name], r.objective.idle_axes),
+                 POLICIES[r.objective.name], r.objective.idle),
          "open dimensions get the axes that their factors have elsewhere", needed=True),
     Pass("insert-reshards", "resharded",
          lambda p, r: insert_reshards(p, r.prices(p), r.draft, r.objective.wide),

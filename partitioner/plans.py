@@ -11,6 +11,7 @@ each complete, and one is taken:
 """
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NoReturn
@@ -22,7 +23,7 @@ from ..ir.passes import DONATED, OBJECTIVE, Pass
 from ..ir.program import Program
 from ..ir.spec import PartitionSpec
 from ..ir.types import ArrayType
-from .cost.prices import Objective
+from .cost.prices import SECOND, Objective
 from .dumps import Dump
 from .passes import PartitionRequest
 from .stages import staged, with_attribute
@@ -31,12 +32,14 @@ from .trial_plans import (
     Plan,
     as_xla,
     facts_of,
+    moving,
     no_repeats,
     shorter_or_lighter,
     step_of,
     with_lighter_blocks,
 )
 
+LAYS_OUT = "propagate"
 FIRST = "insert-reshards"       # the pass that prices are for
 LARGEST = 3                     # values named in a MemoryLimitError
 
@@ -82,19 +85,42 @@ class _Plans:
                ) -> Iterator[tuple[str, Program]]:
         """The stages of the plan for an objective, made anew."""
         source, steps, request = self.program, self.passes[self.at:], self.request
-        is_another = objective.carried_rows or objective.kept_rows or objective.idle_axes
-        if objective.name == "xla" or is_another:
+        if objective.idle:
+            source, steps, request = self.given, self.passes, self.closed
+        elif objective.carried_rows or objective.kept_rows:
             source, steps = self.given, self.passes         # which it prepares in its own way
-        if is_another:                                      # results as in the usual plan
-            request = request._replace(out_shardings=_specs(self.usual.local.global_out))
-        if objective.idle_axes:                             # and arguments
-            given = _specs(self.usual.local.global_in)
-            request = request._replace(in_shardings=tuple([
-                spec or own for spec, own in zip(request.in_shardings or given, given,
-                                                 strict=True)]))
-        if objective != self.objective:                     # for later stages its text names it
+            request = request._replace(out_shardings=self.closed.out_shardings)
+        elif objective.name == "xla":
+            source, steps = self.given, self.passes
+        if objective.idle and draft:
+            source, steps = self.prepared, self.passes[self.laid_out_at:]
+        elif objective != self.objective:                   # for later stages its text names it
             source = with_attribute(source, OBJECTIVE, objective.as_attribute)
         return staged(source, request._replace(objective=objective, draft=draft), steps, dump)
+
+    @functools.cached_property
+    def closed(self) -> PartitionRequest:
+        """The request, with arguments and results as in the usual plan."""
+        local, given = self.usual.local, self.request.in_shardings
+        placed = _specs(local.global_in)
+        return self.request._replace(
+            in_shardings=tuple([spec or own for spec, own in zip(given or placed, placed,
+                                                                 strict=True)]),
+            out_shardings=_specs(local.global_out))
+
+    @functools.cached_property
+    def prepared(self) -> Program:
+        """The program as it is laid out by that request: drafts that lay it out in other ways have
+        the usual one in common.
+        """
+        made = dict(staged(self.given, self.closed._replace(draft=True),
+                           self.passes[:self.laid_out_at]))
+        return [self.given, *made.values()][-1]
+
+    @property
+    def laid_out_at(self) -> int:
+        """The number of the pass that lays values out."""
+        return [step.name for step in self.passes].index(LAYS_OUT)
 
     def of(self, objective: Objective) -> Plan:
         """The plan for an objective; the usual plan if both are the same."""
@@ -111,8 +137,10 @@ class _Plans:
         """
         stages: dict[str, Program] = {}
         for stage, made in self.stages(objective, draft=True):
-            if stage == "resolved" and objective.idle_axes and programs_equal(made, self.program):
-                return self.first                   # no argument can be split further
+            if objective.idle and (
+                    stage == "resolved" and programs_equal(made, self.program)
+                    or stage == "resharded" and self._exchanges_too_much(made)):
+                return self.first
             if stage == "resharded" and not self.is_least_wanted and programs_equal(
                     made, self.first[stage]):
                 return self.first                   # except for joined exchanges
@@ -120,6 +148,14 @@ class _Plans:
         *_, local = stages.values()
         # no plan decides how an open result is split
         return stages if local.global_out == self.usual.local.global_out else self.first
+
+    def _exchanges_too_much(self, resharded: Program) -> bool:
+        """Does what a plan moves alone take longer than the exchanges of the usual one and half of
+        its computation?
+        """
+        computation, exchanges = self.usual.one_by_one
+        return moving(resharded, self.objective.prices(self.program.mesh)) > SECOND * (
+            exchanges + computation / 2)
 
 
 def _best_stages(plans: _Plans, dump: Dump | None) -> dict[str, Program]:

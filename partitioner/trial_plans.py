@@ -12,12 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..ir.ops.communication.collective_kinds import Use, each_collective
+from ..ir.ops.communication.sharding import reshard_p
+from ..ir.ops.control.trips import trips
 from ..ir.passes import RECOMPUTES, LayoutConstraints
 from ..ir.program import Program
 from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
 from .choice.lookahead import BUDGETS
-from .cost.prices import SECOND, Objective
+from .cost.prices import SECOND, Objective, Prices
 from .cost.topology import Topology
 from .optimization.hoist import exchanges
 from .preparation.uneven import cuts_split_rows
@@ -33,7 +35,7 @@ WEIGHTS = (16, 256)             # weights of the bytes of blocks, beside time
 MAX_PEAK_RATIO = 1.1            # how much more a plan may hold at the same step time
 MUCH_SHORTER = 0.95             # ratio of step times up to which it may hold more than that
 MIN_GAIN = 1.03                 # ratio of step times from which blocks may be split in another way
-MIN_IDLE_GAIN = 1.1             # likewise, from which arguments may be split further
+MIN_IDLE_GAIN = 1.1             # likewise, from which arguments or values may be split further
 AS_LONG = 1.005                 # ratio of step times up to which fewer bytes count
 MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which XLA's plan is worth making;
                                         # any where starting kernels, which it has fewer of, counts
@@ -63,6 +65,12 @@ class Plan(NamedTuple):
     def step(self) -> float:
         """Seconds of a step on the hardware, exchanges overlapped."""
         return step_of(self.local, self.objective)
+
+    @property
+    def one_by_one(self) -> tuple[float, float]:
+        """Seconds of the computation and of the exchanges of a step, without overlap."""
+        return _schedule.totals(self.local, Topology.of(
+            self.objective.hardware, self.local.mesh.shape))
 
     @property
     def received(self) -> int:
@@ -166,6 +174,17 @@ def _leaves_axes_idle(program: Program) -> bool:
     return every <= program.mesh.shape.keys() and any([axes and axes != every for axes in used])
 
 
+def moving(resharded: Program, prices: Prices) -> int:
+    """The price of the bytes that all reshards of a RESHARDED program move."""
+    total = 0
+    for eqn in resharded.eqns:
+        if eqn.op is reshard_p:
+            total += prices.moving(eqn.invars[0].aval, eqn.outvars[0].aval)
+        elif eqn.op.subprograms:
+            total += trips(eqn) * max([moving(body, prices) for _, body in eqn.subprograms()])
+    return total
+
+
 def step_of(local: Program, objective: Objective) -> float:
     """Seconds of a step of a per-device program on the hardware of the objective."""
     return _schedule.times(local, Topology.of(objective.hardware, local.mesh.shape)).step
@@ -259,7 +278,10 @@ TRIALS = (
           _much_shorter),
     Trial("idle axes", "what arguments leave idle may be used for what is computed from them",
           lambda found: found.idle,
-          lambda o, found: [o._replace(idle_axes=True, wide=found.narrow)], _shorter_by_a_tenth),
+          lambda o, found: [o._replace(idle="arguments", wide=found.narrow)], _shorter_by_a_tenth),
+    Trial("idle axes of values", "likewise for what is computed, where it is between products",
+          lambda found: found.idle,
+          lambda o, found: [o._replace(idle="values", wide=found.narrow)], _shorter_by_a_tenth),
     Trial("wide search", "large exchanges are worth a longer search",
           lambda found: found.large and found.narrow, lambda o, _: [o._replace(wide=True)],
           _no_larger),

@@ -40,7 +40,7 @@ TRAFFIC = 4000
 EXCHANGE = 1e-3
 # How the text of a program names the objective of a trial plan: "time_weight_4_no_repeats".
 _NAME = lazy_pattern(r"([a-z]+)(?:_weight_([1-9]\d*))?(_no_repeats)?(_wide)?(_carried_rows)?"
-                     r"(_kept_rows)?(_idle_axes)?(?:_for_([a-z]+))?")
+                     r"(_kept_rows)?(?:_idle_(arguments|values))?(?:_for_([a-z]+))?")
 # `Prices.margin` by time, in a search that is wide, and of plans that repeat nothing.
 MARGIN, WIDE_MARGIN, NEVER = 125, 200, 10 ** 8
 KEPT = 10 ** 6          # what a reshard counts where a frozen plan says which there are
@@ -78,9 +78,9 @@ class Objective(NamedTuple):
     For trial plans (see plans.py): weight: how much more the bytes of blocks count. no_repeats:
     never repeat computation. wide: search longer programs as widely as short ones, and repeat less.
     carried_rows: split what loops carry along dimensions that iterations keep apart. kept_rows:
-    rows that slices cut off stay where they are, as padding. idle_axes: split arguments over axes
-    that most values leave idle. tried_for: the objective by which XLA's plan is judged, and its
-    exchanges are combined.
+    rows that slices cut off stay where they are, as padding. idle: split "arguments" or other
+    "values" over axes that they leave idle. tried_for: the objective by which XLA's plan is judged,
+    and its exchanges are combined.
     """
     name: str
     hardware: Hardware
@@ -90,7 +90,7 @@ class Objective(NamedTuple):
     wide: bool = False
     carried_rows: bool = False
     kept_rows: bool = False
-    idle_axes: bool = False
+    idle: str = ""
     tried_for: str = ""
 
     @staticmethod
@@ -109,7 +109,7 @@ class Objective(NamedTuple):
                              f"such as 80e9, got {memory_limit!r}")
         return Objective(parts[1], hardware(device), int(memory_limit), int(parts[2] or 1),
                          parts[3] is not None, parts[4] is not None, parts[5] is not None,
-                         parts[6] is not None, parts[7] is not None, parts[8] or "")
+                         parts[6] is not None, parts[7] or "", parts[8] or "")
 
     @property
     def as_attribute(self) -> tuple[str, str, int] | None:
@@ -117,7 +117,7 @@ class Objective(NamedTuple):
         name = self.name + f"_weight_{self.weight}" * (self.weight > 1)
         name += "_no_repeats" * self.no_repeats + "_wide" * self.wide
         name += "_carried_rows" * self.carried_rows + "_kept_rows" * self.kept_rows
-        name += "_idle_axes" * self.idle_axes
+        name += f"_idle_{self.idle}" * bool(self.idle)
         name += f"_for_{self.tried_for}" * bool(self.tried_for)
         stated = name, self.hardware.key, self.memory_limit
         return None if stated == ("time", DEFAULT_HARDWARE, 0) else stated
@@ -206,7 +206,11 @@ class Prices:
 
     def between(self, source: ArrayType, target: ArrayType) -> int:
         """The price of bringing a value from one type to another."""
-        return 0 if source.sharding is target.sharding else _between(self, source, target)
+        return 0 if source.sharding is target.sharding else _between(self, source, target)[0]
+
+    def moving(self, source: ArrayType, target: ArrayType) -> int:
+        """The part of that price that grows with bytes, not that of starting exchanges."""
+        return 0 if source.sharding is target.sharding else _between(self, source, target)[1]
 
     def computation(self, flops: float, itemsize: int, nbytes: float) -> int:
         """The price of these operations of a product, and of bytes through memory."""
@@ -216,14 +220,21 @@ class Prices:
 
 
 @cached(4096, "prices between types")
-def _between(prices: Prices, source: ArrayType, target: ArrayType) -> int:
+def _between(prices: Prices, source: ArrayType, target: ArrayType) -> tuple[int, int]:
+    """(the price of bringing a value from one type to another, the part of it that grows with
+    bytes).
+    """
     if target.mesh is not prices.mesh:          # that of a region with meshes of its own
         prices = prices.on(target.mesh)
     moves = plan(target.mesh, target.shape, source.entries, target.entries,
                  source.sharding.spec.unreduced, target.sharding.spec.unreduced).moves
     itemsize = target.dtype.itemsize
-    return sum([prices.exchange(kind, axes).of(n * itemsize) for kind, axes, n in
-                exchanges_of(target.mesh, target.shape, moves, source.entries)])
+    total = moved = 0
+    for kind, axes, n in exchanges_of(target.mesh, target.shape, moves, source.entries):
+        price = prices.exchange(kind, axes)
+        total += price.of(n * itemsize)
+        moved += min(int(price.slope * n * itemsize), price.of(n * itemsize))
+    return total, moved
 
 
 def exchanges_of(mesh: AbstractMesh, shape: Shape, moves: Sequence[Move], source: Entries

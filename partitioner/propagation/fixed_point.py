@@ -7,6 +7,7 @@ dictionary lookup, in this program and in any other on a mesh of this shape.
 """
 from __future__ import annotations
 
+import copy
 import functools
 import math
 import threading
@@ -42,6 +43,14 @@ class Solution:
         self.grown: list[tuple[int, Extension]] = []
         self.steps = 0              # nodes visited
         self.evaluated = 0          # count of steps computed rather than looked up
+
+    def copy(self) -> Solution:
+        """A solution to go on from, which leaves this one as it is."""
+        graph = copy.copy(self.graph)
+        graph.layouts, graph.roots = [*graph.layouts], {**graph.roots}
+        new = Solution(graph, self.results, self.first)
+        new.grown += self.grown
+        return new
 
     @functools.cached_property
     def origins(self) -> dict[tuple[int, int, str], Origin]:

@@ -1,12 +1,16 @@
-"""Splits arguments over axes that they leave idle.
+"""Splits arguments, or other values, over axes that they leave idle.
 
 A batch comes split over `d`, weights come split over `m`. Propagation follows these axes: products
 of both are over `d` and `m`, and all that is computed from the batch alone is the same on every
 device along `m`. With the batch split over both axes each device computes a part of it, and weights
-are gathered where products need them. Which takes less time depends on all sizes, so a plan is made
-for each, and the two are compared (plans.py). Splitting an argument further takes no exchange: a
-device has each part of its block. Where parts of axes would split values then, and none do so far,
-arguments stay as they are: parts have many more layouts to search, and seldom less to exchange.
+are gathered where products need them. Or only what is between products is split over both axes:
+sums behind split weights are scattered, and gathered for the next product, while weights stay where
+they are ("sequence parallelism", Korthikanti et al., 2022, arXiv:2205.05198). Which takes less time
+depends on all sizes, so a plan is made for each, and they are compared (plans.py).
+
+Splitting an argument further takes no exchange: a device has each part of its block. Where parts of
+axes would split values then, and none do so far, arguments stay as they are: parts have many more
+layouts to search, and seldom less to exchange.
 """
 from __future__ import annotations
 
@@ -21,8 +25,8 @@ from ...ir.shardings.sharding import NamedSharding
 from ...ir.source.location import UNKNOWN
 from ...ir.spec import PartitionSpec
 from ...ir.types import Entries
-from .fixed_point import Solution
-from .graph import Graph
+from .fixed_point import Solution, run
+from .graph import Graph, Root
 from .step import Layout
 
 
@@ -34,9 +38,7 @@ def split_arguments_further(program: Program, solution: Solution) -> Program:
     solution: how the program is laid out without that.
     """
     graph = solution.graph
-    given = [graph.layouts[t] for t in map(graph.of, program.invars) if t >= 0]
-    every = frozenset().union(*[_axes_of(graph, layout) for layout in given])
-    every &= {axis for axis in graph.mesh.auto_axes if graph.size(axis) > 1}
+    every = _every(program, graph)
     axes = _partly_split(graph, every)
     new: dict[Atom, Atom] = {}
     eqns: list[Equation] = []
@@ -53,6 +55,35 @@ def split_arguments_further(program: Program, solution: Solution) -> Program:
                 (say.SPLITS_FURTHER(graph.asked[t].text),)))
     made = substituted(program, new) if new else program
     return made.replace(eqns=[*eqns, *made.eqns]) if new else program
+
+
+def split_values_further(program: Program, solution: Solution) -> None:
+    """Split the values inside of a program as `split_arguments_further` splits arguments, where
+    nothing says how they are laid out, and propagate that. Products with split weights are as they
+    were; what is between them no longer leaves axes idle. Changes the solution.
+    """
+    graph = solution.graph
+    every = _every(program, graph)
+    axes = _partly_split(graph, every)
+    ends = {*map(graph.of, program.invars), *solution.results} if axes else ()
+    why = Root("the planner, which splits values further")
+    for t, old in enumerate(graph.layouts) if axes else ():
+        if t in ends or graph.pending[t] or _axes_of(graph, old) != axes:
+            continue
+        entries = _further(graph, old, every)
+        if entries != old.entries and t not in graph.asked:
+            graph.layouts[t] = Layout(old.shape, entries, old.open, old.blocked)
+            graph.roots[t] = {**dict.fromkeys([(d, a) for d, more in enumerate(entries)
+                                               for a in more if a not in old.entries[d]], why),
+                              **(graph.roots[t] if t in graph.roots else {})}
+    run(solution)
+
+
+def _every(program: Program, graph: Graph) -> frozenset[str]:
+    """The axes of more than one device that split any argument."""
+    given = [graph.layouts[t] for t in map(graph.of, program.invars) if t >= 0]
+    return frozenset().union(*[_axes_of(graph, layout) for layout in given]) & {
+        axis for axis in graph.mesh.auto_axes if graph.size(axis) > 1}
 
 
 def _axes_of(graph: Graph, layout: Layout) -> frozenset[str]:

@@ -18,6 +18,7 @@ from ...ir.program import Atom, Equation, Level, Literal, Program, Var
 from ...ir.reasons import Reason, asks, operand, reason_text
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import PartitionSpec
+from ...ir.support.caches import in_memo
 from ...ir.types import ArrayType, Entries
 from ..policy import OWN, Policy
 from ..regions import has_region, region_of, with_programs
@@ -29,7 +30,7 @@ from .boundary_reasons import (
     slices_reason,
 )
 from .fixed_point import Solution
-from .idle_axes import split_arguments_further
+from .idle_axes import split_arguments_further, split_values_further
 from .origins import KEY, Origins
 from .program_graph import boundary_entries
 from .propagate import solve
@@ -54,19 +55,31 @@ def enlarges(have: ArrayType, entries: Entries) -> bool:
 def propagate(program: Program, mesh: AbstractMesh,
               in_shardings: Sequence[PartitionSpec | None],
               out_shardings: Sequence[PartitionSpec | None], carried_rows: bool = False,
-              policy: Policy = OWN, idle_axes: bool = False) -> Program:
+              policy: Policy = OWN, idle: str = "") -> Program:
     """The pass: solve the layouts of a TRACED program and write the RESOLVED one. carried_rows,
-    policy: as for `solve`. idle_axes: split arguments further (idle_axes.py).
+    policy: as for `solve`. idle: "arguments" or "values" are split further (idle_axes.py).
     """
-    solution = solve(program, mesh, in_shardings, out_shardings, carried_rows=carried_rows,
-                     policy=policy)
-    if idle_axes:
+    if idle:
+        solution = _solved(program, mesh, in_shardings, out_shardings, policy).copy()
+    else:
+        solution = solve(program, mesh, in_shardings, out_shardings, carried_rows=carried_rows,
+                         policy=policy)
+    if idle == "arguments":
         split = split_arguments_further(program, solution)
         further = solution if split is program else solve(
-            split, mesh, in_shardings, out_shardings, carried_rows=carried_rows, policy=policy)
+            split, mesh, in_shardings, out_shardings, policy=policy)
         if solution.has_parts_of_axes or not further.has_parts_of_axes:
             program, solution = split, further          # parts have too many layouts for a trial
+    elif idle:
+        split_values_further(program, solution)
     return _Resolver(solution).run(program, out_shardings)
+
+
+@in_memo
+def _solved(program: Program, mesh: AbstractMesh, in_shardings: Sequence[PartitionSpec | None],
+            out_shardings: Sequence[PartitionSpec | None], policy: Policy) -> Solution:
+    """The usual layouts of a program, which several of its plans begin with."""
+    return solve(program, mesh, in_shardings, out_shardings, policy=policy)
 
 
 class _Resolver:

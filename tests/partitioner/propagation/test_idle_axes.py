@@ -8,9 +8,11 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.ir.ops.communication.sharding import sharding_constraint_p
 from shardtrace.ir.settings.context import config
+from shardtrace.partitioner import plans, trial_plans
 from shardtrace.partitioner.propagation.idle_axes import split_arguments_further
 from shardtrace.partitioner.propagation.propagate import solve
 from shardtrace.partitioner.propagation.resolve import propagate
+from shardtrace.partitioner.trial_plans import TRIALS
 from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -81,8 +83,25 @@ def test_arguments_stay_where_parts_of_axes_would_split_values(heads, further) -
     mesh = AbstractMesh((4, 4), ("d", "m"))
     args = struct((512, 64), None, "m", mesh=mesh), struct((16,), "d", mesh=mesh)
     traced = st.jit(lambda w, x: loss(w) * x).lower(*args).stages["inlined"]
-    resolved = propagate(traced, mesh, [a.sharding.spec for a in args], [P()], idle_axes=True)
+    given = tuple([a.sharding.spec for a in args])
+    resolved = propagate(traced, mesh, given, (P(),), idle="arguments")
     assert ("splits argument `w` further" in str(resolved)) == further
+
+
+def two_products(x, w1, w2):
+    return jnp.tanh(jnp.tanh(jnp.tanh(x) @ w1) @ w2)
+
+
+def test_values_between_products_are_split_further_and_products_as_before() -> None:
+    args = BATCH, WEIGHTS, struct((16, 32), "m")
+    given = tuple([a.sharding.spec for a in args])
+    traced = st.jit(two_products).lower(*args).stages["inlined"]
+    usual, further = [
+        [v.aval.sharding.spec for e in propagate(traced, MESH, given, (P("d"),), idle=idle).eqns
+         for v in e.outvars if e.op.name in ("tanh", "dot_general")] for idle in ("", "values")]
+    rows, hidden, whole = P(("d", "m"), None), P("d", "m"), P("d", None)
+    assert usual == [whole, hidden, hidden, whole, whole]
+    assert further == [rows, hidden, hidden, rows, rows]
 
 
 def gradients(x, ws):
@@ -112,12 +131,12 @@ def test_a_large_batch_is_split_over_all_axes() -> None:
     explained = compiled.explain("v5p")
     assert "the planner, which splits argument `x` further" in str(explained)
     assert explained.time < 0.7 * lowered(65536, objective="bytes").compile().explain("v5p").time
-    assert "_idle_axes on" not in str(lowered(64).stages["optimized"])
+    assert "_idle_arguments on" not in str(lowered(64).stages["optimized"])
 
 
 def test_over_explicit_axes_the_types_say_how_values_are_split() -> None:
     mesh = AbstractMesh((2, 4), ("d", "m"), axis_types=(AxisType.Explicit,) * 2)
-    assert "_idle_axes on" not in str(lowered(65536, mesh).stages["optimized"])
+    assert "_idle_arguments on" not in str(lowered(65536, mesh).stages["optimized"])
 
 
 def test_results_are_the_same(executor) -> None:
@@ -129,6 +148,67 @@ def test_results_are_the_same(executor) -> None:
         st.device_put(w, NamedSharding(mesh, P(None, "m"))) for w in ws]
     with config.override(shardtrace_objective="time", shardtrace_hardware="v5p"):
         f = st.jit(gradients)
-        assert "_idle_axes on" in str(f.lower(*placed).stages["optimized"])
+        assert "_idle_arguments on" in str(f.lower(*placed).stages["optimized"])
         for own, want in zip(f(*placed), st.jit(gradients)(x, ws), strict=True):
             np.testing.assert_allclose(own, want, rtol=2e-4, atol=1e-6)
+
+
+def attention(x, ws):
+    """The gradients of linear attention over four heads, with a residual."""
+    def loss(ws):
+        q, k, v, o = ws
+        b, t, e = x.shape
+        q, k, v = ((x @ w).reshape(b, t, 4, -1) for w in (q, k, v))
+        s = jnp.einsum("bthk,bthv->bhkv", jnp.tanh(k), v)
+        y = jnp.einsum("bthk,bhkv->bthv", q, s).reshape(b, t, e) @ o + x
+        return ((y - x.mean(1, keepdims=True)) ** 2).mean()
+    return st.grad(loss)(ws)
+
+
+def of_attention(b, t, e, make):
+    return make((b, t, e), "d"), [*[make((e, e), None, "m")] * 3, make((e, e), "m")]
+
+
+def lowered_attention(*args):
+    results = [w.sharding for w in args[1]]
+    return st.jit(attention, out_shardings=results, compiler_options={
+        "objective": "time", "hardware": "v5p"}).lower(*args)
+
+
+def towers(x, y, ws):
+    """The gradients of two towers, of which each row is compared with all rows of the other."""
+    def tower(x, a, b):
+        z = jnp.tanh(x @ a) @ b
+        return z / (jnp.sqrt((z * z).sum(-1, keepdims=True)) + 1)
+    return st.grad(lambda ws: ((tower(x, *ws[:2]) @ tower(y, *ws[2:]).T) ** 2).mean())(ws)
+
+
+def test_values_are_split_further_where_that_takes_less_time() -> None:
+    x, ws = struct((4096, 512), "d"), [struct((512, 1024), None, "m"), struct((1024, 256), "m")] * 2
+
+    def explained(objective):
+        return st.jit(towers, out_shardings=[w.sharding for w in ws], compiler_options={
+            "objective": objective, "hardware": "v5p"}).lower(x, x, ws).compile().explain("v5p")
+
+    found = explained("time")
+    assert "_idle_values on" in str(found.partitioned.stages["optimized"])
+    assert "from the planner, which splits values further" in " ".join(str(found).split())
+    assert found.time < 0.9 * explained("xla").time
+
+
+def test_split_values_give_the_same_results(executor, monkeypatch) -> None:
+    (trial,) = [t for t in TRIALS if t.name == "idle axes of values"]
+    monkeypatch.setattr(trial_plans, "MIN_STEP", 0)
+    monkeypatch.setattr(plans, "TRIALS", [trial._replace(judge=lambda own, other, _: other)])
+    rng = np.random.default_rng(0)
+    mesh = st.make_mesh((2, 4), ("d", "m"))
+
+    def placed(shape, *spec):
+        return st.device_put(rng.normal(size=shape).astype(np.float32) / 4,
+                             NamedSharding(mesh, P(*spec)))
+
+    x, ws = of_attention(8, 16, 32, placed)
+    assert "_idle_values on" in str(lowered_attention(x, ws).stages["optimized"])
+    for own, want in zip(lowered_attention(x, ws).compile()(x, ws),
+                         attention(np.asarray(x), [*map(np.asarray, ws)]), strict=True):
+        np.testing.assert_allclose(own, want, rtol=2e-4, atol=1e-5)

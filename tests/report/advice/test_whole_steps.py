@@ -36,7 +36,7 @@ def parts_of_a_batch_for_weights_that_are_larger(w1, w2, x, y):
 
 @case(struct((1024, 4096), None, "model"), struct((4096, 1024), "model"),
       struct((65536, 1024), "data"), struct((65536, 1024), "data"),
-      fix=r"^bring `a.reshape\(8, -1, .*` to P\(None, 'data'\) after line", reason="argument `x`")
+      fix=r"^pass `x` as P\(\('data', 'model'\)\) instead of P\('data'\)$", reason="argument `x`")
 def parts_of_a_batch(w1, w2, x, y):
     def cut(a):
         return a.reshape(8, -1, *a.shape[1:])
@@ -99,7 +99,8 @@ def the_gradient_of_whole_logits(embedding, w, h, labels):
 
 @case(struct((512, 4096), None, "model"), struct((4096, 512), "model"), struct((512,)),
       struct((512, 256, 512), "data"), reason='asked for by `to\\(h, None, "data", "model"',
-      fix=r"^take out the `with_sharding_constraint` to P\(None, 'data', 'model'\) at line \d+$")
+      fix=r"^`with_sharding_constraint` at line \d+ to P\(None, \('data', 'model'\)\) instead of "
+          r"P\(None, 'data', 'model'\)$")
 def another_layout_where_a_chain_is_widest(up, down, window, x):
     h = nn.gelu(x @ up)
     h = to(h, None, "data", "model")
