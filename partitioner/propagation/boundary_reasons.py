@@ -42,8 +42,9 @@ def slices_reason(eqn: Equation) -> Reason:
 def defined_at(program: Program, atom: Atom) -> Location:
     """The location of the equation that binds a result (the last one, if it is a parameter)."""
     if "places" not in program.memo:
-        program.memo["places"] = {v: e.location for e in program.eqns for v in e.outvars}
-    places: dict[Atom, Location] = program.memo["places"]
+        places: dict[Atom, Location] = {v: e.location for e in program.eqns for v in e.outvars}
+        program.memo["places"] = places
+    places = program.memo["places"]
     if atom in places:
         return places[atom]
     return program.eqns[-1].location if program.eqns else UNKNOWN
