@@ -181,7 +181,7 @@ class Profile:
                    kind, received, by_device, eqn)
 
     @property
-    def costliest(self) -> list[Row]:
+    def dearest(self) -> list[Row]:
         """The rows, the longest first."""
         return sorted(self.rows, key=lambda r: -r.seconds)
 
@@ -219,7 +219,7 @@ class Profile:
         """The cells of a table of the `count` longest equations."""
         return [(duration(r.seconds), f"{r.share:.1%}", str(r.runs), r.op, r.type, _bytes(r),
                  str(r.source) if r.source.line else "", r.source.text()[:40])
-                for r in self.costliest[:count]]
+                for r in self.dearest[:count]]
 
     def _heading(self) -> str:
         return f"{self.name}: {duration(self.seconds)} in one run, executor {self.executor}"
