@@ -3,8 +3,8 @@
 Such pairs stand where an equation needed a whole value and its reader only a block of it. The block
 is taken first, so that less is moved and computed:
 
-    s = psum_invariant x {axes=(a,)}                    o = reduce_scatter x {axis_name=(a,)}
-    o = all_slice s {axes=(a,), dimension=0}      ->
+    s = psum_invariant x {axes=(a,)}              ->    o = reduce_scatter x {axis_name=(a,)}
+    o = all_slice s {axes=(a,), dimension=0}
 """
 from __future__ import annotations
 
