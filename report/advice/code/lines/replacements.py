@@ -227,6 +227,7 @@ class _Replacement:
         if name not in CALLS:
             raise Unwritten
         return CALLS[name](self, eqn)
+
     def elementwise(self, eqn: Equation) -> str:
         name, shape = eqn.op.name, eqn.outvars[0].aval.shape
         spread = [self.spreads(a, shape) for a in eqn.invars]
