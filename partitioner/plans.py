@@ -93,7 +93,8 @@ class _Plans:
         elif objective.name == "xla":
             source, steps = self.given, self.passes
         if objective.idle and draft:
-            source, steps = self.prepared, self.passes[self.laid_out_at:]
+            source = [self.given, *self.prepared.values()][-1]
+            steps = self.passes[self.laid_out_at:]
         elif objective != self.objective:                   # for later stages its text names it
             source = with_attribute(source, OBJECTIVE, objective.as_attribute)
         return staged(source, request._replace(objective=objective, draft=draft), steps, dump)
@@ -109,13 +110,17 @@ class _Plans:
             out_shardings=_specs(local.global_out))
 
     @functools.cached_property
-    def prepared(self) -> Program:
-        """The program as it is laid out by that request: drafts that lay it out in other ways have
-        the usual one in common.
+    def prepared(self) -> dict[str, Program]:
+        """The stages before values are laid out by that request, which drafts have in common that
+        lay them out in other ways.
         """
-        made = dict(staged(self.given, self.closed._replace(draft=True),
+        return dict(staged(self.given, self.closed._replace(draft=True),
                            self.passes[:self.laid_out_at]))
-        return [self.given, *made.values()][-1]
+
+    @property
+    def lays_out(self) -> bool:
+        """Are values laid out by its passes, rather than before?"""
+        return any([step.name == LAYS_OUT for step in self.passes])
 
     @property
     def laid_out_at(self) -> int:
@@ -135,7 +140,9 @@ class _Plans:
         """The stages of a draft by another objective; those of the usual plan if it makes the same
         choices, or splits an open result otherwise.
         """
-        stages: dict[str, Program] = {}
+        if objective.idle and not self.lays_out:
+            return self.first
+        stages = {**self.prepared} if objective.idle else {}
         for stage, made in self.stages(objective, draft=True):
             if objective.idle and (
                     stage == "resolved" and programs_equal(made, self.program)

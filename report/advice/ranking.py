@@ -227,11 +227,12 @@ class Ranking:
 
     def cost_factor(self, s: Suggestion) -> float:
         """By what factor memory, operations or exchanged bytes rise, whichever most; at least 1.
-        Where a step is much shorter in return, bytes count by what they take of it.
+        Where a step is shorter in return since much less is computed, bytes count by what they take
+        of it.
         """
         base = self.trials.base
         exchanged = s.received_bytes / max(base.received_bytes, 1)
-        if base.time - s.time >= base.time * LITTLE:
+        if base.time - s.time >= base.time * LITTLE and s.flops * MUCH <= base.flops:
             exchanged = min(exchanged, 1 + (
                 s._exchange - base.times.communication) / base.time)
         return max(1.0, s.peak_bytes / base.peak_bytes, s.flops / max(base.flops, 1.0), exchanged)

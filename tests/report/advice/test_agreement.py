@@ -71,7 +71,7 @@ CASES = {
                    struct((8192, 784), "data"), struct((8192, 784), "data")),
                   "join rows of the 2 parts side by side"),
     recurrent: ((struct((128, 256, 1024), None, "data", "model"), struct((1024, 4096), "model"),
-                 struct((1024, 4096))), "pass `xs` as P(None, ('data', 'model'))"),
+                 struct((1024, 4096))), "multiply what the steps read for all of them at once"),
     packed: (([ROW] * 4, struct((16, 256, 4096), "data")),
              "keep all 4 `layers[*]['qkv']` with rows of the 3 parts")}
 

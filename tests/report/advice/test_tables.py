@@ -71,7 +71,7 @@ WRONG = {"transposed": {"gate": ("model",), "up": ("model",), "down": (None, "mo
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_rows_of_parameters_are_named_and_put_right_at_once(name):
     wrong, layers = WRONG[name], 2 if name == "one of each" else 1
-    x = struct((8, 512, 1024), "data")
+    x = struct((16, 512, 1024), "data")
     args = table(layers, **wrong), x, x
     found = st.explain(train)(*args)
     first = found.root_causes[0]
