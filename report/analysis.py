@@ -6,20 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir.support.collector import collector_paused
-from ..partitioner.collectives import CollectiveRecord, collectives
-from ..partitioner.cost.figures import Figures, figures
+from ..partitioner.collectives import collectives
+from ..partitioner.cost.figures import Figures
 from ..partitioner.cost.memory import Memory
 from ..partitioner.cost.schedule import Times, exchange_seconds
 from ..partitioner.cost.timeline import Event, timeline
 from ..partitioner.cost.topology import Topology
 from ..partitioner.pipeline import Partitioned
-from .advice.candidates import Candidates
-from .advice.freedoms import Freedoms, freedoms_of
-from .advice.suggestion import Found, Suggestion
+from .advice.freedoms import Freedoms
+from .advice.suggestion import Suggestion
 from .advice.suggestions import SECONDS, Search
 from .advice.trials import Subject, key_of
 from .explained_collective import ExplainedCollective
-from .reasons.causes import Cause
+from .explainer import Explainer
 from .reasons.explain_collective import Reasons
 from .root_causes import RootCause, Roots, root_causes
 
@@ -36,47 +35,36 @@ class Analysis:
 
     def __init__(self, subject: Subject, topology: Topology, name: str = "",
                  trials: int | None = None, suggest_seconds: float = SECONDS) -> None:
-        self.subject, self.topology, self.trials = subject, topology, trials
-        self.suggest_seconds = suggest_seconds
+        self.subject, self.topology = subject, topology
         self.partitioned: Partitioned = subject.partitioned
         local = self.partitioned.local
         self.name = name or local.name
+        self.explainer = Explainer(subject, topology, trials, suggest_seconds)
         with collector_paused():
             self.collectives = tuple([ExplainedCollective(
-                r, exchange_seconds(topology, r), lambda: self.reasons, self._suggestions)
-                for r in collectives(local)])
+                r, exchange_seconds(topology, r), self.explainer) for r in collectives(local)])
         self.parts = tuple([part for c in self.collectives for part in c.parts or (c,)])
+        self.explainer.records = [(c.record, c.total_time) for c in self.parts]
         self.known_warnings: tuple[Any, ...] | None = None     # of warnings/warnings.py
 
-    @functools.cached_property
+    @property
     def reasons(self) -> Reasons:
-        """What finds the causes; made when one is asked for."""
-        with collector_paused():
-            return Reasons(self.partitioned)
+        """What finds the causes."""
+        return self.explainer.reasons
 
-    @functools.cached_property
+    @property
     def figures(self) -> Figures:
-        with collector_paused():
-            return figures(self.partitioned.local, self.topology, self.subject.donated)
+        return self.explainer.figures
 
-    @functools.cached_property
+    @property
     def search(self) -> Search:
         """What tries changes of the program, within one budget."""
-        with collector_paused():
-            return Search(self.subject, self.topology, self.figures,
-                          Candidates(self.partitioned, self.reasons, [
-                              (c.record, c.cause, c.total_time) for c in self.parts],
-                                     self.freedoms),
-                          self.trials, self.suggest_seconds)
+        return self.explainer.search
 
-    @functools.cached_property
+    @property
     def freedoms(self) -> Freedoms | None:
         """The freedoms of the arguments; None if there are not several, or without propagation."""
-        return freedoms_of(self.partitioned)
-
-    def _suggestions(self, record: CollectiveRecord, cause: Cause) -> Found:
-        with collector_paused():
-            return self.search.suggestions(record, cause)
+        return self.explainer.freedoms
 
     @functools.cached_property
     def root_causes(self) -> list[RootCause]:

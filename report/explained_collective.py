@@ -2,17 +2,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 from ..ir.reasons import ASKED, Alternative
 from ..ir.source.location import Location
-from ..ir.support.collector import collector_paused
 from ..partitioner.collectives import CollectiveRecord, each_part
 from .advice.suggestion import Found, Suggestion
 from .bounds import reshard_bound
+from .explainer import Explainer
 from .reasons.causes import Asked, Cause, Path
-from .reasons.explain_collective import Reasons
 from .words import excerpt
 
 
@@ -25,34 +23,36 @@ class ExplainedCollective:
     paths: the ways of its axes from the annotations, as data. lower_bound: the least bytes that
     this change of layout moves in one run. parts: of one with several operands, each of these, with
     its own line, reason, bytes, and share of the time; in the rest such a one is as its largest
-    part. exchange: what it is a part of.
+    part. exchange: the record of what it is a part of.
     """
 
-    def __init__(self, record: CollectiveRecord, seconds: float, reasons: Callable[[], Reasons],
-                 find_suggestions: Callable[[CollectiveRecord, Cause], Found],
-                 exchange: ExplainedCollective | None = None) -> None:
+    def __init__(self, record: CollectiveRecord, seconds: float, explainer: Explainer,
+                 exchange: CollectiveRecord | None = None) -> None:
         self.record, self.time, self.exchange = record, seconds, exchange
-        self._reasons, self._find_suggestions = reasons, find_suggestions
+        self._explainer = explainer
         self.parts: tuple[ExplainedCollective, ...] = tuple([
-            ExplainedCollective(part, seconds * share, reasons, find_suggestions, self)
+            ExplainedCollective(part, seconds * share, explainer, record)
             for part, share in each_part([record]) if part is not record])
 
-    @functools.cached_property
+    @property
+    def operands(self) -> int:
+        """How many operands the exchange has that it is, or is a part of."""
+        return len([*each_part([self.exchange or self.record])])
+
+    @property
     def largest(self) -> ExplainedCollective:
         """The largest part, the first of several; itself if it has none."""
         return max(self.parts, key=lambda part: part.received_bytes, default=self)
 
-    @functools.cached_property
+    @property
     def cause(self) -> Cause:
-        if self.parts:
-            return self.largest.cause
-        with collector_paused():
-            return self._reasons().cause(self.record)
+        return self._explainer.cause(self.largest.record)
 
     @functools.cached_property
     def value(self) -> str:
         """The name of what is moved, in backquotes; "" where the user wrote the exchange."""
-        return "" if self.cause.move is None else self._reasons().name(self.cause.move.invars[0])
+        move = self.cause.move
+        return "" if move is None else self._explainer.reasons.name(move.invars[0])
 
     @functools.cached_property
     def reason(self) -> str:
@@ -126,7 +126,7 @@ class ExplainedCollective:
         """Where the helper function was called that this line is in, the nearest call first: the
         calls by which this value differs from others of the line.
         """
-        return self._reasons().calls.of(self.source)
+        return self._explainer.reasons.calls.of(self.source)
 
     @property
     def place(self) -> str:
@@ -156,12 +156,12 @@ class ExplainedCollective:
     @property
     def search(self) -> Found:
         """The suggestions, with the number of candidates, and of those tried."""
-        return self._find_suggestions(self.largest.record, self.cause)
+        return self._explainer.suggestions(self.largest.record, self.cause)
 
     @functools.cached_property
     def vetoes(self) -> tuple[str, ...]:
         """Layouts that would have needed no exchange, each with what forbade it."""
-        return self._reasons().vetoes(self.cause)
+        return self._explainer.reasons.vetoes(self.cause)
 
     def excerpt(self) -> str:
         """The user's line with a caret under the expression."""

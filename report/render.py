@@ -51,7 +51,7 @@ def totals(e: Analysis) -> list[tuple[str, str]]:
 
 
 def heading(c: ExplainedCollective) -> str:
-    part = "" if c.exchange is None else f", one of {len(c.exchange.parts)} operands"
+    part = "" if c.exchange is None else f", one of {c.operands} operands"
     return record_heading(c.record, c.time) + part
 
 

@@ -72,7 +72,7 @@ class RootCause:
     @property
     def count(self) -> int:
         """How many collectives it has; parts of one count once."""
-        return len({id(c.exchange or c) for c in self.collectives})
+        return len({id(c.exchange or c.record) for c in self.collectives})
 
     @property
     def received_bytes(self) -> int:

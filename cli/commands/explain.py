@@ -83,7 +83,7 @@ def explain(options: argparse.Namespace) -> int:
     found, missing = several(options.target, options)
     made = different([(f, explained(f, options)) for f in counted(found, "explaining")])
     for _, e in made:
-        e.trials, e.suggest_seconds = options.trials, options.suggest_seconds
+        e.explainer.trials, e.explainer.seconds = options.trials, options.suggest_seconds
     made.sort(key=lambda item: (not isinstance(item[0], FoundFunction),
                               -item[1].times.communication))
     if options.html:
@@ -246,7 +246,7 @@ def freedom(options: argparse.Namespace) -> None:
     found = one(options.target, options)
     with found.context():
         e = explained(found, options)
-        e.suggest_seconds = options.suggest_seconds
+        e.explainer.seconds = options.suggest_seconds
         made = e.freedom()
         text = str(made)
     out = Output(options)

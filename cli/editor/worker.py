@@ -285,7 +285,7 @@ def _explained(request: dict[str, Any], found: Findings,
     for f in functions:
         try:
             e = file.explained(f)
-            e.suggest_seconds = request["seconds"] / 4
+            e.explainer.seconds = request["seconds"] / 4
             explanations.append(e)
         except Exception as error:
             problems.append(error)

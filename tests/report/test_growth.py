@@ -1,12 +1,15 @@
 """An explanation takes time in proportion to the program, however many arguments are alike."""
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
+from shardtrace.ir.support.collector import collector_paused
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -41,6 +44,19 @@ def test_of_a_list_of_arguments(f, shape, sharding, few):
         compiled = st.jit(f, in_shardings=([sharding] * n,)).lower(ws).compile()
         found.append(python_calls(lambda c=compiled: str(c.explain()), events=("call", "c_call")))
     assert found[2] < 4.4 * found[1], found
+
+
+@pytest.mark.usefixtures("only_own_objects")
+def test_of_what_an_explanation_leaves_to_the_collector():
+    """A program and all that was tried of it go with the last who holds a part of the explanation.
+    """
+    ws = [np.ones((8, 8), np.float32)] * 20
+    compiled = st.jit(multiplied, in_shardings=([SPLIT] * len(ws),)).lower(ws).compile()
+    str(compiled.explain())                                 # loads modules
+    gc.collect()
+    with collector_paused():
+        text = str(compiled.explain())
+        assert "change first" in text and gc.collect() == 0
 
 
 def test_of_a_chain_that_is_longer_than_python_recurses():
