@@ -85,13 +85,13 @@ class _Plans:
                ) -> Iterator[tuple[str, Program]]:
         """The stages of the plan for an objective, made anew."""
         source, steps, request = self.program, self.passes[self.at:], self.request
-        if objective.idle:
-            source, steps, request = self.given, self.passes, self.closed
-        elif objective.carried_rows or objective.kept_rows:
+        lays_out_otherwise = objective.carried_rows or objective.kept_rows
+        if objective.idle or lays_out_otherwise or objective.name == "xla":
             source, steps = self.given, self.passes         # which it prepares in its own way
+        if objective.idle:
+            request = self.closed
+        elif lays_out_otherwise:
             request = request._replace(out_shardings=self.closed.out_shardings)
-        elif objective.name == "xla":
-            source, steps = self.given, self.passes
         if objective.idle and draft:
             source = [self.given, *self.prepared.values()][-1]
             steps = self.passes[self.laid_out_at:]
@@ -118,14 +118,9 @@ class _Plans:
                            self.passes[:self.laid_out_at]))
 
     @property
-    def lays_out(self) -> bool:
-        """Are values laid out by its passes, rather than before?"""
-        return any([step.name == LAYS_OUT for step in self.passes])
-
-    @property
-    def laid_out_at(self) -> int:
-        """The number of the pass that lays values out."""
-        return [step.name for step in self.passes].index(LAYS_OUT)
+    def laid_out_at(self) -> int | None:
+        """The number of the pass that lays values out; None if they are laid out already."""
+        return next((n for n, step in enumerate(self.passes) if step.name == LAYS_OUT), None)
 
     def of(self, objective: Objective) -> Plan:
         """The plan for an objective; the usual plan if both are the same."""
@@ -140,7 +135,7 @@ class _Plans:
         """The stages of a draft by another objective; those of the usual plan if it makes the same
         choices, or splits an open result otherwise.
         """
-        if objective.idle and not self.lays_out:
+        if objective.idle and self.laid_out_at is None:
             return self.first
         stages = {**self.prepared} if objective.idle else {}
         for stage, made in self.stages(objective, draft=True):

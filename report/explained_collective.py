@@ -44,7 +44,7 @@ class ExplainedCollective:
         """The largest part, the first of several; itself if it has none."""
         return max(self.parts, key=lambda part: part.received_bytes, default=self)
 
-    @property
+    @functools.cached_property
     def cause(self) -> Cause:
         return self._explainer.cause(self.largest.record)
 

@@ -37,6 +37,11 @@ def without_unread(eqns: Sequence[Equation], outvars: Iterable[Atom],
     return [eqn for eqn in eqns if eqn not in gone]
 
 
+def read_by_others(program: Program, eqns: Container[Equation]) -> set[Atom]:
+    """The values that others than these equations read, and the results of a program."""
+    return {*program.outvars}.union(*[e.invars for e in program.eqns if e not in eqns])
+
+
 @in_memo
 def only_readers(program: Program) -> defaultdict[Atom, Equation | None]:
     """By value, the equation that alone reads it, and reads it once; None where there is none, or

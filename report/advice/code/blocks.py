@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -133,8 +134,7 @@ class Blocks(MadeOf[tuple[Atom, int]]):
         shapes = [tuple([n // (self.count if f in own else 1) for n, own in zip(
             v.aval.shape, dims, strict=True)]) for v, dims in zip(
                 eqn.outvars, rule.results, strict=True)]
-        varying = frozenset[str]().union(*[a.aval.manual.varying for a in operands])
-        operands = [self.varying(a, varying) for a in operands]
+        operands = self.varying_alike(operands)
         params = eqn.params if eqn.op.resize is None else eqn.op.resize(
             eqn.params, tuple([a.aval.shape for a in operands]), tuple(shapes))
         value = self.m.emit(eqn.op, *operands, **params)
@@ -144,6 +144,11 @@ class Blocks(MadeOf[tuple[Atom, int]]):
         """An operand as a value that varies over the same axes as the others."""
         missing = axes - a.aval.manual.varying
         return self.m.emit(OPS["pvary"], a, axes=tuple(sorted(missing))) if missing else a
+
+    def varying_alike(self, operands: Sequence[Atom]) -> list[Atom]:
+        """Operands as values that vary over the same axes."""
+        axes = frozenset[str]().union(*[a.aval.manual.varying for a in operands])
+        return [self.varying(a, axes) for a in operands]
 
     def part(self, a: Atom, d: int | None) -> Atom | None:
         """The block of an operand along a dimension (None: the whole operand); None if there is
@@ -210,8 +215,7 @@ class Blocks(MadeOf[tuple[Atom, int]]):
         operands = [self.equal(v) for v in eqn.invars]
         if all(now is v for now, v in zip(operands, eqn.invars, strict=True)):
             return a
-        varying = frozenset[str]().union(*[v.aval.manual.varying for v in operands])
-        return self.m.emit(eqn.op, *[self.varying(v, varying) for v in operands], **eqn.params)
+        return self.m.emit(eqn.op, *self.varying_alike(operands), **eqn.params)
 
     def own(self, a: Atom, d: int, shape: tuple[int, ...]) -> Atom:
         """Each device's own block, along a dimension, of a value that all devices have."""

@@ -76,8 +76,7 @@ class _Wholes(Blocks):
         values = [v for v in made if v is not None]
         if len(values) < len(made):
             return None
-        varying = frozenset[str]().union(*[v.aval.manual.varying for v in values])
-        values = [self.varying(v, varying) for v in values]
+        values = self.varying_alike(values)
         shape = tuple([n * self.count if k == d else n for k, n in enumerate(a.aval.shape)])
         params = eqn.params if eqn.op.resize is None else eqn.op.resize(
             eqn.params, tuple([v.aval.shape for v in values]), (shape,))

@@ -25,6 +25,7 @@ from ....ir.program import Atom, Equation, Literal, Program, Var
 from ....ir.rewriting.rewrite import Match, Rewrite, Shape, finder
 from ....ir.rewriting.substitution import substituted
 from ....ir.rewriting.unread import drop_dead
+from .lines.expressions import without_pvary
 from .lines.loop_lines import reduced_behind
 from .lines.statements import Edit
 from .rewrites import SCALARS, CodeChange, varying_as
@@ -98,9 +99,7 @@ def _summed_behind_code(m: Match) -> tuple[Edit, ...]:
     for j in range(carries):
         found, carry = made_as(body.outvars[j], _SUMMED), body.invars[first + j]
         if found is not None and found.carry is carry:
-            start = m.eqn.invars[first + j]
-            while (made := m.maker(start)) is not None and made.op.name == "pvary":
-                start = made.invars[0]
+            start = without_pvary(m, m.eqn.invars[first + j])
             zero = start if isinstance(start, Literal) else m.constant_of(start)
             missing = found.part.aval.manual.varying - m.eqn.invars[first + j].aval.manual.varying
             return () if zero is None or zero.val != 0 else reduced_behind(

@@ -25,7 +25,7 @@ from ....ir.program import Atom, Equation
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS
 from .blocks import GATHERS, SUMS, Blocks, behind, size_of
-from .lines.expressions import axes_text, expression, gathered_in
+from .lines.expressions import axes_text, expression, gathered_in, without_pvary
 from .rewrites import GATHERED, CodeChange, MadeOf, broadcast, by_device, fit, own_part, sources
 
 # -- each device's own block ----------------------------------------------------------------------
@@ -162,9 +162,7 @@ def _summed(m: Match) -> Equation | None:
 
 
 def _own_sum_code(m: Match) -> str:
-    total, source = _summed(m), m.maker(m.value)
-    if source is not None and source.op.name == "pvary":
-        source = m.maker(source.invars[0])
+    total, source = _summed(m), m.maker(without_pvary(m, m.value))
     own = gathered_in(m, m.value, "psum")
     if total is None or total is not source or own is None or not expression(m.eqn):
         return ""

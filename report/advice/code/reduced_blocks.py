@@ -12,8 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ....ir.program import Atom, Equation, Literal
+from ....ir.program import Atom, Equation
 from ....ir.rewriting.rewrite import Match, Rewrite
+from ....ir.rewriting.unread import read_by_others
 from ....ir.source.location import Location
 from .blocks import GATHERS, Blocks, behind
 from .lines.expressions import (
@@ -22,6 +23,7 @@ from .lines.expressions import (
     expression,
     gathered_in,
     whole_name,
+    without_pvary,
     written,
 )
 from .lines.statements import Edit, is_inside
@@ -53,8 +55,9 @@ def _reduced_first_between_code(m: Match) -> str | Sequence[Edit]:
     reductions = [e for v, now in blocks.equals.items() if now is not v
                   and (e := m.maker(v)) is not None and e.op.name in REDUCTIONS]
     every = [m.eqn, *between, *reductions]
-    if any(e.op.resize is not None or not is_inside(e.location, at) and not _read_by(m, e, every)
-           for e in between):
+    others = read_by_others(m.program, {*every})
+    if any(e.op.resize is not None or not is_inside(e.location, at)
+           and not others.isdisjoint(e.outvars) for e in between):
         return ""
     reads = [(e, v) for e in every for v in e.invars if _is_gathered(m, v)]
     places = dict.fromkeys([at, *[e.location for e, _ in reads], *[e.location for e in reductions]])
@@ -89,9 +92,7 @@ def _reduced_first_between_code(m: Match) -> str | Sequence[Edit]:
 
 
 def _is_gathered(m: Match, v: Atom) -> bool:
-    made = None if isinstance(v, Literal) else m.maker(v)
-    while made is not None and made.op.name == "pvary":
-        made = m.maker(made.invars[0])
+    made = m.maker(without_pvary(m, v))
     return made is not None and made.op.name in GATHERS
 
 
@@ -106,20 +107,11 @@ def _over_devices(text: str, reductions: Sequence[Equation], axes: str) -> str:
     return text
 
 
-def _read_by(m: Match, eqn: Equation, readers: Sequence[Equation]) -> bool:
-    """Do these equations alone read what an equation computes?"""
-    made, others = {*eqn.outvars}, [e for e in m.program.eqns if e not in readers]
-    return made.isdisjoint(m.program.outvars) and all(made.isdisjoint(e.invars) for e in others)
-
-
 def _added_up_first(m: Match) -> Atom | None:
     """What is added up by place, of the block; the others have to add nothing else, such as what
     was there before.
     """
-    base = m.base
-    while (made := m.maker(base)) is not None and made.op.name == "pvary":
-        base = made.invars[0]
-    same = m.constant_of(base)
+    same = m.constant_of(without_pvary(m, m.base))
     if m.eqn.op.name == "scatter-add" and (same is None or same.val != 0):
         return None
     return _reduced_first_between(m)

@@ -58,6 +58,13 @@ class GatheredIn(NamedTuple):
         return module_of(call)
 
 
+def without_pvary(m: Match, a: Atom) -> Atom:
+    """A value before it is said to vary over more axes, if it is."""
+    while (made := m.maker(a)) is not None and made.op.name == "pvary":
+        a = made.invars[0]
+    return a
+
+
 def gathered_in(m: Match, value: Atom, name: str = "all_gather", read: Equation | None = None
                 ) -> GatheredIn | None:
     """The gather, or other collective, that a value comes from, as it can be written where the
@@ -65,9 +72,7 @@ def gathered_in(m: Match, value: Atom, name: str = "all_gather", read: Equation 
     called that there.
     """
     read = read or m.eqn
-    gather = m.maker(value)
-    while gather is not None and gather.op.name == "pvary":
-        gather = m.maker(gather.invars[0])
+    gather = m.maker(without_pvary(m, value))
     text = "" if gather is None else expression(gather)
     call = call_of(text, name)
     if gather is None or call is None or not call.args:

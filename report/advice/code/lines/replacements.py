@@ -14,6 +14,7 @@ from typing import Any
 
 from .....ir.program import Atom, Equation, Literal, Var
 from .....ir.rewriting.rewrite import Match
+from .....ir.rewriting.unread import read_by_others
 from .....ir.rules.rule import ELEMENTWISE
 from .....ir.source.location import Location
 from .calls import CALLS, Unwritten, along, axes_of
@@ -122,8 +123,7 @@ class _Replacement:
         """The values of the whole expression: those that others read, of one equation, or of those
         of a call that gives a list.
         """
-        outside = {a for e in self.m.program.eqns if self.own.get(e.outvars[0]) is not e
-                   for a in e.invars} | {*self.m.program.outvars}
+        outside = read_by_others(self.m.program, {*self.own.values()})
         last = [e for e in dict.fromkeys(self.own.values()) if not outside.isdisjoint(e.outvars)]
         if len(last) > 1 and call_of(expression(self.m.eqn), *_LISTS) is None or not any(
                 self.is_replaced(v) for e in last for v in e.outvars):
