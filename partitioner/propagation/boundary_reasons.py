@@ -11,6 +11,7 @@ from ...ir.program import Atom, Equation, Program
 from ...ir.reasons import Reason
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import PartitionSpec, spec_from_entries
+from ...ir.support.caches import in_memo
 
 CAPTURED_USES: Reason = (say.CAPTURED(),)
 
@@ -41,10 +42,13 @@ def slices_reason(eqn: Equation) -> Reason:
 
 def defined_at(program: Program, atom: Atom) -> Location:
     """The location of the equation that binds a result (the last one, if it is a parameter)."""
-    if "places" not in program.memo:
-        places: dict[Atom, Location] = {v: e.location for e in program.eqns for v in e.outvars}
-        program.memo["places"] = places
-    places = program.memo["places"]
+    places = _places(program)
     if atom in places:
         return places[atom]
     return program.eqns[-1].location if program.eqns else UNKNOWN
+
+
+@in_memo
+def _places(program: Program) -> dict[Atom, Location]:
+    """By value, where the equation that computes it is written."""
+    return {v: e.location for e in program.eqns for v in e.outvars}

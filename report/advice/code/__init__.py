@@ -1,7 +1,7 @@
 """Changes to the user's code after which less is exchanged and the same is computed.
 
 `changes.py` finds them in a program; `rewrites.py`, `enlarging.py`, `one_hot.py`, `weights.py`,
-`blocks.py`, `one_block.py`, `selections.py`, `joins.py` and `loops.py` declare them;
-`shard_map_bodies.py` has those of what a `shard_map` is given; `lines/` reads and writes the user's
-lines.
+`reduced_blocks.py`, `blocks.py`, `one_block.py`, `selections.py`, `joins.py` and `loops.py` declare
+them; `shard_map_bodies.py` has those of what a `shard_map` is given; `lines/` reads and writes the
+user's lines.
 """
