@@ -29,6 +29,7 @@ from .advice.interleaving.change import Interleave
 from .advice.trials import key_of
 from .equal_collectives import grouped
 from .explained_collective import ExplainedCollective
+from .reasons.calls import line_of
 from .reasons.causes import Asked, Hold, Path, where, whole_axes
 from .words import quantity, spec_text
 
@@ -107,7 +108,7 @@ class Roots:
     def __init__(self, collectives: Sequence[ExplainedCollective], partitioned: Partitioned,
                  freedoms: Freedoms | None = None) -> None:
         self.collectives = collectives
-        self.rows = rows = _Rows(partitioned, freedoms, [c.cause.asked_by for c in collectives])
+        self.rows = rows = _Rows(partitioned, freedoms, collectives)
         self.of: dict[int, dict[str, bool]] = {}
         before: dict[str, list[str]] = {}
         for c in collectives:       # axes that a choice brought: from the exchange before over them
@@ -254,7 +255,9 @@ class _Rows:
     """The annotations of one program, as its user calls them."""
 
     def __init__(self, partitioned: Partitioned, freedoms: Freedoms | None,
-                 asked: Sequence[Asked | None]) -> None:
+                 collectives: Sequence[ExplainedCollective]) -> None:
+        asked = [c.cause.asked_by for c in collectives]
+        self.files = {c.source.file for c in collectives}
         program = partitioned.resolved
         names = program.arg_names
         by_form: dict[tuple, list[int]] = {}
@@ -276,7 +279,7 @@ class _Rows:
             (text, one), *others = ones.items()
             if others:                  # several expressions of one line: as what that is shown
                 text = _numbered([*ones]) or f"`{one.location.source_line().strip()}`"
-            self.at[place] = f"{text} at line {place[1]}"
+            self.at[place] = f"{text} at {line_of(one.location, self.files)}"
         given = freedoms.given if freedoms is not None else {}
         self.result_of = {one.tensor: ~i for i, one in given.items() if i < 0}
         called = dict(enumerate(partitioned.traced.result_names))
@@ -349,6 +352,6 @@ class _Rows:
         """What is written at a place: all that is at one line is one root."""
         place = (at.file, at.line) if at.line else ("", 0)
         if at.line:
-            text = self.at.setdefault(place, f"{text} at line {at.line}")
+            text = self.at.setdefault(place, f"{text} at {line_of(at, self.files)}")
         self.annotations.setdefault(text, Annotation(place=place))
         return text

@@ -155,7 +155,7 @@ class AxisPaths(ForwardPaths):
                                  for v in (source, whole)):
             made = self.made.get(var)
             if made is not None and made.op is reshard_p and not made.reason:
-                return Path(axis, dim, name, "`reshard`", made.location, ())
+                return Path(axis, dim, name, "`reshard`", made.location, (), calls=self.calls)
             planned = yield from self.planned(source, dim, axis, tensor)
             if planned is not None:
                 return planned
@@ -290,7 +290,8 @@ class AxisPaths(ForwardPaths):
                 continue
             entries = graph.layouts[at].entries
             yield Hold(self.name(var), spec_text(spec_from_entries(entries)), root.text,
-                       root.location, frozenset(str(a) for e in entries for a in e), at)
+                       root.location, frozenset(str(a) for e in entries for a in e), at,
+                       self.calls)
 
     def leaving(self, tensor: int) -> Iterator[int]:
         """The tensors of the same value as a constraint, or the end of the program, lays it out

@@ -53,7 +53,7 @@ class BodyPaths(AxisPaths):
                 for axis in eqn.axes if POSITION in eqn.op.facts else ():
                     if axis in axes:
                         yield Path(axis, -1, self.operand_name(step), "`axis_index`", eqn.location,
-                                   ())
+                                   (), calls=self.calls)
         for v, i in parameters.items():
             if v not in seen:
                 continue
@@ -72,7 +72,7 @@ class BodyPaths(AxisPaths):
         outer = self.path(given, dim, axis) if isinstance(given, Var) else None
         if outer is None:
             return Path(axis, dim, name, f"`in_specs[{i}]` of the `shard_map`", shard_map.location,
-                        ())
+                        (), calls=self.calls)
         steps = (*outer.steps, ("shard_map", shard_map.location))
         return Path(axis, dim, name, outer.root, outer.root_location, steps, outer.tensors,
                     calls=self.calls, argument=outer.argument)

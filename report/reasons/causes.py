@@ -38,7 +38,7 @@ class Path:
         on = f" on dimension {self.dim} of {self.value}" if self.dim >= 0 else f" in {self.value}"
         text = f"{self.axis}{on} comes from {self.root}"
         if self.root_location.line:
-            text += f" at line {self.root_location.line}"
+            text += f" at {self.calls.own_line(self.root_location)}"
         if self.steps:
             ways = [f"`{name}` {self.calls.line(at)}" if at.line else f"`{name}`"
                     for name, at in self.steps]
@@ -57,9 +57,10 @@ class Hold:
     root_location: Location
     axes: frozenset[str] = frozenset()
     tensor: int = field(default=-1, compare=False)
+    calls: Calls = field(default=NO_CALLS, compare=False, repr=False)
 
     def __str__(self) -> str:
-        at = f" at line {self.root_location.line}" if self.root_location.line else ""
+        at = f" at {self.calls.own_line(self.root_location)}" if self.root_location.line else ""
         return f"{self.value} is held as {self.spec} by {self.root}{at}"
 
 

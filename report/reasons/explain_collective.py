@@ -34,6 +34,7 @@ class Reasons(BodyPaths):
 
     def cause(self, record: CollectiveRecord) -> Cause:
         """Why this collective is there."""
+        self.calls = self.calls.beside(record.source)
         cause = self.traced(record)
         kind, other = record.reason_kind, record.alternative
         if kind == ASKED:

@@ -5,6 +5,7 @@ through the equations that produce them, so that a report can name the value in 
 """
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -164,5 +165,6 @@ class Values:
         """A text with the line of the equation after its name."""
         if eqn is None or not eqn.location.line:
             return text
-        name = f"`{eqn.op.name}`"
-        return text.replace(name, f"{name} {self.calls.line(eqn.location)}", 1)
+        name = f"`{eqn.op.name}`"               # values without a name are said with their line
+        return re.sub(rf"(?<!result of ){name}", lambda at: (
+            f"{at.group()} {self.calls.line(eqn.location)}"), text, count=1)

@@ -1,6 +1,8 @@
 """Of a line in a helper function the call is shown, too, where the helper makes several values."""
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 import shardtrace as st
@@ -68,3 +70,35 @@ def test_calls_are_told_from_where_they_differ() -> None:
     own = {tuple(k.function for k in c.calls) for c in found.collectives
            if c.source.function == "dense"}
     assert own == {("block", "twice")}
+
+
+def test_lines_of_another_file_are_said_with_it(tmp_path) -> None:
+    layers = tmp_path / "layers.py"
+    layers.write_text("def scaled(x, s):\n    return x * s\n\ndef dense(x, w):\n"
+                      "    return (x + 1.0) @ w\n")
+    of_layers: dict = {}
+    exec(compile(layers.read_text(), str(layers), "exec"), of_layers)
+
+    def step(x: st.Array, w: st.Array, u: st.Array) -> st.Array:
+        h = of_layers["scaled"](x, 2.0) @ w                                     # of the step
+        return of_layers["dense"](h, u)
+
+    found = st.explain(step)(struct((512, 256), "data", "model"), struct((256, 512)),
+                             struct((512, 256), "data"))
+    own, other = [[c for c in found.collectives if c.source.file == file]
+                  for file in (__file__, str(layers))]
+    assert own and other
+    said = "\n".join([c.reason + "".join(map(str, c.cause.paths)) for c in own])
+    assert "`mul` line 2 of layers.py" in said and "of test_calls.py" not in said
+    beside = "\n".join([c.reason + "".join(map(str, c.cause.paths)) for c in other])
+    assert "of layers.py" not in beside
+    assert f"line {line('of the step')} of test_calls.py" in beside
+
+
+def test_an_equation_is_said_with_its_line_once() -> None:
+    found = st.explain(st.grad(lambda w, x: jnp.sum(jnp.tanh(x @ w["up"]) @ w["down"])))(
+        {"up": struct((256, 512), "model"), "down": struct((512, 256), "model")},
+        struct((64, 256), "data"))
+    text = found.text(each=True)
+    number = re.findall(r"line (\d+)", text)[0]
+    assert f"line {number}, line {number}" not in " ".join(text.split())
