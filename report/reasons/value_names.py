@@ -50,6 +50,7 @@ class Values:
         self.named_at: dict[tuple, list[Equation]] = {}
         self.first_made: dict[tuple, list[Equation]] = {}
         self.then_made: dict[tuple, dict[Equation, int]] = {}      # with its number among them
+        self.begins: dict[tuple, str] = {}          # the op of the first equation of a place
         self._index_values()
         self._index_places()
 
@@ -77,6 +78,7 @@ class Values:
             self.named_at.setdefault(key, []).append(eqn)
         for eqn in resolved:
             key = (reached(eqn.location), eqn.op.name)
+            self.begins.setdefault(key[0], eqn.op.name)
             self.first_made.setdefault(key, []).append(eqn)
             self.named_at.setdefault(key, []).append(eqn)
             for v in eqn.outvars:
@@ -106,13 +108,21 @@ class Values:
             name = self.name(outer)
             return f"a slice of {name}" if stacked else f"the loop's {name}"
         if made is not None:
-            text = made.location.text()
-            if text and len(text) <= 40 and not made.location.transform:
-                return f"`{text}`"
-            line = f", {self.calls.line(made.location)}" if made.location.line else ""
-            kind = f"the {made.location.transform} of " if made.location.transform else ""
+            at, text = made.location, made.location.text()
+            kind = "" if self.is_as_written(made) else f"the {at.transform} of "
+            if text and len(text) <= 40:
+                return f"{kind}`{text}`"
+            line = f", {self.calls.line(at)}" if at.line else ""
             return f"{kind}the result of `{made.op.name}`{line}"
         return "a value"
+
+    def is_as_written(self, made: Equation) -> bool:
+        """Does it compute what is written at its place? With derivatives, the first one there does;
+        the others compute what these need.
+        """
+        at = made.location
+        return not at.transform or at.transform == "jvp" and (
+            self.begins.get(reached(at)) == made.op.name)
 
     def source(self, var: Var) -> Var:
         """The value of which this is another layout."""
