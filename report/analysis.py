@@ -45,7 +45,7 @@ class Analysis:
                 r, exchange_seconds(topology, r), self.explainer) for r in collectives(local)])
         self.parts = tuple([part for c in self.collectives for part in c.parts or (c,)])
         self.explainer.records = [(c.record, c.total_time) for c in self.parts]
-        self.known_warnings: tuple[Any, ...] | None = None     # of warnings/warnings.py
+        self.known_warnings: dict[str, tuple[Any, ...]] = {}     # of warnings/warnings.py
 
     @property
     def reasons(self) -> Reasons:

@@ -19,9 +19,11 @@ from .analysis import Analysis
 from .equal_collectives import causes, grouped, places
 from .explained_collective import ExplainedCollective
 from .gaps import gaps
+from .propagation.freedom import NEARLY
 from .reasons.causes import Hold, Path
 from .root_causes import RootCause
-from .warnings.warnings import warnings_of
+from .warnings.layouts import idle_axes
+from .warnings.warnings import found_by, warnings_of
 from .words import changed_by, excerpt, listed, quantity
 
 rich_table = lazy_import("rich.table")
@@ -106,7 +108,8 @@ def _blocks(e: Analysis, advised: int, each: bool) -> Iterator[str]:
     else:
         yield from _by_cause(e, advised)
     for waste in warnings_of(e):
-        yield f"\nwarning: {waste}"
+        saved = f"\n   {effect(e, waste.suggestion)}" if waste.suggestion else ""
+        yield f"\nwarning: {waste}{saved}"
     furthest = [g for g in gaps(e.parts) if g.factor > 1.05][:3]
     if furthest:
         yield "\n".join(["", "furthest from the lower bound:", *(f"  {g}" for g in furthest)])
@@ -118,11 +121,15 @@ def _by_cause(e: Analysis, advised: int) -> Iterator[str]:
     Where fewer than `advised` are shown in full more are, first those that only change a layout.
     """
     short = 0
+    # an axis that splits nothing is the worst mistake: it is tried before the budget is spent
+    idle = [w.suggestion for w in found_by(idle_axes, e) if w.suggestion] if advised else []
     root_causes = e.root_causes if advised else e.causes_by_cost
-    best = root_causes[0].groups[0][0].suggestions if advised and root_causes else ()
+    best = [*root_causes[0].groups[0][0].suggestions[:1]] if advised and root_causes else []
+    best = [s for s in (*idle, *best) if s.time < e.time]
+    least = min([s.time for s in best], default=0.0)
     shown = _Shown()
-    if best and best[0].time < e.time:
-        yield "\n".join(["", *_proposal(e, "change first", best[0], shown)])
+    for first in [s for s in best if s.time <= NEARLY * least][:1]:
+        yield "\n".join(["", *_proposal(e, "change first", first, shown)])
     left = [g for cause in root_causes for g in cause.groups[1:]
             if g[0].exchange is None or g[0].exchange is not cause.groups[0][0].exchange]
     left.sort(key=lambda g: g[0].kind in ("all-reduce", "reduce-scatter"))

@@ -1,6 +1,7 @@
 """Trials: partitions a program with changes applied, and says what that moves and costs."""
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
 from collections.abc import Callable, Sequence
@@ -128,6 +129,12 @@ class Trials:
         self.least = work_of(self.partitioned, equations, False)
         self.before = _summary(self.partitioned, lambda: base)
         self._tried: dict[frozenset[Change], Tried | None] = {}
+
+    def apart(self) -> Trials:
+        """Others within the same budget: what they try is not among what was tried here."""
+        found = copy.copy(self)
+        found._tried = {}
+        return found
 
     @functools.cached_property
     def longest(self) -> float:

@@ -24,6 +24,8 @@ from ..reasons.axis_paths import AxisPaths
 from ..words import changed_by, quantity
 
 YOU, PROPAGATION, NOBODY = "you", "propagation", "nobody"
+NEARLY = 1.05       # times a figure: as good
+_MANY = 4           # times as many ways are looked at as are tried
 _NAMED = 4           # members of a freedom that are named
 
 
@@ -44,13 +46,14 @@ class Member:
 @immutable
 class Worth:
     """The effect of splitting a freedom over one more axis. changes: of the arguments. time,
-    received_bytes, peak_bytes: of the whole program then.
+    received_bytes, peak_bytes, flops: of the whole program then.
     """
     axis: str
     changes: tuple[Change, ...]
     time: float
     received_bytes: int
     peak_bytes: int
+    flops: float
 
     @property
     def text(self) -> str:
@@ -94,9 +97,34 @@ class FreedomMap:
     @functools.cached_property
     def freedoms(self) -> tuple[Freedom, ...]:
         """The freedoms that have values of the program, those with most of them first."""
+        return tuple([Freedom(sizes, members, self._worth(dict(places), members))
+                      for places, sizes, members in self._groups])
+
+    def best_over(self, axis: str, most: int) -> Worth | None:
+        """The best way to split a freedom over a mesh axis: of the freedoms with most values those
+        whose splits change fewest arguments are tried, `most` of them, until one is nearly ideal.
+        None if nothing can be split so, or no time is left to try.
+        """
+        n = self.partitioned.mesh.axis_size(axis)
+        ways = [dict(places) for places, *_ in self._groups[:_MANY * most]]
+        ways = sorted([dims for dims in ways if self._changes(dims, axis, n)],
+                      key=lambda dims: len(self._changes(dims, axis, n)))
+        best: Worth | None = None
+        for dims in ways[:most]:
+            w = self._worth_over(axis, dims)
+            if w is not None and (best is None or w.time * NEARLY < best.time):
+                best = w
+                if w.time <= NEARLY * self.trials.base.time / n:
+                    break
+        return best
+
+    @functools.cached_property
+    def _groups(self) -> list[tuple[Sequence[tuple[int, int]], tuple[int, ...],
+                                    tuple[Member, ...]]]:
+        """The places of each freedom, its sizes and its members."""
         origins = self.names.origins
         if origins is None:
-            return ()
+            return []
         graph = origins.solution.graph
         found = []
         for places in together(graph):
@@ -105,9 +133,7 @@ class FreedomMap:
             if members:
                 sizes = tuple(dict.fromkeys([graph.layouts[t].shape[d] for t, d in places]))
                 found.append((places, sizes, members))
-        found.sort(key=lambda f: -len(f[2]))
-        return tuple([Freedom(sizes, members, self._worth(places, members))
-                      for places, sizes, members in found])
+        return sorted(found, key=lambda f: -len(f[2]))
 
     def _member(self, graph: Graph, t: int, d: int) -> Member:
         layout = graph.layouts[t]
@@ -117,27 +143,29 @@ class FreedomMap:
         by = YOU if said else PROPAGATION if axes else NOBODY
         return Member(self.names.name(self.names.of_tensor[t]), d, by, tuple(map(str, axes)))
 
-    def _worth(self, places: Sequence[tuple[int, int]], members: Sequence[Member]
-               ) -> tuple[Worth, ...]:
+    def _worth(self, dims: dict[int, int], members: Sequence[Member]) -> tuple[Worth, ...]:
         """What splitting a freedom over each mesh axis that it does not have would give, fastest
         first.
         """
-        mesh, found = self.partitioned.mesh, []
+        mesh = self.partitioned.mesh
         have = {a for m in members for a in m.axes}
-        for axis, n in zip(mesh.axis_names, mesh.axis_sizes, strict=True):
-            if n < 2 or str(axis) in have:
-                continue
-            changes = self._changes(dict(places), axis, n)
-            if not changes:
-                continue
-            if self.trials.work > self.trials.budget.left and not self.trials.known(changes):
-                self.untried += 1
-                continue
-            tried = self.trials.attempt(changes)
-            if tried is not None:
-                f = tried.figures
-                found.append(Worth(str(axis), changes, f.time, f.received_bytes, f.peak_bytes))
-        return tuple(sorted(found, key=lambda w: (w.time, w.axis)))
+        found = [self._worth_over(str(axis), dims) for axis, n in zip(
+            mesh.axis_names, mesh.axis_sizes, strict=True) if n > 1 and str(axis) not in have]
+        return tuple(sorted(filter(None, found), key=lambda w: (w.time, w.axis)))
+
+    def _worth_over(self, axis: str, dims: dict[int, int]) -> Worth | None:
+        """What splitting a freedom over one more axis gives; None if that is impossible."""
+        changes = self._changes(dims, axis, self.partitioned.mesh.axis_size(axis))
+        if not changes:
+            return None
+        if self.trials.work > self.trials.budget.left and not self.trials.known(changes):
+            self.untried += 1
+            return None
+        tried = self.trials.attempt(changes)
+        if tried is None:
+            return None
+        f = tried.figures
+        return Worth(axis, changes, f.time, f.received_bytes, f.peak_bytes, f.flops)
 
     def _changes(self, dims: dict[int, int], axis: str, n: int) -> tuple[Change, ...]:
         """The changes of arguments, and of requested results, that split a freedom over one more

@@ -45,7 +45,7 @@ class Calls:
         return found
 
     def line(self, at: Location) -> str:
-        """The line of a place in words: "line 11", or "line 11, called at line 26 of step.py"."""
+        """The line of a place in words: "line 11", or "line 11, called at line 26 of train.py"."""
         lines = [self.own_line(call) for call in self.of(at)]
         return ", called at ".join(dict.fromkeys([self.own_line(at), *lines]))
 

@@ -14,7 +14,9 @@ from ...ir.types import ArrayType, Entries
 from ...partitioner.pipeline import Partitioned
 from ...partitioner.reasons import paddings
 from ..advice.changes import Argument
+from ..advice.suggestion import Suggestion
 from ..analysis import Analysis
+from ..propagation.freedom import FreedomMap
 from ..words import quantity
 from .waste import LEAST, Waste, base_axis, equations, values
 
@@ -122,18 +124,16 @@ def idle_axes(e: Analysis) -> Iterator[Waste]:
         flops = e.flops * (1 - 1 / n)
         lost = e.peak_bytes - e.peak_bytes // n
         fix = f"leave `{axis}` out of the mesh, or split something over it"
-        ways = [Argument(i, _argument_name(e, i), spec_from_entries(entries))
-                for i, (var, spec) in enumerate(zip(p.traced.invars, p.in_specs, strict=False))
-                for entries, _ in _splits(var.aval, spec.padded(var.aval.ndim).entries, [axis],
-                                          mesh)]
-        for change in ways[:_TRIALS]:
-            changed = _changed(e, change)
-            if changed is not None and str(axis) in _used_axes(changed):
-                fix += f": {change.text}"
-                break
+        trials = e.search.whole.apart()
+        best = FreedomMap(e.reasons, trials).best_over(str(axis), _TRIALS)
+        suggestion = None
+        if best is not None and best.time < e.time:
+            fix += f": {best.text}"
+            suggestion = Suggestion(best.text, best.received_bytes, best.time, best.peak_bytes,
+                                    best.flops, False, best.changes, trials.subject)
         yield Waste("idle-axis", f"mesh axis `{axis}` of {n} devices splits nothing: they do the "
                     f"same {quantity(flops, 'FLOP')} and hold the same {quantity(lost, 'B')}",
-                    UNKNOWN, lost, flops, fix=fix)
+                    UNKNOWN, lost, flops, fix=fix, suggestion=suggestion)
 
 
 def _splits(t: ArrayType, entries: Entries, axes: Iterable[str], mesh: Any

@@ -13,6 +13,8 @@ A warning is given if the waste is at least a hundredth of the program's bytes o
 """
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from ..analysis import Analysis
 from .equations import gathers, invariant, redundant
 from .layouts import dropped_constraints, idle_axes, padding, silent_replication
@@ -27,8 +29,14 @@ _SEARCHES = (silent_replication, dropped_constraints, padding, idle_axes, redund
 
 def warnings_of(e: Analysis) -> tuple[Waste, ...]:
     """The warnings of an explained program, the largest of each kind first."""
-    if e.known_warnings is None:
-        found = [waste for search in _SEARCHES for waste in search(e)]
-        e.known_warnings = tuple(sorted(found, key=lambda w: (
-            KINDS.index(w.kind), -w.wasted_bytes, -w.wasted_flops)))
-    return e.known_warnings
+    found = [waste for search in _SEARCHES for waste in found_by(search, e)]
+    return tuple(sorted(found, key=lambda w: (
+        KINDS.index(w.kind), -w.wasted_bytes, -w.wasted_flops)))
+
+
+def found_by(search: Callable[[Analysis], Iterator[Waste]], e: Analysis) -> tuple[Waste, ...]:
+    """What one search finds, which is made once."""
+    found = e.known_warnings.get(search.__name__)
+    if found is None:
+        found = e.known_warnings[search.__name__] = tuple(search(e))
+    return found

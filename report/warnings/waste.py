@@ -9,6 +9,7 @@ from ...ir.ops.control.trips import trips
 from ...ir.program import Equation, Program, Var
 from ...ir.source.location import Location
 from ...partitioner.cost.work import bodies
+from ..advice.suggestion import Suggestion
 
 LEAST = 0.01          # share of the program's bytes or operations below which there is no warning
 
@@ -16,7 +17,8 @@ LEAST = 0.01          # share of the program's bytes or operations below which t
 @dataclass(frozen=True)
 class Waste:
     """One warning. wasted_bytes, wasted_flops: of one device in one run; `what` says which bytes
-    ("held", "received"). fix: what to do.
+    ("held", "received"). fix: what to do. suggestion: the same with what it saves, where that was
+    tried.
     """
     kind: str
     text: str
@@ -25,11 +27,13 @@ class Waste:
     wasted_flops: float = 0.0
     what: str = "held"
     fix: str = ""
+    suggestion: Suggestion | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "text": self.text, "wasted_bytes": self.wasted_bytes,
                 "wasted_flops": self.wasted_flops, "what": self.what, "fix": self.fix,
-                "source": self.source.to_dict()}
+                "source": self.source.to_dict(),
+                "suggestion": self.suggestion.to_dict() if self.suggestion else None}
 
     def __str__(self) -> str:
         where = f" ({self.source})" if self.source.line else ""

@@ -44,7 +44,8 @@ def test_an_axis_that_splits_nothing():
     e = st.explain(f)(struct((64, 256), "X"), struct((256, 256)))
     assert "mesh axis `Y` of 4 devices" in idle.text
     assert idle.wasted_flops == pytest.approx(e.flops * 3 / 4)
-    assert "pass `a` as P('X', 'Y')" in idle.fix
+    assert "pass `w` as P(None, 'Y')" in idle.fix
+    assert idle.suggestion.time < e.time and idle.suggestion.flops < e.flops / 2
     assert "redundant-compute" not in warned          # said once
     assert not found(f, struct((64, 256), "X"), struct((256, 256), None, "Y"))
 
@@ -210,3 +211,18 @@ def test_warnings_are_shown_and_given_as_data():
     assert "warning: idle-axis: mesh axis `Y`" in str(e) and "fix: leave `Y` out" in str(e)
     data = e.to_dict(suggestions=False)["warnings"]
     assert [w["kind"] for w in data] == ["idle-axis"] and data[0]["wasted_bytes"] > 0
+
+
+def test_splitting_over_an_idle_axis_is_tried_first():
+    def loss(w, x):
+        return jnp.mean(jnp.tanh(x @ w["up"]) @ w["down"])
+
+    def step(w, x):
+        return st.tree.map(lambda a, b: a - 0.1 * b, w, st.grad(loss)(w, x))
+
+    w = {"up": struct((1024, 4096), None, "Y"), "down": struct((4096, 1024), "Y")}
+    e = st.explain(step, "v5p", suggest_seconds=0.1)(w, struct((32768, 1024), "Y"))
+    (idle,) = [w for w in e.warnings if w.kind == "idle-axis"]
+    assert idle.suggestion.time < 0.7 * e.time
+    assert f"change first: {idle.suggestion.text} saves" in " ".join(str(e).split())
+    assert idle.to_dict()["suggestion"]["text"] == idle.suggestion.text
