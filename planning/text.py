@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import pprint
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..ir.shardings.sharding import NamedSharding
@@ -16,6 +17,7 @@ from ..tracer.trees import tree
 from .proposed import Proposed, Row
 
 SHOWN = 12                 # plans that have names
+_LINE = 96                 # characters of a line of code
 
 
 def figures_line(f: Figures) -> str:
@@ -124,8 +126,9 @@ def spec_rows(rows: Sequence[Row]) -> list[tuple[str, str, str, str]]:
 
 def _parted(name: str) -> tuple[str, str]:
     """The argument, or the number of a result, and the path inside of it."""
-    start = name.find("[", len("result[")) if name.startswith("result[") else name.find("[")
-    return (name, "") if start < 0 else (name[:start], name[start:])
+    base = re.match(r"(result\[\d*\]?)?[^[.]*", name)
+    assert base is not None
+    return base.group(), name[base.end():]
 
 
 def constraint_text(c: Constrain) -> str:
@@ -154,16 +157,26 @@ def code(p: Proposed) -> str:
     lines = [f"mesh = jax.make_mesh({tuple(p.mesh.axis_sizes)!r}, {axes!r}, "
              f"axis_types=(AxisType.Auto,) * {len(axes)})",
              "placed = functools.partial(jax.tree.map, lambda spec: NamedSharding(mesh, spec))"]
-    known: dict[str, str] = {}
+    known: dict[str, _Written] = {}                     # by what stands there without names
 
     def written(value: Any, name: str) -> str:
-        shown = _shown(value, 0)
-        if len(shown) <= 40:
-            return shown
-        if shown not in known:
-            known[shown] = f"{name}_specs"
-            lines.append(f"{known[shown]} = {_shown(value, len(known[shown]) + 3)}")
-        return known[shown]
+        """The text of a tree of specs: its name, where it is written in a line of its own."""
+        return named(tree.map(lambda s: s if s is None else _Written(spec_text(s)), value,
+                              is_leaf=lambda s: s is None or isinstance(s, PartitionSpec)), name)
+
+    def named(value: Any, name: str) -> str:
+        full = repr(value)
+        if full not in known and len(full) > 40:
+            while repeated := _repeated(value, known):
+                named(repeated[1], repeated[0] or name + "_part")
+            short = tree.map(lambda part: known.get(repr(part), part), value,
+                             is_leaf=lambda part: part is None or repr(part) in known)
+            taken = [one.text for one in known.values()]
+            while f"{name}_specs" in taken:
+                name += "_"
+            known[full] = _Written(f"{name}_specs")
+            lines.append(f"{name}_specs = {_shown(short, len(name) + 9)}")
+        return repr(known.get(full, value))
 
     def tupled(parts: Sequence[str]) -> str:
         return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
@@ -172,7 +185,8 @@ def code(p: Proposed) -> str:
     heads = list(dict.fromkeys(_parted(r.name)[0] for r in p.arguments))
     flat = len(args) == len(p.arguments) and any(_parted(r.name)[1] for r in p.arguments)
     if flat:                     # an imported function: the structure is that of its arguments
-        lines.append(f"specs = {_shown(list(args), len('specs = '))}     # one a leaf, in order")
+        leaves = [s if s is None else _Written(spec_text(s)) for s in args]
+        lines.append(f"specs = {_shown(leaves, len('specs = '))}     # one a leaf, in order")
         ins = "jax.tree.unflatten(jax.tree.structure(args), specs)"
     else:
         if len(heads) != len(args) or not all(map(str.isidentifier, heads)):
@@ -211,21 +225,40 @@ def _specs(shardings: Any) -> Any:
                     is_leaf=lambda s: s is None or isinstance(s, NamedSharding))
 
 
-class _Spec:
-    """A spec as it is written."""
+def _repeated(value: Any, known: Mapping[str, _Written]) -> tuple[str, Any] | None:
+    """The largest tree of several lines that a tree has more than once, with the key under which it
+    is first ("" if that is no name); None if there is none. known: those that have names.
+    """
+    found: dict[str, list[tuple[str, Any]]] = {}
 
-    def __init__(self, spec: PartitionSpec) -> None:
-        self.spec = spec
+    def seen(part: Any) -> bool:
+        if repr(part) in known:
+            return True
+        for key, child in part.items() if isinstance(part, dict) else enumerate(
+                part) if isinstance(part, list | tuple) else ():
+            name = key if isinstance(key, str) and key.isidentifier() else ""
+            found.setdefault(repr(child), []).append((name, child))
+        return False
+
+    tree.map(lambda leaf: leaf, value, is_leaf=seen)
+    again = [text for text, parts in found.items()
+             if len(parts) > 1 and len(text) > _LINE and text not in known]
+    return found[max(again, key=len)][0] if again else None
+
+
+class _Written:
+    """A spec, or the name of a tree of specs, as it is written."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
 
     def __repr__(self) -> str:
-        return spec_text(self.spec)
+        return self.text
 
 
 def _shown(value: Any, indent: int) -> str:
-    """A tree of specs as it is written, its later lines indented."""
-    value = tree.map(lambda s: s if s is None else _Spec(s), value,
-                     is_leaf=lambda s: s is None or isinstance(s, PartitionSpec))
-    shown = pprint.pformat(value, width=96 - indent, sort_dicts=False)
+    """A tree as it is written, its later lines indented."""
+    shown = pprint.pformat(value, width=_LINE - indent, sort_dicts=False)
     return shown.replace("\n", "\n" + " " * indent)
 
 

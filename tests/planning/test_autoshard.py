@@ -5,6 +5,7 @@ import contextlib
 import functools
 import itertools
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -243,6 +244,52 @@ def test_the_text_has_the_specs_the_rivals_and_code_that_runs():
     values = _values(case, np.random.default_rng(1))
     result = names["step"](*values)
     np.testing.assert_allclose(np.asarray(result[1]), np.asarray(case.fun(*values)[1]), rtol=1e-4)
+
+
+class Moments(NamedTuple):
+    count: Any
+    mean: Any
+    square: Any
+
+
+def test_trees_of_specs_that_equal_another_one_are_written_by_its_name():
+    def step(params, state, x):
+        slopes = st.grad(lambda w: jnp.mean(jnp.tanh(x @ w["up"]) @ w["down"]))(params)
+        mean = st.tree.map(lambda m, g: 0.9 * m + 0.1 * g, state.mean, slopes)
+        square = st.tree.map(lambda v, g: 0.9 * v + 0.1 * g * g, state.square, slopes)
+        new = st.tree.map(lambda w, m, v: w - m / (jnp.sqrt(v) + 1e-8), params, mean, square)
+        return new, Moments(state.count + 1, mean, square)
+
+    params = {"up": shape(64, 256), "down": shape(256, 64)}
+    state = Moments(st.ShapeDtypeStruct((), np.int32), params, params)
+    found = st.autoshard(step, params, state, shape(128, 64), mesh={"data": 8})
+    assert "state_specs = Moments(count=P(), mean=params_specs, square=params_specs)" in found.code
+    names = {"jax": st, "P": P, "step": step, "functools": functools, "AxisType": AxisType,
+             "NamedSharding": NamedSharding, "Moments": Moments}
+    exec(found.code, names)
+    assert names["state_specs"].mean is names["params_specs"]
+    names["step"].lower(params, state, shape(128, 64))
+
+
+def test_layers_that_are_laid_out_alike_are_written_once():
+    def forward(layers, x):
+        for w in layers.values():
+            x = x + jnp.tanh(x @ w["up"] + w["bias"]) @ w["down"]
+        return jnp.mean(x)
+
+    def step(layers, x):
+        return st.tree.map(lambda w, g: w - 0.1 * g, layers, st.grad(forward)(layers, x))
+
+    layer = {"up": shape(64, 256), "bias": shape(256), "down": shape(256, 64),
+             **{f"unused_{k}": shape(64, 256) for k in range(3)}}
+    layers = {f"layer{i}": dict(layer) for i in range(4)}
+    found = st.autoshard(step, layers, shape(512, 64), mesh={"data": 8})
+    assert found.code.count("'up':") == 1 and found.code.count(": layer0_specs") == 4
+    names = {"jax": st, "P": P, "step": step, "functools": functools, "AxisType": AxisType,
+             "NamedSharding": NamedSharding}
+    exec(found.code, names)
+    assert names["layers_specs"].keys() == layers.keys()
+    names["step"].lower(layers, shape(512, 64))
 
 
 def test_a_loop_and_its_gradient_have_one_line_inside():
