@@ -3,7 +3,7 @@
 There are two executors: simulation/ plans a program on numpy for all devices at once, per_device/
 runs it on each device alone. Before it is planned, a program goes through the passes of rewrites/;
 a plan (plans/) consists of calls of numpy (calls/). The arrays that users hold are in arrays/,
-several processes in processes/, files in checkpoint/.
+several processes in processes/.
 
 `as_process` and `run_processes` stand here for programs that say `runtime.as_process`; `measure`
 counts what a program moves, `profile` and `profiling` say where the time of a run goes.

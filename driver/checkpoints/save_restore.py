@@ -2,7 +2,7 @@
 
 Every block of every array is written once, by the process that owns it, and an index says where it
 is; restoring reads, on each process, what its own devices need. What a folder looks like and how a
-save is made safe stands in runtime/checkpoint/folder.py.
+save is made safe stands in folder.py.
 """
 from __future__ import annotations
 
@@ -28,10 +28,13 @@ from ...runtime.arrays.array import ArrayImpl
 from ...runtime.arrays.blocks import PENDING_SUM
 from ...runtime.arrays.host import PYTHON_NUMBERS
 from ...runtime.arrays.transfer import check_fits, concrete_sharding
-from ...runtime.checkpoint import folder
-from ...runtime.checkpoint.blocks import BlockReader, host_block, own_blocks
-from ...runtime.checkpoint.reading import covers
-from ...runtime.checkpoint.record import (
+from ...runtime.devices import default_device
+from ...runtime.processes.coordinator import Call, current_coordinator
+from ...tracer.trees import tree
+from . import folder
+from .blocks import BlockReader, host_block, own_blocks
+from .reading import covers
+from .record import (
     NUMBERS,
     Index,
     LeafRecord,
@@ -40,9 +43,6 @@ from ...runtime.checkpoint.record import (
     number_from_text,
     saved_sharding,
 )
-from ...runtime.devices import default_device
-from ...runtime.processes.coordinator import Call, current_coordinator
-from ...tracer.trees import tree
 from .trees import all_nodes, describe, numbers_under, rebuilt
 
 _PLACES = (Sharding, PartitionSpec, Device)

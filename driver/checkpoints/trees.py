@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...ir.diagnostics.diagnostic import clipped, fail
-from ...runtime.checkpoint.record import MOST_NESTED
 from ...tracer.trees import tree
+from .record import MOST_NESTED
 
 _NODES = {dict: "dict", list: "list", tuple: "tuple", type(None): "None",
           collections.OrderedDict: "OrderedDict"}

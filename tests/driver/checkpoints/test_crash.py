@@ -23,7 +23,7 @@ import safetensors.numpy
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.checkpoints import restore, save
-from shardtrace.runtime.checkpoint import folder
+from shardtrace.driver.checkpoints import folder
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

@@ -11,8 +11,8 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.checkpoints import restore, save
 from shardtrace.distributed import run_processes
+from shardtrace.driver.checkpoints import blocks
 from shardtrace.ir.diagnostics.errors import ProcessMismatchError
-from shardtrace.runtime.checkpoint import blocks
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

@@ -14,8 +14,8 @@ import safetensors.numpy
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.checkpoints import restore, save
+from shardtrace.driver.checkpoints import blocks, folder
 from shardtrace.ir.dtypes import ALL_DTYPES
-from shardtrace.runtime.checkpoint import blocks, folder
 from shardtrace.sharding import (
     AxisType,
     NamedSharding,

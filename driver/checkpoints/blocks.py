@@ -20,9 +20,9 @@ from ...ir.kernels.key_data import key_words, pack_keys, storage_dtype
 from ...ir.meshes.device import Device, process_index
 from ...ir.shardings.sharding import Sharding
 from ...ir.support.lazy import lazy_import
-from ..arrays.array import ArrayImpl
-from ..arrays.host import aval_for
-from ..storage import LocalBlocks, Place, Storage, Stored, frozen, holders
+from ...runtime.arrays.array import ArrayImpl
+from ...runtime.arrays.host import aval_for
+from ...runtime.storage import LocalBlocks, Place, Storage, Stored, frozen, holders
 from .record import BlockRecord, LeafRecord, block_file
 
 safetensors = lazy_import("safetensors")

@@ -16,9 +16,9 @@ from ...ir.shardings.gspmd import GSPMDSharding
 from ...ir.shardings.hlo_sharding import HloSharding
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
-from ..arrays.host import PYTHON_NUMBERS
-from ..devices import create_device_mesh
-from ..devices import devices as all_devices
+from ...runtime.arrays.host import PYTHON_NUMBERS
+from ...runtime.devices import create_device_mesh
+from ...runtime.devices import devices as all_devices
 
 FORMAT = "shardtrace checkpoint"
 VERSION = 1
