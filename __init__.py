@@ -60,26 +60,26 @@ _NAMES: dict[str, tuple[str, str]] = {
     "NamedSharding": (".ir.shardings.sharding", "NamedSharding"),
     "P": (".ir.spec", "PartitionSpec"),
     "ShapeDtypeStruct": (".ir.values.shape_struct", "ShapeDtypeStruct"),
-    "Shard": (".runtime.arrays.blocks", "Shard"),
+    "Shard": (".arrays.blocks", "Shard"),
     "ad": (".tracer.autodiff.pullback", "ad"),
     "autoshard": (".planning.autoshard", "autoshard"),
     "auto_axes": (".tracer.shardings.sharding_functions", "auto_axes"),
-    "block_until_ready": (".runtime.arrays.transfer", "block_until_ready"),
+    "block_until_ready": (".arrays.transfer", "block_until_ready"),
     "checkpoint": (".tracer.autodiff.rematerialization.checkpoint", "checkpoint"),
     "checkpoint_policies": (".tracer.autodiff.rematerialization.checkpoint", "checkpoint_policies"),
     "config": (".ir.settings.context", "config"),
     "clear_caches": (".driver.caches", "clear_caches"),
-    "copy_to_host_async": (".runtime.arrays.transfer", "copy_to_host_async"),
+    "copy_to_host_async": (".arrays.transfer", "copy_to_host_async"),
     "closure_convert": (".tracer.autodiff.custom.closures", "closure_convert"),
     "custom_gradient": (".tracer.autodiff.custom.closures", "custom_gradient"),
     "custom_jvp": (".tracer.autodiff.custom.custom_jvp", "custom_jvp"),
     "custom_vjp": (".tracer.autodiff.custom.custom_vjp", "custom_vjp"),
-    "default_backend": (".runtime.devices", "default_backend"),
-    "default_device": (".runtime.devices", "using_default_device"),
-    "device_count": (".runtime.devices", "device_count"),
-    "device_get": (".runtime.arrays.transfer", "device_get"),
+    "default_backend": (".arrays.devices", "default_backend"),
+    "default_device": (".arrays.devices", "using_default_device"),
+    "device_count": (".arrays.devices", "device_count"),
+    "device_get": (".arrays.transfer", "device_get"),
     "device_put": (".driver.execution.transfer", "device_put"),
-    "devices": (".runtime.devices", "devices"),
+    "devices": (".arrays.devices", "devices"),
     "effects_barrier": (".tracer.host.callbacks", "effects_barrier"),
     "enable_x64": (".ir.settings.context", "enable_x64"),
     "eval_shape": (".driver", "eval_shape"),
@@ -88,9 +88,9 @@ _NAMES: dict[str, tuple[str, str]] = {
     "freeze_plan": (".driver.analysis.freeze", "freeze_plan"),
     "grad": (".tracer.autodiff.grad", "grad"),
     "hessian": (".tracer.jacobian", "hessian"),
-    "host_count": (".runtime.devices", "process_count"),
-    "host_ids": (".runtime.devices", "process_indices"),
-    "host_id": (".runtime.devices", "process_index"),
+    "host_count": (".arrays.devices", "process_count"),
+    "host_ids": (".arrays.devices", "process_indices"),
+    "host_id": (".arrays.devices", "process_index"),
     "jacfwd": (".tracer.jacobian", "jacfwd"),
     "jacobian": (".tracer.jacobian", "jacobian"),
     "jacrev": (".tracer.jacobian", "jacrev"),
@@ -98,24 +98,24 @@ _NAMES: dict[str, tuple[str, str]] = {
     "jvp": (".tracer.autodiff.grad", "jvp"),
     "linear_transpose": (".tracer.autodiff.grad", "linear_transpose"),
     "linearize": (".tracer.autodiff.grad", "linearize"),
-    "live_arrays": (".runtime.arrays.live", "live_arrays"),
-    "local_device_count": (".runtime.devices", "local_device_count"),
-    "local_devices": (".runtime.devices", "local_devices"),
-    "make_array_from_callback": (".runtime.arrays.assembly", "make_array_from_callback"),
+    "live_arrays": (".arrays.live", "live_arrays"),
+    "local_device_count": (".arrays.devices", "local_device_count"),
+    "local_devices": (".arrays.devices", "local_devices"),
+    "make_array_from_callback": (".arrays.assembly", "make_array_from_callback"),
     "make_array_from_process_local_data": (
-        ".runtime.arrays.assembly", "make_array_from_process_local_data"),
+        ".arrays.assembly", "make_array_from_process_local_data"),
     "make_array_from_single_device_arrays": (
-        ".runtime.arrays.assembly", "make_array_from_single_device_arrays"),
+        ".arrays.assembly", "make_array_from_single_device_arrays"),
     "make_jaxpr": (".driver", "make_jaxpr"),
-    "make_mesh": (".runtime.devices", "make_mesh"),
+    "make_mesh": (".arrays.devices", "make_mesh"),
     "named_call": (".tracer.staging.name_scopes", "named_call"),
     "named_scope": (".tracer.staging.name_scopes", "named_scope"),
     "parse_program": (".ir.text.parse", "parse_program"),
     "pmap": (".driver.jit.pmap", "pmap"),
     "profile_phases": (".ir.settings.phases", "profile_phases"),
-    "process_count": (".runtime.devices", "process_count"),
-    "process_index": (".runtime.devices", "process_index"),
-    "process_indices": (".runtime.devices", "process_indices"),
+    "process_count": (".arrays.devices", "process_count"),
+    "process_index": (".arrays.devices", "process_index"),
+    "process_indices": (".arrays.devices", "process_indices"),
     "programs_equal": (".ir.fingerprint", "programs_equal"),
     "pure_callback": (".tracer.host.callbacks", "pure_callback"),
     "remat": (".tracer.autodiff.rematerialization.checkpoint", "checkpoint"),
@@ -200,6 +200,10 @@ if TYPE_CHECKING:
     from . import testing as testing
     from . import tree as tree
     from . import tree_util as tree_util
+    from .arrays.devices import device_count as device_count
+    from .arrays.devices import devices as devices
+    from .arrays.devices import local_device_count as local_device_count
+    from .arrays.devices import make_mesh as make_mesh
     from .driver import eval_shape as eval_shape
     from .driver import make_jaxpr as make_jaxpr
     from .driver.analysis.explain import explain as explain
@@ -214,10 +218,6 @@ if TYPE_CHECKING:
     from .ir.values.shape_struct import ShapeDtypeStruct as ShapeDtypeStruct
     from .ir.values.typeof import typeof as typeof
     from .planning.autoshard import autoshard as autoshard
-    from .runtime.devices import device_count as device_count
-    from .runtime.devices import devices as devices
-    from .runtime.devices import local_device_count as local_device_count
-    from .runtime.devices import make_mesh as make_mesh
     from .tracer.autodiff.custom.closures import closure_convert as closure_convert
     from .tracer.autodiff.custom.closures import custom_gradient as custom_gradient
     from .tracer.autodiff.custom.custom_jvp import custom_jvp as custom_jvp

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ..arrays.devices import device_count
 from ..driver.execution.arguments import leaf_key
 from ..driver.execution.call_capture import EagerCall, unwatched, watching
 from ..driver.execution.programs import further
@@ -26,7 +27,6 @@ from ..ir.ops.communication.collective_kinds import each_collective
 from ..ir.settings.context import STATE
 from ..ir.support.caches import cached
 from ..ir.support.lazy import lazy_import
-from ..runtime.devices import device_count
 from .guesses import identity
 from .problems import FAILED, Problem, failure
 from .targets import Found, FoundFunction, FoundProgram

@@ -1,6 +1,6 @@
 """`jax.distributed`: connects the processes of one program.
 
-Simulated processes (runtime/processes/simulated.py) have nothing to connect to, so the arguments
+Simulated processes (arrays/processes/simulated.py) have nothing to connect to, so the arguments
 are only checked. The ranks of an MPI job become processes here.
 """
 from __future__ import annotations
@@ -10,16 +10,16 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from ..ir.diagnostics.diagnostic import fail
-from ..ir.settings.context import config
-from ..ir.support.lazy import lazy_import
-from ..ir.support.spelling import none_such
-from ..runtime.devices import local_devices, process_count, process_index
-from ..runtime.processes.coordinator import (
+from ..arrays.devices import local_devices, process_count, process_index
+from ..arrays.processes.coordinator import (
     Coordinator,
     current_coordinator,
     set_default_coordinator,
 )
+from ..ir.diagnostics.diagnostic import fail
+from ..ir.settings.context import config
+from ..ir.support.lazy import lazy_import
+from ..ir.support.spelling import none_such
 from .engine import ENGINES
 
 _mpi = lazy_import(".mpi.engine", __package__)

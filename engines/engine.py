@@ -1,7 +1,7 @@
 """What an engine is, and which there are.
 
 An engine loads a LOCAL program for a mesh and returns a function of stored values
-(runtime/storage.py) that returns stored values. That function places its arguments where the engine
+(arrays/storage.py) that returns stored values. That function places its arguments where the engine
 computes, runs the program, and fetches the results. Engines are imported when first asked for.
 """
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from ..arrays.processes.coordinator import current_coordinator
+from ..arrays.storage import Stored
 from ..ir.meshes.mesh import AbstractMesh
 from ..ir.program import Program
 from ..ir.support.lazy import lazy_import
-from ..runtime.processes.coordinator import current_coordinator
 from ..runtime.simulation.executor import compile_simulated
-from ..runtime.storage import Stored
 
 _per_device = lazy_import("..runtime.per_device.executor", __package__)
 _xla = lazy_import(".xla.engine", __package__)

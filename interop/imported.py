@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from ..arrays.transfer import put
 from ..driver.jit.boundary import Boundary
 from ..driver.jit.jitted import Jitted
 from ..driver.jit.stages import Traced
@@ -12,7 +13,6 @@ from ..ir.meshes.mesh import AbstractMesh, Mesh
 from ..ir.support.lazy import lazy_import
 from ..ir.values.array import Array
 from ..ir.values.shape_struct import ShapeDtypeStruct
-from ..runtime.arrays.transfer import put
 from ..tracer.staging.signature import Arguments
 from .jax_values import array_of, struct_of
 

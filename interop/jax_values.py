@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.devices import device_count, make_mesh
 from ..engines.xla.engine import check_devices
 from ..ir.dtypes import KEY_DTYPES
 from ..ir.meshes.mesh import AbstractMesh, AxisType, Mesh
@@ -24,7 +25,6 @@ from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import UNCONSTRAINED, PartitionSpec
 from ..ir.support.lazy import lazy_import
 from ..ir.values.shape_struct import ShapeDtypeStruct
-from ..runtime.devices import device_count, make_mesh
 from ..tracer.random.keys import wrap_key_data
 
 jax = lazy_import("jax")

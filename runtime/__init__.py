@@ -1,9 +1,8 @@
-"""Runs per-device programs, on simulated or real devices. Imports `ir` only.
+"""Runs per-device programs, on simulated or real devices. Imports `ir` and `arrays`.
 
 There are two executors: simulation/ plans a program on numpy for all devices at once, per_device/
 runs it on each device alone. Before it is planned, a program goes through the passes of rewrites/;
-a plan (plans/) consists of calls of numpy (calls/). The arrays that users hold are in arrays/,
-several processes in processes/.
+a plan (plans/) consists of calls of numpy (calls/).
 
 `as_process` and `run_processes` stand here for programs that say `runtime.as_process`; `measure`
 counts what a program moves, `profile` and `profiling` say where the time of a run goes.
@@ -15,9 +14,9 @@ from .measure import measure
 from .profile import profile, profiling
 
 if TYPE_CHECKING:
-    from .processes.simulated import as_process, run_processes
+    from ..arrays.processes.simulated import as_process, run_processes
 
 __getattr__, __dir__ = lazy_names(
-    __name__, {".processes.simulated": ("as_process", "run_processes")})
+    __name__, {"..arrays.processes.simulated": ("as_process", "run_processes")})
 
 __all__ = ["as_process", "measure", "profile", "profiling", "run_processes"]

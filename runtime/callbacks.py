@@ -13,6 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.array import ArrayImpl
+from ..arrays.axes import MeshAtoms
+from ..arrays.devices import local_devices
+from ..arrays.storage import Stored, frozen
 from ..ir.diagnostics.errors import JaxRuntimeError
 from ..ir.dtypes import canonicalize_dtype
 from ..ir.kernels.key_data import storage_dtype
@@ -29,11 +33,7 @@ from ..ir.text.placeholders import NamedCallable, OpaqueValue
 from ..ir.trees.pytree import flatten
 from ..ir.types import ArrayType, array_type
 from ..ir.values.array import Array
-from .arrays.array import ArrayImpl
-from .axes import MeshAtoms
-from .devices import local_devices
 from .layout import Layout
-from .storage import Stored, frozen
 
 logging = lazy_import("logging")
 string = lazy_import("string")

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.axes import MeshAtoms
 from ..ir.diagnostics.diagnostic import Label, error
 from ..ir.facts import BRANCHES
 from ..ir.program import Equation, Program
 from ..ir.source.wording import numbered
 from ..ir.types import array_type
-from .axes import MeshAtoms
 from .layout import Atoms, Layout
 
 Arrays = list[Any]

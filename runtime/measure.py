@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays.storage import Stored
 from ..ir.kernels.key_data import storage_dtype
 from ..ir.program import Equation, Program
 from ..ir.source.location import Location
 from ..ir.support.immutable import immutable
 from ..ir.support.lazy import lazy_import
-from .storage import Stored
 
 _kinds = lazy_import("..ir.ops.communication.collective_kinds", __package__)
 _perdevice = lazy_import(".per_device.executor", __package__)

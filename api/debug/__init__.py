@@ -1,12 +1,12 @@
 """Looking inside: values while a program runs, types while it is traced, pictures of shardings
 (`jax.debug`, and more)."""
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
-from shardtrace.ir.api_boundary import bound_names as _bound_names
-from shardtrace.runtime.arrays.visualize import (
+from shardtrace.arrays.visualize import (
     inspect_array_sharding,
     visualize_array_sharding,
     visualize_sharding,
 )
+from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.tracer.host.breakpoints import breakpoint
 from shardtrace.tracer.host.callbacks import debug_callback as callback
 from shardtrace.tracer.host.callbacks import debug_log as log

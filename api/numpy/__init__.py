@@ -17,11 +17,11 @@ import sys as _sys
 import typing as _typing
 
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
+from shardtrace.arrays.devices import devices as _devices
+from shardtrace.arrays.exchange import numpy_from_dlpack as _from_dlpack
 from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.ir.api_boundary import public as _public
 from shardtrace.ir.support.lazy import lazy_names as _lazy_names
-from shardtrace.runtime.arrays.exchange import numpy_from_dlpack as _from_dlpack
-from shardtrace.runtime.devices import devices as _devices
 from shardtrace.tracer import jnp as _jnp
 from shardtrace.tracer.arrays import array_methods as _array_methods
 from shardtrace.tracer.jnp import *  # noqa: F403

@@ -22,10 +22,10 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
+from shardtrace.arrays.visualize import sharding_svg
 from shardtrace.driver.jit.jit import jit
 from shardtrace.ir.program import Program
 from shardtrace.partitioner.passes import PIPELINE
-from shardtrace.runtime.arrays.visualize import sharding_svg
 from shardtrace.runtime.per_device.executor import PendingResult, PerDeviceRun
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent

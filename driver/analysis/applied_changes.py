@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.array import ArrayImpl
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.passes import DONATED, Requests
 from ...ir.program import Program
@@ -30,7 +31,6 @@ from ...report.advice.changes import Change, Inside, arg_specs, edited, result_s
 from ...report.advice.interleaving.change import INTERLEAVED, Interleave, Interleaved
 from ...report.advice.interleaving.row_order import Order, Rows
 from ...report.advice.repetition import Shortened
-from ...runtime.arrays.array import ArrayImpl
 from ...tracer.autodiff.replay import evaluate, stage
 from ...tracer.trees import tree
 from ..execution.executable import Executable

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.storage import freeze_result
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.meshes.mesh import Mesh
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.values.typeof import typeof
-from ...runtime.storage import freeze_result
 from ...tracer.trees import tree
 from ..execution.arguments import stored_value
 from ..execution.transfer import device_put

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.storage import Stored, freeze_result
 from ...ir.diagnostics.diagnostic import error
 from ...ir.facts import PER_DEVICE
 from ...ir.meshes.mesh import AbstractMesh, empty_abstract_mesh
@@ -30,7 +31,6 @@ from ...partitioner.factors import RuleInfo, rule_info
 from ...partitioner.pipeline import Partitioned
 from ...partitioner.propagation.resolved_types import reshard_equation, typed
 from ...runtime.simulation.executor import compile_simulated
-from ...runtime.storage import Stored, freeze_result
 from ..execution.programs import further
 
 TOLERANCE = {2: 2e-2, 4: 1e-4, 8: 1e-9}     # of the largest value, by bytes of a float

@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.array import ArrayImpl
+from ...arrays.host import aval_for
+from ...arrays.storage import LocalBlocks, Place, Storage, Stored, frozen, holders
 from ...ir.diagnostics.diagnostic import clipped, fail
 from ...ir.dtypes import is_extended
 from ...ir.dtypes.table import float0, parse_long
@@ -20,9 +23,6 @@ from ...ir.kernels.key_data import key_words, pack_keys, storage_dtype
 from ...ir.meshes.device import Device, process_index
 from ...ir.shardings.sharding import Sharding
 from ...ir.support.lazy import lazy_import
-from ...runtime.arrays.array import ArrayImpl
-from ...runtime.arrays.host import aval_for
-from ...runtime.storage import LocalBlocks, Place, Storage, Stored, frozen, holders
 from .record import BlockRecord, LeafRecord, block_file
 
 safetensors = lazy_import("safetensors")

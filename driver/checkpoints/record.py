@@ -8,6 +8,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from ...arrays.devices import create_device_mesh
+from ...arrays.devices import devices as all_devices
+from ...arrays.host import PYTHON_NUMBERS
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import ShardtraceError
 from ...ir.meshes.device import Device
@@ -16,9 +19,6 @@ from ...ir.shardings.gspmd import GSPMDSharding
 from ...ir.shardings.hlo_sharding import HloSharding
 from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
-from ...runtime.arrays.host import PYTHON_NUMBERS
-from ...runtime.devices import create_device_mesh
-from ...runtime.devices import devices as all_devices
 
 FORMAT = "shardtrace checkpoint"
 VERSION = 1

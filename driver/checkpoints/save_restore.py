@@ -14,6 +14,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from ...arrays.array import ArrayImpl
+from ...arrays.blocks import PENDING_SUM
+from ...arrays.devices import default_device
+from ...arrays.host import PYTHON_NUMBERS
+from ...arrays.processes.coordinator import Call, current_coordinator
+from ...arrays.transfer import check_fits, concrete_sharding
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import IndivisibleError
 from ...ir.dtypes import canonicalize_dtype, is_extended
@@ -24,12 +30,6 @@ from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceShardi
 from ...ir.source.location import capture
 from ...ir.spec import PartitionSpec
 from ...ir.values.shape_struct import ShapeDtypeStruct
-from ...runtime.arrays.array import ArrayImpl
-from ...runtime.arrays.blocks import PENDING_SUM
-from ...runtime.arrays.host import PYTHON_NUMBERS
-from ...runtime.arrays.transfer import check_fits, concrete_sharding
-from ...runtime.devices import default_device
-from ...runtime.processes.coordinator import Call, current_coordinator
 from ...tracer.trees import tree
 from . import folder
 from .blocks import BlockReader, host_block, own_blocks

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.array import ArrayImpl
+from ...arrays.processes.coordinator import current_coordinator
+from ...arrays.storage import LocalBlocks, Stored, memory_of, new_stored, on_mesh
 from ...ir.meshes.mesh import Mesh
 from ...ir.shardings.sharding import Sharding
 from ...ir.types import ArrayType
 from ...ir.values.array import Array
 from ...ir.values.shape_struct import ShapeDtypeStruct
 from ...ir.values.typeof import canonical_value, typeof
-from ...runtime.arrays.array import ArrayImpl
-from ...runtime.processes.coordinator import current_coordinator
-from ...runtime.storage import LocalBlocks, Stored, memory_of, new_stored, on_mesh
 from ...tracer.staging.tracer import Tracer
 
 

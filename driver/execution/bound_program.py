@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from ...arrays import devices
 from ...engines.engine import ENGINES
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.meshes.device import Device
@@ -25,8 +26,6 @@ from ...ir.spec import PartitionSpec
 from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned
-from ...runtime import devices
-from ...runtime.placement import ArgumentPlacement, Placement, argument_specs, resolve, spec_on
 from ...runtime.simulation.executor import compile_simulated
 from .mesh_switches import (
     ONE_MESH,
@@ -40,6 +39,7 @@ from .mesh_switches import (
     who_named,
 )
 from .partition_cache import partition_cached, plan_cached
+from .placement import ArgumentPlacement, Placement, argument_specs, resolve, spec_on
 from .result_shardings import array_aval, found_sharding
 
 logging = lazy_import("logging")

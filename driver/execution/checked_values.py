@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.array import ArrayImpl
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.facts import PER_DEVICE
 from ...ir.meshes.mesh import Mesh
 from ...ir.program import Program, Var
 from ...ir.settings.context import STATE, config
 from ...ir.source.location import Location
-from ...runtime.arrays.array import ArrayImpl
 from ...tracer.autodiff.replay import operand, process
 from ...tracer.shardings.mesh_context import mesh_context
 

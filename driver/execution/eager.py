@@ -4,6 +4,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...arrays.array import ArrayImpl
+from ...arrays.assembly import make_array_from_callback
 from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.meshes.process import process_identity
 from ...ir.op import DEFAULT_INTERPRETER, Op, params_key
@@ -17,9 +19,6 @@ from ...ir.support.caches import module_table
 from ...ir.support.lazy import lazy_import
 from ...ir.values.typeof import typeof
 from ...partitioner.pipeline import Options
-from ...runtime.arrays.array import ArrayImpl
-from ...runtime.arrays.assembly import make_array_from_callback
-from ...runtime.placement import ArgumentPlacement
 from ...tracer.shard_map import region_values
 from ...tracer.shardings import sharding_functions
 from ...tracer.staging import constants
@@ -29,6 +28,7 @@ from ...tracer.staging.tracer import Tracer
 from .arguments import leaf_key, placed_sharding
 from .call_capture import WATCH, EagerCall
 from .executable import Executable
+from .placement import ArgumentPlacement
 from .transfer import device_put
 
 _callbacks = lazy_import("...runtime.callbacks", __package__)

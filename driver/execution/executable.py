@@ -7,6 +7,12 @@ from typing import Any, Self
 
 import numpy as np
 
+from ...arrays.array import ARRAYS, ArrayImpl
+from ...arrays.keys import ArrayKey, array_key
+from ...arrays.processes.coordinator import current_coordinator
+from ...arrays.results import all_held
+from ...arrays.results import results as made_arrays
+from ...arrays.storage import Stored, memory_of, new_stored, without_alias
 from ...engines.engine import ENGINES
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import JaxRuntimeError
@@ -20,21 +26,15 @@ from ...ir.shardings.sharding import Sharding
 from ...ir.support.spelling import none_such
 from ...ir.types import ArrayType
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options
-from ...runtime.arrays.array import ARRAYS, ArrayImpl
-from ...runtime.arrays.keys import ArrayKey, array_key
-from ...runtime.arrays.results import all_held
-from ...runtime.arrays.results import results as made_arrays
 from ...runtime.numerics import silently
-from ...runtime.placement import ArgumentPlacement
 from ...runtime.plans.plan import TIMED
-from ...runtime.processes.coordinator import current_coordinator
 from ...runtime.simulation.executor import Simulated
-from ...runtime.storage import Stored, memory_of, new_stored, without_alias
 from .arguments import host_memory, stored_value
 from .bound_program import BoundProgram
 from .checked_values import bad_value, report, watched
 from .guards import guard_arguments
 from .multiprocess import check_closure, run_together
+from .placement import ArgumentPlacement
 from .result_shardings import sharding_as_result
 
 Description = tuple[ArrayType, Any, ArrayKey]

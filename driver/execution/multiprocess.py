@@ -1,6 +1,6 @@
 """Running a program over the devices of several processes, from the point of view of one of them.
 
-All processes that own some of the devices call it together (runtime/processes/coordinator.py). Each
+All processes that own some of the devices call it together (arrays/processes/coordinator.py). Each
 has traced and partitioned the program on its own, so they compare what they are about to run.
 
 A program that needs nothing from other processes runs locally, even if its mesh spans all of them:
@@ -13,15 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.meshes.mesh import Mesh
-from ...ir.meshes.process import process_identity
-from ...ir.shardings.sharding import NamedSharding
-from ...ir.source.location import capture
-from ...ir.spec import PartitionSpec
-from ...ir.support.lazy import lazy_import
-from ...ir.support.named_tuple import NamedTuple
-from ...runtime.arrays.array import ArrayImpl
-from ...runtime.processes.coordinator import (
+from ...arrays.array import ArrayImpl
+from ...arrays.processes.coordinator import (
     Call,
     Coordinator,
     GlobalProgram,
@@ -30,7 +23,14 @@ from ...runtime.processes.coordinator import (
     Slot,
     processes_of,
 )
-from ...runtime.storage import LocalBlocks, Storage, Stored
+from ...arrays.storage import LocalBlocks, Storage, Stored
+from ...ir.meshes.mesh import Mesh
+from ...ir.meshes.process import process_identity
+from ...ir.shardings.sharding import NamedSharding
+from ...ir.source.location import capture
+from ...ir.spec import PartitionSpec
+from ...ir.support.lazy import lazy_import
+from ...ir.support.named_tuple import NamedTuple
 from .bound_program import BoundProgram
 
 _text = lazy_import("...ir.text.print", __package__)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...arrays.storage import Stored, freeze_result
 from ...engines.engine import ENGINES
 from ...ir.diagnostics.diagnostic import clipped
 from ...ir.diagnostics.errors import JaxRuntimeError, ShardtraceError, VerificationError
@@ -20,7 +21,6 @@ from ...ir.spec import PartitionSpec
 from ...partitioner.passes import PIPELINE, PartitionRequest
 from ...partitioner.pipeline import DEFAULT_OPTIONS, left_out, partition
 from ...partitioner.plans import planned
-from ...runtime.storage import Stored, freeze_result
 
 MOST_DIMS = 64           # of a numpy array
 _FIRST = {Level.RESOLVED: "insert-reshards", Level.RESHARDED: "localize", Level.LOCAL: ""}

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...arrays.array import ArrayImpl
 from ...ir.meshes.axes import AxisName, axis_size
 from ...ir.meshes.memory import MemorySpace, space_of_kind
 from ...ir.meshes.mesh import AbstractMesh, AxisType, Mesh
@@ -10,8 +11,7 @@ from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceShardi
 from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType, array_type
-from ...runtime.arrays.array import ArrayImpl
-from ...runtime.placement import Placement
+from .placement import Placement
 
 
 def sharding_as_result(x: ArrayImpl) -> Sharding:

@@ -1,6 +1,6 @@
 """device_put, inside and outside of traced functions.
 
-Outside it moves data (runtime/arrays/transfer.py). Inside nothing can be moved yet: over Explicit
+Outside it moves data (arrays/transfer.py). Inside nothing can be moved yet: over Explicit
 axes the request is a reshard, over Auto axes a constraint, and a single device is left to the whole
 computation, as in JAX.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...arrays import transfer
+from ...arrays.array import ArrayImpl
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.meshes.device import Device
 from ...ir.meshes.memory import MemorySpace, space_of_kind
@@ -21,8 +23,6 @@ from ...ir.shardings.gspmd import GSPMDSharding, named_on, single_device_mesh
 from ...ir.shardings.sharding import NamedSharding, Sharding, named_sharding_abstract
 from ...ir.spec import PartitionSpec
 from ...ir.values.typeof import typeof
-from ...runtime.arrays import transfer
-from ...runtime.arrays.array import ArrayImpl
 from ...tracer.shard_map.region_values import BlockBuilder
 from ...tracer.staging.builder import record_mesh
 from ...tracer.staging.tracer import Tracer

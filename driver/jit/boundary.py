@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.array import ArrayImpl
 from ...ir.diagnostics.diagnostic import error, fail
 from ...ir.program import Equation, Program, Var
 from ...ir.rewriting.inline import inline
@@ -18,7 +19,6 @@ from ...ir.shardings.formats import AutoLayout, Format, Layout, reported_layout
 from ...ir.shardings.sharding import Sharding
 from ...ir.types import ArrayType
 from ...ir.values.typeof import typeof
-from ...runtime.arrays.array import ArrayImpl
 from ...tracer.staging.signature import Arguments
 from ...tracer.trees import tree
 from ..execution.arguments import placed_sharding

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.array import ARRAYS, ArrayImpl
+from ...arrays.processes import coordinator
 from ...ir.meshes.mesh import ENTERED
 from ...ir.meshes.process import THREAD
 from ...ir.settings.context import config, usual_context
 from ...ir.support.caches import tables
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.values.typeof import canonical_value, type_of_constant
-from ...runtime.arrays.array import ARRAYS, ArrayImpl
-from ...runtime.processes import coordinator
 from ...tracer.staging.signature import Arguments
 from ...tracer.trees import tree
 

@@ -12,6 +12,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ...arrays.array import ArrayImpl
+from ...arrays.transfer import put
 from ...ir.api_boundary import bound_class, process_exception
 from ...ir.meshes.device import Device
 from ...ir.meshes.mesh import entered_mesh
@@ -28,9 +30,6 @@ from ...ir.types import ArrayType
 from ...ir.values.array import Array
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options
 from ...partitioner.stages import with_attribute
-from ...runtime.arrays.array import ArrayImpl
-from ...runtime.arrays.transfer import put
-from ...runtime.placement import ArgumentPlacement
 from ...tracer.autodiff.replay import evaluate
 from ...tracer.host.debug import observing
 from ...tracer.references.frames import BOXES, Frame
@@ -47,6 +46,7 @@ from ..execution.arguments import leaf_keys
 from ..execution.call_capture import WATCH
 from ..execution.executable import Executable
 from ..execution.guards import guard_move
+from ..execution.placement import ArgumentPlacement
 from .argument_checks import (
     abstract,
     check_values,

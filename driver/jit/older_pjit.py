@@ -11,6 +11,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ...arrays.array import ArrayImpl
+from ...arrays.global_device_array import GlobalDeviceArray
 from ...ir.api_boundary import bound_class
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.meshes.mesh import entered_mesh
@@ -18,8 +20,6 @@ from ...ir.settings.context import STATE, config, mesh_context
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.source.wording import warn
 from ...ir.spec import PartitionSpec
-from ...runtime.arrays.array import ArrayImpl
-from ...runtime.arrays.global_device_array import GlobalDeviceArray
 from ...tracer import lax
 from ...tracer.trees import tree
 from .jit import jit

@@ -12,6 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.array import ArrayImpl
+from ...arrays.assembly import (
+    make_array_from_process_local_data,
+    make_array_from_single_device_arrays,
+)
+from ...arrays.devices import devices as all_devices
+from ...arrays.devices import local_devices, process_count
 from ...ir.api_boundary import bound_class
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.meshes.device import Device
@@ -21,13 +28,6 @@ from ...ir.shardings.base_sharding import indivisible
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import PartitionSpec
 from ...ir.support.named_tuple import NamedTuple
-from ...runtime.arrays.array import ArrayImpl
-from ...runtime.arrays.assembly import (
-    make_array_from_process_local_data,
-    make_array_from_single_device_arrays,
-)
-from ...runtime.devices import devices as all_devices
-from ...runtime.devices import local_devices, process_count
 from ...tracer import lax
 from ...tracer.shard_map.shard_map import shard_map
 from ...tracer.staging.signature import as_tuple

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...arrays.devices import local_devices
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import DuplicateSpecError, IndivisibleError, JaxRuntimeError
 from ...ir.meshes.device import Device
@@ -24,7 +25,6 @@ from ...ir.spec import UNCONSTRAINED, PartitionSpec, axes_overlap
 from ...ir.types import ArrayType
 from ...partitioner.cost.prices import Objective
 from ...partitioner.pipeline import DEFAULT_OPTIONS, Options
-from ...runtime.devices import local_devices
 from ...tracer import lax
 from ...tracer.staging.call_places import placed
 from ...tracer.trees import tree

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from operator import is_
 from typing import TYPE_CHECKING, Any
 
+from ...arrays.array import ARRAYS
 from ...ir.api_boundary import bound_class
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.meshes.device import Device
@@ -18,7 +19,6 @@ from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
 from ...ir.values.shape_struct import ShapeDtypeStruct
 from ...ir.values.typeof import typeof
-from ...runtime.arrays.array import ARRAYS
 from ...tracer.staging.tracer import Tracer
 from ...tracer.trees import tree
 from ..execution.arguments import leaf_keys, placed_sharding, stored_value

@@ -6,20 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.meshes.device import Device
-from ...ir.meshes.process import ProcessIdentity
-from ...ir.shardings.sharding import Sharding
-from ...ir.support.caches import cached
-from ...ir.support.lazy import lazy_import
-from ...ir.types import ArrayType
-from ...runtime.processes.coordinator import (
+from ...arrays.processes.coordinator import (
     Call,
     Coordinator,
     GlobalProgram,
     GlobalValue,
     own_block,
 )
-from ...runtime.storage import (
+from ...arrays.storage import (
     DeviceBlocks,
     LocalBlocks,
     Shape,
@@ -30,6 +24,12 @@ from ...runtime.storage import (
     filled,
     frozen,
 )
+from ...ir.meshes.device import Device
+from ...ir.meshes.process import ProcessIdentity
+from ...ir.shardings.sharding import Sharding
+from ...ir.support.caches import cached
+from ...ir.support.lazy import lazy_import
+from ...ir.types import ArrayType
 from .link import Link
 from .values import data_of, decode, encode
 from .wire import RankRun

@@ -5,14 +5,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from ...arrays.processes.coordinator import Call, set_default_coordinator
+from ...arrays.processes.simulated import deal_devices
+from ...arrays.storage import Stored
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.meshes.process import ProcessIdentity
 from ...ir.program import Program
 from ...ir.source.location import capture
 from ...ir.support.lazy import lazy_import
-from ...runtime.processes.coordinator import Call, set_default_coordinator
-from ...runtime.processes.simulated import deal_devices
-from ...runtime.storage import Stored
 from .coordinator import RankCoordinator
 from .link import link
 from .values import decode, encode

@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.processes.coordinator import Call
+from ...arrays.processes.deadlocks import ProcessStatus, State, failed, mismatch, named, waiting
 from ...ir.diagnostics.errors import ProcessMismatchError
 from ...ir.diagnostics.extras import need
 from ...ir.source.location import Location
 from ...ir.support.lazy import lazy_import
-from ...runtime.processes.coordinator import Call
-from ...runtime.processes.deadlocks import ProcessStatus, State, failed, mismatch, named, waiting
 from .status import LOOK, TELL, RankStatus, read
 
 MPI = lazy_import("mpi4py.MPI")

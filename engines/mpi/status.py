@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.processes.deadlocks import ProcessStatus, State, places, reason
 from ...ir.support.lazy import lazy_import
-from ...runtime.processes.deadlocks import ProcessStatus, State, places, reason
 
 MPI = lazy_import("mpi4py.MPI")
 json = lazy_import("json")

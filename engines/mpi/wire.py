@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.processes.coordinator import Call
+from ...arrays.processes.deadlocks import ProcessStatus, waiting
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.program import Equation, Program
 from ...runtime.per_device.executor import PerDeviceRun
 from ...runtime.per_device.wire import Arrived, Arriving, Pair, Sent, Wanted
-from ...runtime.processes.coordinator import Call
-from ...runtime.processes.deadlocks import ProcessStatus, waiting
 from .link import Link
 from .values import data_of
 

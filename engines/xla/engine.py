@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from ...arrays.storage import DeviceBlocks, Stored
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.diagnostics.errors import JaxRuntimeError
 from ...ir.diagnostics.extras import need_jax
@@ -19,7 +20,6 @@ from ...ir.program import Level, Program
 from ...ir.settings.context import config
 from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import
-from ...runtime.storage import DeviceBlocks, Stored
 from .host_calls import SharedCall
 from .source import Source, needs_x64
 from .transfer import dtype_in_jax, from_jax, padded_shape, to_jax

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.axes import mesh_atoms
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.dtypes import is_extended
 from ...ir.facts import IDENTITY, POSITION
@@ -26,7 +27,6 @@ from ...ir.program import Atom, Equation, Program, Var
 from ...ir.reasons import reason_text
 from ...ir.source.location import Location
 from ...ir.types import ArrayType
-from ...runtime.axes import mesh_atoms
 from ...runtime.simulation.executor import used_axes
 from .collectives import exchange
 from .control import CONTROL, callback

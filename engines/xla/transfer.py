@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.axes import MeshAtoms
+from ...arrays.storage import DeviceBlocks, Stored, frozen
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.dtypes import is_extended
 from ...ir.kernels.key_data import key_words, pack_keys
 from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
-from ...runtime.axes import MeshAtoms
-from ...runtime.storage import DeviceBlocks, Stored, frozen
 from .ops import generator
 
 jax = lazy_import("jax")

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...arrays.axes import mesh_atoms
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.program import Equation, Program
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
 from ...ir.types import ArrayType
-from ...runtime.axes import mesh_atoms
 from .literals import spec_text, tuple_of
 from .source import Source
 

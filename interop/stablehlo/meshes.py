@@ -9,6 +9,7 @@ import string
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ...arrays.devices import device_count, make_mesh
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.meshes.mesh import AbstractMesh, AxisType, Mesh
 from ...ir.shardings.hlo_sharding import HloSharding
@@ -17,7 +18,6 @@ from ...ir.shardings.restate import spec_for_tiling
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.spec import UNCONSTRAINED, PartitionSpec
 from ...ir.support.caches import cached
-from ...runtime.devices import device_count, make_mesh
 from .replay import Replay
 
 GSPMD = ""                      # the name of the mesh of a text that has none

@@ -1,6 +1,6 @@
 """Which process the calling thread belongs to, of how many, and which devices each owns.
 
-In simulation a process is a thread (runtime/processes/simulated.py), so the identity is per thread,
+In simulation a process is a thread (arrays/processes/simulated.py), so the identity is per thread,
 with a default for threads that were not given one; a real process sets that default once. Devices
 are names: the same device may be dealt to one process or to another, and which of them are
 *addressable* depends on who asks. Identities are interned, so that what depends on one can be

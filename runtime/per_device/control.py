@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.axes import linear_index
+from ...arrays.storage import Buffers
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.ops.control.loop_operands import scan_operands, while_operands
 from ...ir.program import Equation
-from ..axes import linear_index
 from ..callbacks import HostCall
-from ..storage import Buffers
 from . import exchanges
 from .wire import Flight
 

@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.axes import linear_index, mesh_atoms
+from ...arrays.storage import Buffers, DeviceBlocks, Stored
 from ...ir.facts import POSITION
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.ops.communication.variadic import split_variadic
 from ...ir.program import Atom, Equation, Program, Var
-from ..axes import linear_index, mesh_atoms
 from ..masks import split_collective
 from ..numerics import as_declared, evaluator
-from ..storage import Buffers, DeviceBlocks, Stored
 from . import exchanges
 from .control import CONTROL, run_callback
 from .wire import Flight, LocalWire, Wire, even_out

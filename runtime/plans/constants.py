@@ -4,10 +4,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...arrays.storage import base_of
 from ...ir.passes import Pass
 from ..calls.call import Call
 from ..numerics import silently
-from ..storage import base_of
 from .draft import Draft
 
 MOST = 1 << 16                  # bytes of a folded constant, at most

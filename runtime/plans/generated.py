@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.storage import freeze_result
 from ...ir.kernels.elementwise import float16
 from ...ir.kernels.elementwise.extremes import BY_CLIP
 from ...ir.kernels.elementwise.extremes import FEWEST as FEWEST_COMPARED
@@ -50,7 +51,6 @@ from ..calls.symbolic import (
     constant,
 )
 from ..layout import Reshaped
-from ..storage import freeze_result
 from .constants import FOLD_CONSTANTS
 from .draft import Draft, optimized
 from .in_place import WRITE_OVER

@@ -11,13 +11,13 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from ...arrays.storage import freeze_result
 from ...ir.kernels.device_dimensions import copied
 from ...ir.program import Equation
 from ...ir.support.named_tuple import NamedTuple
 from ..calls.call import Call, Function, last_reads, new_call
 from ..calls.symbolic import Kernel
 from ..numerics import silently
-from ..storage import freeze_result
 from .blocked import Blocked
 from .draft import Draft, optimized
 from .generated import Run, generate

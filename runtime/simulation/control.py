@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.axes import MeshAtoms
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.ops.control.loop_operands import scan_operands, while_operands
 from ...ir.program import Equation, Program
-from ..axes import MeshAtoms
 from ..layout import Atoms, Layout, array_shape
 from ..masks import MASK, guard, mask_dims, outer_mask, selected
 from ..plans.plan import LoopBody, Plan

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.axes import MeshAtoms, mesh_atoms
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.meshes.mesh import AbstractMesh
 from ...ir.program import Atom, Literal
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
-from ..axes import MeshAtoms, mesh_atoms
 from ..layout import Atoms, Layout, Shape, array_shape
 from .workspace import Kind, Value, Workspace, kind_of
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.axes import MeshAtoms
 from ...ir.facts import POSITION, VIEW
 from ...ir.op import Op
 from ...ir.ops.control.loop_operands import scan_operands
@@ -27,7 +28,6 @@ from ...ir.ops.control.loops_and_branches import scan_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
-from ..axes import MeshAtoms
 from ..rewrites.pipeline import run_execution_passes
 
 DEFERRABLE = ("sum", "max", "min")      # operators by which values are combined over devices

@@ -23,6 +23,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ...arrays.axes import MeshAtoms
 from ...ir.facts import BY_PLACE, FRESH, REPEATS
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.op import Op
@@ -31,7 +32,6 @@ from ...ir.rules.parse import RuleError
 from ...ir.rules.rule import FactorRule
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType, array_type
-from ..axes import MeshAtoms
 from ..calls.symbolic import Kernel
 from ..layout import Atoms, Layout, split_shape, whole
 from ..numerics import evaluator

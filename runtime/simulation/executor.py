@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.axes import MeshAtoms, mesh_atoms
+from ...arrays.storage import Stored, new_stored
 from ...ir.facts import IDENTITY, POSITION
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.meshes.mesh import AbstractMesh
@@ -28,11 +30,9 @@ from ...ir.source.wording import warn
 from ...ir.support.caches import cached
 from ...ir.support.lazy import lazy_import
 from ...ir.types import ArrayType
-from ..axes import MeshAtoms, mesh_atoms
 from ..layout import Layout, whole
 from ..plans.plan import Plan
 from ..rewrites.pipeline import run_execution_passes
-from ..storage import Stored, new_stored
 from . import collectives, control
 from .conversions import StoredArgument, stored_argument, stored_result, usual_lead
 from .device_sums import (

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from ...arrays.axes import MeshAtoms
 from ...ir.dtypes import is_narrow_float
 from ...ir.facts import REPEATS
 from ...ir.kernels.key_data import storage_dtype
 from ...ir.program import Equation, Var
 from ...ir.support.caches import cached
 from ...ir.types import ArrayType
-from ..axes import MeshAtoms
 from ..layout import Atoms, Dims, Layout, Reshaped, Shape, label_sizes, rearrangement
 from ..numerics import F32
 from ..plans.plan import PlanBuilder

@@ -15,10 +15,10 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import random
+from shardtrace.arrays.storage import Stored
 from shardtrace.engines.engine import ENGINES
 from shardtrace.ir.meshes.mesh import AbstractMesh
 from shardtrace.ir.program import Program
-from shardtrace.runtime.storage import Stored
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

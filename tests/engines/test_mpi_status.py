@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from shardtrace.arrays.processes.deadlocks import ProcessStatus, State
 from shardtrace.engines.mpi.status import RankStatus, _Heard
-from shardtrace.runtime.processes.deadlocks import ProcessStatus, State
 
 HERE, THERE = "abc 1 0 1", "abc 1 4 1"
 

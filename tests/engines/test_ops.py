@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import shardtrace.ir.ops.dialect  # noqa: F401
+from shardtrace.arrays.storage import Stored
 from shardtrace.ir.builder import ProgramBuilder
 from shardtrace.ir.meshes.mesh import AbstractMesh
 from shardtrace.ir.op import OPS, Sample
@@ -16,7 +17,6 @@ from shardtrace.ir.shardings.normalized import unsharded
 from shardtrace.ir.spec import PartitionSpec as P
 from shardtrace.ir.types import array_type
 from shardtrace.partitioner.pipeline import partition
-from shardtrace.runtime.storage import Stored
 
 from ..references.interpreter import COARSE
 from .conftest import ON_RANKS, on_all

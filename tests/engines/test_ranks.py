@@ -59,7 +59,7 @@ from shardtrace.experimental import multihost_utils
 
 sys.path.insert(0, "..")
 from tests.paths import DOCS
-from tests.runtime.processes import two_processes
+from tests.arrays.processes import two_processes
 
 st.distributed.initialize(engine="mpi", num_processes=2)
 me = st.process_index()

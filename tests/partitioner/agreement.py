@@ -4,10 +4,10 @@ from __future__ import annotations
 import numpy as np
 
 import shardtrace as st
+from shardtrace.arrays.storage import Stored
 from shardtrace.ir.source.location import UNKNOWN
 from shardtrace.runtime import measure
 from shardtrace.runtime.per_device.executor import compile_per_device
-from shardtrace.runtime.storage import Stored
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

@@ -17,7 +17,7 @@ import jax.core
 import jax.dlpack
 import jax.numpy as jnp
 
-from ..runtime.arrays import placement
+from ..arrays import placement
 
 if __name__ == "__main__":
     known = {kind: placement.names(jax, jnp, kind) for kind in placement.KINDS}

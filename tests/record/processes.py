@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-from ..runtime.processes import two_processes
+from ..arrays.processes import two_processes
 
 
 def process(number: int, port: str, results: pathlib.Path) -> None:

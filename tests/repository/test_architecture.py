@@ -1,7 +1,8 @@
 """The direction of imports, read from the sources with `ast`.
 
     ir  <-  tracer, partitioner, runtime  <-  driver  <-  api, cli, __init__.py
-    partitioner  <-  report  <-  driver;  runtime  <-  engines  <-  driver;  driver  <-  interop
+    ir  <-  arrays  <-  runtime  <-  engines  <-  driver;  partitioner  <-  report  <-  driver
+    driver  <-  interop
     driver  <-  studio  <-  cli, __init__.py
 
 A folder imports itself and what lies below it; tracer, partitioner and runtime do not know each
@@ -25,19 +26,20 @@ BELOW = {
     "ir": {"ir"},
     "tracer": {"ir", "tracer"},
     "partitioner": {"ir", "partitioner"},
-    "runtime": {"ir", "runtime"},
+    "arrays": {"ir", "arrays"},
+    "runtime": {"ir", "arrays", "runtime"},
     "report": {"ir", "partitioner", "report"},
-    "engines": {"ir", "runtime", "engines"},
-    "driver": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver"},
-    "interop": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver", "interop"},
+    "engines": {"ir", "arrays", "runtime", "engines"},
+    "driver": {"ir", "tracer", "partitioner", "report", "arrays", "runtime", "engines", "driver"},
+    "interop": {"ir", "tracer", "partitioner", "report", "arrays", "engines", "driver", "interop"},
     "planning": {"ir", "tracer", "partitioner", "report", "driver", "planning"},
-    "studio": {"ir", "partitioner", "report", "runtime", "driver", "studio"},
-    "as_jax": {"ir", "tracer", "runtime", "driver", "api", "as_jax"},
-    "api": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver", "api"},
-    "cli": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver", "interop",
-            "planning", "studio", "api", "cli"},
+    "studio": {"ir", "partitioner", "report", "driver", "studio"},
+    "as_jax": {"ir", "tracer", "driver", "api", "as_jax"},
+    "api": {"ir", "tracer", "partitioner", "report", "arrays", "engines", "driver", "api"},
+    "cli": {"ir", "tracer", "partitioner", "report", "arrays", "runtime", "engines", "driver",
+            "interop", "planning", "studio", "api", "cli"},
     "__main__": {"cli"},
-    "__init__": {"ir", "tracer", "partitioner", "report", "runtime", "engines", "driver",
+    "__init__": {"ir", "tracer", "partitioner", "report", "arrays", "runtime", "engines", "driver",
                  "planning", "studio", "api", "cli", "__init__"},
 }
 HEAVY = ("jax", "lark", "llvmlite", "mpi4py", "networkx", "opt_einsum", "rich", "safetensors",

@@ -23,7 +23,7 @@ from shardtrace.tracer.staging.memoized import Known
 
 from ..paths import ROOT
 
-ROOMS = ("ir", "tracer", "partitioner", "runtime", "report", "driver", "api", "cli")
+ROOMS = ("ir", "tracer", "partitioner", "arrays", "runtime", "report", "driver", "api", "cli")
 # Module-level containers that functions write to and that are no caches: filled by declarations,
 # one entry for what the user registers, or weak.
 REGISTRIES = {
@@ -38,8 +38,8 @@ REGISTRIES = {
     "ir/shardings/sharding.py": {"_NAMED", "_SINGLE"}, "ir/spec.py": {"_TABLE"},
     "ir/types.py": {"_types"}, "ir/shardings/normalized.py": {"_no_sharding"},
     "partitioner/propagation/divisibility.py": {"_given"},
-    "runtime/arrays/array.py": {"_KEYS"}, "runtime/arrays/host_view.py": {"_REFERENCED"},
-    "runtime/arrays/live.py": {"_known"}, "ir/support/threads.py": {"_POOL"},
+    "arrays/array.py": {"_KEYS"}, "arrays/host_view.py": {"_REFERENCED"},
+    "arrays/live.py": {"_known"}, "ir/support/threads.py": {"_POOL"},
     "ir/kernels/matrices/blas_threads.py": {"_FOUND"},
     "tracer/autodiff/call_rules.py": {"CALL_RULES"},
     "tracer/random/own_generators.py": {"_DTYPES", "_IMPLS"},

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ..paths import ROOT
 
-PLACES = ("ir", "tracer", "partitioner", "planning", "runtime", "engines", "driver", "report",
-          "interop", "studio", "api", "cli", "as_jax", "tests", "benchmarks", "docs")
+PLACES = ("ir", "tracer", "partitioner", "planning", "arrays", "runtime", "engines", "driver",
+          "report", "interop", "studio", "api", "cli", "as_jax", "tests", "benchmarks", "docs")
 SOURCES = [path for place in PLACES for path in (ROOT / place).rglob("*.py")]
 DOCUMENTS = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md"), ROOT / "tests/README.md"]
 # Files of users, which explanations of commands and of diagnostics show.

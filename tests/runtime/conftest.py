@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from shardtrace.arrays.storage import Stored
 from shardtrace.engines.engine import ENGINES
 from shardtrace.ir.builder import ProgramBuilder
 from shardtrace.ir.dtypes import is_extended
@@ -14,14 +15,12 @@ from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
 from shardtrace.ir.ops import dialect
 from shardtrace.ir.program import Level, Literal, Program, Var
-from shardtrace.ir.settings.context import config
 from shardtrace.ir.shardings.normalized import unsharded
 from shardtrace.ir.shardings.sharding import named_sharding_abstract
 from shardtrace.ir.spec import axis_factor, spec_from_entries
 from shardtrace.ir.types import array_type
 from shardtrace.runtime.per_device.executor import compile_per_device
 from shardtrace.runtime.simulation.executor import compile_simulated
-from shardtrace.runtime.storage import Stored
 
 from ..comparisons import same_bits
 from ..executors import FURTHER, forget_plans
@@ -174,13 +173,6 @@ def plans_made_anew(request):
     as that one was planned."""
     if "monkeypatch" in request.fixturenames:
         forget_plans()
-
-
-@pytest.fixture
-def impatient_processes(eight_devices):
-    """Eight devices; processes that wait for others give up soon."""
-    with config.override(shardtrace_process_timeout=3.0):
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,8 @@ import hypothesis
 import numpy as np
 from hypothesis import strategies as st
 
+from shardtrace.arrays.axes import MeshAtoms, linear_index
 from shardtrace.ir.meshes.mesh import AbstractMesh
-from shardtrace.runtime.axes import MeshAtoms, linear_index
 from shardtrace.runtime.layout import Layout, array_shape, label_sizes, rearrangement, whole
 
 SIZE = {"X": 2, "Y": 3, "Z": 2}

@@ -9,6 +9,7 @@ import pytest
 import shardtrace as st
 from shardtrace import lax
 from shardtrace import numpy as jnp
+from shardtrace.arrays.storage import Stored
 from shardtrace.ir.builder import ProgramBuilder
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.op import OPS
@@ -24,7 +25,6 @@ from shardtrace.partitioner.redistribution.redistribute import plan
 from shardtrace.runtime import measure
 from shardtrace.runtime.per_device.executor import compile_per_device
 from shardtrace.runtime.simulation.executor import compile_simulated
-from shardtrace.runtime.storage import Stored
 from shardtrace.sharding import NamedSharding, PartitionSpec
 
 from ..rows import rows

@@ -10,10 +10,10 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax
+from shardtrace.arrays.axes import MeshAtoms
 from shardtrace.ir.meshes.mesh import AbstractMesh
 from shardtrace.ir.rewriting.inline import inline
 from shardtrace.ir.support.buffer_pool import POOL
-from shardtrace.runtime.axes import MeshAtoms
 from shardtrace.runtime.simulation.executor import Planner, used_axes
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P

@@ -11,7 +11,7 @@ from ...ir.source.location import PACKAGE, STANDS_BETWEEN
 
 # What stands between a user's line and a function that promotes, before it or after.
 _PASSING = tuple(f"{PACKAGE}.{name}" for name in (
-    "ir.", "runtime.arrays.", "tracer.arrays.", "tracer.indexing.", "tracer.jnp.elementwise.",
+    "ir.", "arrays.", "tracer.arrays.", "tracer.indexing.", "tracer.jnp.elementwise.",
     "tracer.lax.", "tracer.operands.", "tracer.shardings.", "tracer.staging."))
 _ARRAY_FUNCTIONS = f"{PACKAGE}.tracer.jnp."
 _PROMOTING = f"{PACKAGE}.tracer.operands."

@@ -19,6 +19,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
+from shardtrace.arrays.processes import coordinator
 from shardtrace.driver.execution.call_capture import WATCH
 from shardtrace.ir.meshes.mesh import ENTERED
 from shardtrace.ir.meshes.process import THREAD
@@ -27,7 +28,6 @@ from shardtrace.ir.source.location import SCOPES
 from shardtrace.ir.support import collector, scopes
 from shardtrace.runtime import callbacks
 from shardtrace.runtime.plans.plan import TIMED
-from shardtrace.runtime.processes import coordinator
 from shardtrace.sharding import PartitionSpec as P
 
 from ... import interrupts

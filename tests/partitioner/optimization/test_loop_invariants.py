@@ -8,6 +8,7 @@ import shardtrace as st
 import shardtrace.ir.ops.dialect
 import shardtrace.numpy as jnp
 from shardtrace import config, lax
+from shardtrace.arrays.storage import Stored
 from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.text.parse import parse_program as parse
 from shardtrace.ir.verify import verify
@@ -16,7 +17,6 @@ from shardtrace.partitioner.cost.prices import Objective
 from shardtrace.partitioner.passes import PIPELINE, PartitionRequest
 from shardtrace.runtime.per_device.executor import compile_per_device
 from shardtrace.runtime.simulation.executor import compile_simulated
-from shardtrace.runtime.storage import Stored
 from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

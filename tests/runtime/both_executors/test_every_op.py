@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import shardtrace as st
+from shardtrace.arrays.storage import Stored
 from shardtrace.ir.op import OPS
-from shardtrace.runtime.storage import Stored
 
 CHOICES = ((), ("X",), ("Y",), ("X", "Y"), ("Y", "X"))
 

@@ -7,9 +7,9 @@ import pytest
 import shardtrace as st
 import shardtrace.lax as lax
 import shardtrace.numpy as jnp
+from shardtrace.arrays.storage import Stored
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Literal
-from shardtrace.runtime.storage import Stored
 from shardtrace.sharding import AxisType
 from shardtrace.sharding import PartitionSpec as P
 

@@ -5,13 +5,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from shardtrace.arrays.axes import MeshAtoms
+from shardtrace.arrays.storage import Stored
 from shardtrace.ir.builder import ProgramBuilder
 from shardtrace.ir.op import OPS
 from shardtrace.ir.program import Level, Program, Var
 from shardtrace.ir.rewriting.inline import inline
-from shardtrace.runtime.axes import MeshAtoms
 from shardtrace.runtime.simulation.executor import Planner, compile_simulated, used_axes
-from shardtrace.runtime.storage import Stored
 
 F32 = np.dtype(np.float32)
 DOT = dict(precision=None, preferred_element_type=F32, out_sharding=None)

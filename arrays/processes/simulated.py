@@ -8,7 +8,7 @@ can be tried on one machine:
         x = make_array_from_process_local_data(sharding, load(process_index()))
         return float(loss(x))            # all processes compute it together
 
-Processes communicate through a coordinator (runtime/processes/coordinator.py).
+Processes communicate through a coordinator (arrays/processes/coordinator.py).
 """
 from __future__ import annotations
 

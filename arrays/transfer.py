@@ -1,6 +1,6 @@
 """Moving values between the host and devices, and between shardings.
 
-Data is held once for all devices (runtime/storage.py), so moving an array to another sharding moves
+Data is held once for all devices (arrays/storage.py), so moving an array to another sharding moves
 no data: the same numpy array gets another description. A numpy array from the caller is copied,
 since the caller may change it later. Behaviour and messages are JAX's (0.10.2).
 """
@@ -11,21 +11,24 @@ from typing import Any
 import numpy as np
 import optree
 
-from ...ir.diagnostics.diagnostic import Remedy, fail
-from ...ir.dtypes import is_extended
-from ...ir.meshes.device import Device
-from ...ir.meshes.memory import MemorySpace, kind_of_space
-from ...ir.meshes.mesh import AxisType
-from ...ir.settings.context import STATE
-from ...ir.shardings.formats import Format, Layout
-from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
-from ...ir.source.location import capture
-from ...ir.spec import PartitionSpec
-from ...ir.trees.pytree import NAMESPACE, flatten, unflatten
-from ...ir.trees.tree_prefix import PrefixError, broadcast_prefix, prefix_mismatches
-from ...ir.values.array import Array
-from ..devices import default_device
-from ..processes.coordinator import (
+from ..ir.diagnostics.diagnostic import Remedy, fail
+from ..ir.dtypes import is_extended
+from ..ir.meshes.device import Device
+from ..ir.meshes.memory import MemorySpace, kind_of_space
+from ..ir.meshes.mesh import AxisType
+from ..ir.settings.context import STATE
+from ..ir.shardings.formats import Format, Layout
+from ..ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
+from ..ir.source.location import capture
+from ..ir.spec import PartitionSpec
+from ..ir.trees.pytree import NAMESPACE, flatten, unflatten
+from ..ir.trees.tree_prefix import PrefixError, broadcast_prefix, prefix_mismatches
+from ..ir.values.array import Array
+from .array import ArrayImpl, array_of, place
+from .blocks import laid_out
+from .devices import default_device
+from .host import aval_for, host_array
+from .processes.coordinator import (
     Call,
     Coordinator,
     GlobalValue,
@@ -33,11 +36,8 @@ from ..processes.coordinator import (
     current_coordinator,
     processes_of,
 )
-from ..storage import LocalBlocks, Storage
-from .array import ArrayImpl, array_of, place
-from .blocks import laid_out
-from .host import aval_for, host_array
 from .results import all_held
+from .storage import LocalBlocks, Storage
 
 Target = Device | Sharding | PartitionSpec | Format | MemorySpace | None
 

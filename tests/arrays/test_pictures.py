@@ -8,7 +8,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
-from shardtrace.runtime.arrays.visualize import sharding_svg
+from shardtrace.arrays.visualize import sharding_svg
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

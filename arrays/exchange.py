@@ -1,6 +1,6 @@
 """Import of arrays of other libraries through the DLPack protocol.
 
-The export, `__dlpack__`, is in runtime/arrays/host_view.py.
+The export, `__dlpack__`, is in arrays/host_view.py.
 """
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.dtypes import canonicalize_dtype
-from ...ir.settings.context import x64_enabled
-from ...ir.shardings.sharding import Sharding
-from ..devices import local_devices
+from ..ir.dtypes import canonicalize_dtype
+from ..ir.settings.context import x64_enabled
+from ..ir.shardings.sharding import Sharding
 from .array import ArrayImpl
+from .devices import local_devices
 from .transfer import put
 
 _CPU = 1           # DLDeviceType.kDLCPU

@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import pytest
 
+from shardtrace.arrays import devices as dv
 from shardtrace.ir.meshes.device import process_scope
 from shardtrace.ir.meshes.mesh import AxisType
 from shardtrace.ir.settings.context import config
-from shardtrace.runtime import devices as dv
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
 

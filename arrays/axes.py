@@ -25,7 +25,7 @@ def _owner(sizes: tuple[tuple[str, int], ...]) -> object:
     return object()
 
 
-_BORDERS = tables("runtime.axes.MeshAtoms.borders",
+_BORDERS = tables("arrays.axes.MeshAtoms.borders",
                   "how arguments and results are stored on a mesh", 4096)
 
 

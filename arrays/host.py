@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.diagnostics.errors import InvalidInputException
-from ...ir.dtypes import canonicalize_dtype, check_valid_dtype
-from ...ir.kernels.device_dimensions import copied
-from ...ir.meshes.memory import space_of_kind
-from ...ir.settings.context import x64_enabled
-from ...ir.shardings.normalized import normalized_sharding
-from ...ir.shardings.sharding import NamedSharding, Sharding
-from ...ir.support.caches import cached
-from ...ir.types import ArrayType, array_type
-from ...ir.values.array import Array
-from ...ir.values.typeof import refuse_masked
+from ..ir.diagnostics.errors import InvalidInputException
+from ..ir.dtypes import canonicalize_dtype, check_valid_dtype
+from ..ir.kernels.device_dimensions import copied
+from ..ir.meshes.memory import space_of_kind
+from ..ir.settings.context import x64_enabled
+from ..ir.shardings.normalized import normalized_sharding
+from ..ir.shardings.sharding import NamedSharding, Sharding
+from ..ir.support.caches import cached
+from ..ir.types import ArrayType, array_type
+from ..ir.values.array import Array
+from ..ir.values.typeof import refuse_masked
 
 PYTHON_NUMBERS = (bool, int, float, complex)
 

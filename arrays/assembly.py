@@ -9,22 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.diagnostics.errors import UnexpectedTracerError
-from ...ir.dtypes import canonicalize_dtype
-from ...ir.meshes.device import Device, process_index
-from ...ir.settings.context import x64_enabled
-from ...ir.shardings.formats import AutoLayout, Format
-from ...ir.shardings.sharding import NamedSharding, Sharding
-from ...ir.spec import PartitionSpec
-from ...ir.trees.pytree import flatten, unflatten
-from ...ir.trees.tree_prefix import broadcast_prefix
-from ...ir.types import Shape
-from ...ir.values.array import Array
-from ..devices import process_count
-from ..storage import on_mesh
+from ..ir.diagnostics.errors import UnexpectedTracerError
+from ..ir.dtypes import canonicalize_dtype
+from ..ir.meshes.device import Device, process_index
+from ..ir.settings.context import x64_enabled
+from ..ir.shardings.formats import AutoLayout, Format
+from ..ir.shardings.sharding import NamedSharding, Sharding
+from ..ir.spec import PartitionSpec
+from ..ir.trees.pytree import flatten, unflatten
+from ..ir.trees.tree_prefix import broadcast_prefix
+from ..ir.types import Shape
+from ..ir.values.array import Array
 from .array import ArrayImpl
 from .blocks import Block, stored_blocks
+from .devices import process_count
 from .host import aval_for, host_array
+from .storage import on_mesh
 from .transfer import concrete_sharding, put
 
 

@@ -1,7 +1,7 @@
 """An array as seen by Python and other libraries: numbers, numpy arrays, DLPack, buffers, text.
 
 Everything is derived from `value`, the global value as a read-only numpy array, and nothing copies
-where it need not. Placement and data belong to the subclass (runtime/arrays/array.py). Errors are
+where it need not. Placement and data belong to the subclass (arrays/array.py). Errors are
 those of `jax.Array` (0.10.2).
 """
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.api_boundary import bound_methods
-from ...ir.diagnostics.errors import JaxRuntimeError
-from ...ir.dtypes import is_extended, long_name
-from ...ir.kernels.key_data import key_words
-from ...ir.shardings.sharding import NamedSharding, Sharding
-from ...ir.source.wording import warn
-from ...ir.support.lazy import lazy_import
-from ...ir.values.array import Array
-from ...ir.values.conversions import check_bool, check_index, check_scalar
+from ..ir.api_boundary import bound_methods
+from ..ir.diagnostics.errors import JaxRuntimeError
+from ..ir.dtypes import is_extended, long_name
+from ..ir.kernels.key_data import key_words
+from ..ir.shardings.sharding import NamedSharding, Sharding
+from ..ir.source.wording import warn
+from ..ir.support.lazy import lazy_import
+from ..ir.values.array import Array
+from ..ir.values.conversions import check_bool, check_index, check_scalar
 from .host import PYTHON_NUMBERS, python_number
 
 visualize = lazy_import(".visualize", __package__)

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...ir.diagnostics.diagnostic import fail
-from ...ir.meshes.device import Device
-from ...ir.meshes.mesh import Mesh
-from ...ir.shardings.sharding import NamedSharding
-from ...ir.spec import PartitionSpec
-from ...ir.types import Shape
-from ..storage import holders
+from ..ir.diagnostics.diagnostic import fail
+from ..ir.meshes.device import Device
+from ..ir.meshes.mesh import Mesh
+from ..ir.shardings.sharding import NamedSharding
+from ..ir.spec import PartitionSpec
+from ..ir.types import Shape
 from .array import ArrayImpl
 from .assembly import make_array_from_single_device_arrays
+from .storage import holders
 from .transfer import put
 
 Index = tuple[slice, ...]

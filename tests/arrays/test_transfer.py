@@ -4,20 +4,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shardtrace.arrays.assembly import (
+    make_array_from_callback,
+    make_array_from_process_local_data,
+    make_array_from_single_device_arrays,
+)
+from shardtrace.arrays.devices import devices, make_mesh, using_default_device
+from shardtrace.arrays.storage import LocalBlocks
+from shardtrace.arrays.transfer import block_until_ready, device_get, device_put
 from shardtrace.ir.diagnostics.errors import IndivisibleError
 from shardtrace.ir.meshes.device import process_scope
 from shardtrace.ir.meshes.mesh import AbstractMesh, AxisType
 from shardtrace.ir.settings.context import config, mesh_context
 from shardtrace.ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from shardtrace.ir.spec import P
-from shardtrace.runtime.arrays.assembly import (
-    make_array_from_callback,
-    make_array_from_process_local_data,
-    make_array_from_single_device_arrays,
-)
-from shardtrace.runtime.arrays.transfer import block_until_ready, device_get, device_put
-from shardtrace.runtime.devices import devices, make_mesh, using_default_device
-from shardtrace.runtime.storage import LocalBlocks
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
 

@@ -14,12 +14,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...ir.ops.control.callback import inspect_sharding_p
-from ...ir.shardings.sharding import NamedSharding, Sharding
-from ...ir.support import html as looks
-from ...ir.support.lazy import lazy_import
-from ...ir.support.named_tuple import NamedTuple
-from ...ir.trees.pytree import flatten
+from ..ir.ops.control.callback import inspect_sharding_p
+from ..ir.shardings.sharding import NamedSharding, Sharding
+from ..ir.support import html as looks
+from ..ir.support.lazy import lazy_import
+from ..ir.support.named_tuple import NamedTuple
+from ..ir.trees.pytree import flatten
 
 html = lazy_import("html")
 

@@ -1,7 +1,7 @@
 """The array that users hold: one logical value, sharded over devices.
 
 It is immutable. Type, sharding and data are kept apart: `aval` is the sharded type, `sharding` says
-on which devices the blocks are, and the storage (runtime/storage.py) is one numpy array for all of
+on which devices the blocks are, and the storage (arrays/storage.py) is one numpy array for all of
 them, so blocks and the whole are views of it. Operators and methods (`x + y`, `x.sum()`, `x.at`)
 are those of the base class. Attributes, texts and errors are those of `jax.Array` (0.10.2).
 """
@@ -12,19 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.api_boundary import bound_methods, process_exception
-from ...ir.diagnostics.errors import DeletedArrayError, JaxRuntimeError
-from ...ir.dtypes import canonicalize_dtype
-from ...ir.meshes.device import Device, process_index
-from ...ir.meshes.process import ProcessIdentity, process_identity
-from ...ir.settings.context import x64_enabled
-from ...ir.shardings.formats import Format, Layout, default_layout, reported_layout
-from ...ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
-from ...ir.spec import PartitionSpec
-from ...ir.trees.pytree import PLAIN_LEAVES
-from ...ir.types import ArrayType
-from ..devices import default_device
-from ..storage import LocalBlocks, Storage, Stored, block_of, frozen
+from ..ir.api_boundary import bound_methods, process_exception
+from ..ir.diagnostics.errors import DeletedArrayError, JaxRuntimeError
+from ..ir.dtypes import canonicalize_dtype
+from ..ir.meshes.device import Device, process_index
+from ..ir.meshes.process import ProcessIdentity, process_identity
+from ..ir.settings.context import x64_enabled
+from ..ir.shardings.formats import Format, Layout, default_layout, reported_layout
+from ..ir.shardings.sharding import NamedSharding, Sharding, SingleDeviceSharding
+from ..ir.spec import PartitionSpec
+from ..ir.trees.pytree import PLAIN_LEAVES
+from ..ir.types import ArrayType
 from .blocks import (
     Shard,
     check_owners,
@@ -33,10 +31,12 @@ from .blocks import (
     stored_blocks,
     whole_value,
 )
+from .devices import default_device
 from .host import aval_for
 from .host_view import HostView, export_buffers
 from .keys import ArrayKey, array_key
 from .live import remember
+from .storage import LocalBlocks, Storage, Stored, block_of, frozen
 
 
 @bound_methods

@@ -13,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.dtypes import canonicalize_dtype
-from ...ir.meshes.mesh import Mesh
-from ...ir.meshes.process import process_identity
-from ...ir.settings.context import x64_enabled
-from ...ir.shardings.sharding import NamedSharding
-from ...ir.source.location import capture
-from ...ir.spec import PartitionSpec
-from ...ir.trees.pytree import flatten, unflatten
-from ...ir.trees.tree_prefix import PrefixError, broadcast_prefix
-from ..processes.coordinator import Call, GlobalValue, Slot, current_coordinator, processes_of
-from ..storage import Storage, Stored, block_of, frozen
+from ..ir.dtypes import canonicalize_dtype
+from ..ir.meshes.mesh import Mesh
+from ..ir.meshes.process import process_identity
+from ..ir.settings.context import x64_enabled
+from ..ir.shardings.sharding import NamedSharding
+from ..ir.source.location import capture
+from ..ir.spec import PartitionSpec
+from ..ir.trees.pytree import flatten, unflatten
+from ..ir.trees.tree_prefix import PrefixError, broadcast_prefix
 from .array import ArrayImpl
 from .assembly import of_blocks
 from .host import host_array
+from .processes.coordinator import Call, GlobalValue, Slot, current_coordinator, processes_of
+from .storage import Storage, Stored, block_of, frozen
 from .transfer import put
 
 # -- values of the host ----------------------------------------------------------------------------

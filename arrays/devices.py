@@ -1,7 +1,7 @@
 """The simulated devices, and meshes of them.
 
 There are `config.jax_num_cpu_devices` devices, owned by one process, or dealt to several inside
-`as_process` (runtime/processes/simulated.py). Unlike in JAX, the number may be changed at any time:
+`as_process` (arrays/processes/simulated.py). Unlike in JAX, the number may be changed at any time:
 a device is only a name, and arrays keep theirs. Names and messages are those of `jax` 0.10.2.
 """
 from __future__ import annotations

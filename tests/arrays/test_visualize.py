@@ -4,11 +4,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from shardtrace.arrays import visualize
+from shardtrace.arrays.devices import make_mesh
+from shardtrace.arrays.transfer import device_put
 from shardtrace.ir.shardings.sharding import NamedSharding
 from shardtrace.ir.spec import P
-from shardtrace.runtime.arrays import visualize
-from shardtrace.runtime.arrays.transfer import device_put
-from shardtrace.runtime.devices import make_mesh
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
 

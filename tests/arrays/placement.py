@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...paths import GOLDEN
+from ..paths import GOLDEN
 
 TABLE = GOLDEN / "placement.txt"
 KINDS = ("Auto", "Explicit")

@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ..ir.diagnostics.diagnostic import fail
-from ..ir.meshes.device import Device
-from ..ir.meshes.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
-from ..ir.shardings.gspmd import (
+from ...ir.diagnostics.diagnostic import fail
+from ...ir.meshes.device import Device
+from ...ir.meshes.mesh import AbstractMesh, AxisType, Mesh, empty_abstract_mesh
+from ...ir.shardings.gspmd import (
     GSPMDSharding,
     from_named,
     is_single_device,
     is_unnamed,
     named_on,
 )
-from ..ir.shardings.restate import spec_for_tiling
-from ..ir.shardings.sharding import NamedSharding, Sharding
-from ..ir.spec import PartitionSpec
-from ..ir.support.caches import cached
-from ..ir.support.named_tuple import NamedTuple
-from ..ir.types import ArrayType
+from ...ir.shardings.restate import spec_for_tiling
+from ...ir.shardings.sharding import NamedSharding, Sharding
+from ...ir.spec import PartitionSpec
+from ...ir.support.caches import cached
+from ...ir.support.named_tuple import NamedTuple
+from ...ir.types import ArrayType
 
 
 class ArgumentPlacement(NamedTuple):

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.shardings.sharding import Sharding
-from ...ir.types import ArrayType
-from ..storage import Stored
+from ..ir.shardings.sharding import Sharding
+from ..ir.types import ArrayType
 from .array import ArrayImpl
 from .keys import ArrayKey
 from .live import remember
+from .storage import Stored
 
 Described = tuple[ArrayType, Sharding, ArrayKey]
 _WHOLE = attrgetter("_whole")

@@ -10,8 +10,8 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.meshes.process import THREAD, ProcessIdentity
-from ..devices import devices
+from ..ir.meshes.process import THREAD, ProcessIdentity
+from .devices import devices
 
 _Known = dict[int, "weakref.ref[Any]"]
 

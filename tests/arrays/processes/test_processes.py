@@ -14,13 +14,13 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax, runtime
+from shardtrace.arrays.processes import simulated
+from shardtrace.arrays.processes.simulated import deal_devices
+from shardtrace.arrays.storage import LocalBlocks, Stored
 from shardtrace.distributed import run_processes
 from shardtrace.errors import ProcessMismatchError
 from shardtrace.experimental import multihost_utils
 from shardtrace.ir.settings.context import STATE, config
-from shardtrace.runtime.processes import simulated
-from shardtrace.runtime.processes.simulated import deal_devices
-from shardtrace.runtime.storage import LocalBlocks, Stored
 from shardtrace.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
 from shardtrace.sharding import PartitionSpec as P
 

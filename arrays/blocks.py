@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.meshes.device import Device, process_index
-from ...ir.shardings.gspmd import GSPMDSharding
-from ...ir.shardings.sharding import NamedSharding, Sharding, common_devices_indices_map
-from ...ir.support.caches import cached
-from ...ir.types import ArrayType
-from ..axes import MeshAtoms
-from ..storage import (
+from ..ir.meshes.device import Device, process_index
+from ..ir.shardings.gspmd import GSPMDSharding
+from ..ir.shardings.sharding import NamedSharding, Sharding, common_devices_indices_map
+from ..ir.support.caches import cached
+from ..ir.types import ArrayType
+from .axes import MeshAtoms
+from .storage import (
     NOT_ADDRESSABLE,
     LocalBlocks,
     Storage,

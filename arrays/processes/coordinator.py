@@ -8,7 +8,7 @@ three calls, each of which all processes of a group make at the same point:
     run(call, program, arguments)        a program of all devices; what each process owns of it
 
 `Coordinator` declares them. Simulated processes are threads that meet
-(runtime/processes/rendezvous.py): the last one to arrive runs the program once, on the storage that
+(arrays/processes/rendezvous.py): the last one to arrive runs the program once, on the storage that
 all share. MPI ranks implement the same calls over their wire (engines/mpi/): `all_gather` of bytes,
 `whole` as a gather of blocks, and `run` as the per-device program on the devices that the process
 owns, with its collectives carried by the wire. They compare `Call.digest` first.

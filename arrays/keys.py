@@ -1,10 +1,10 @@
 """Cache keys of arrays: everything about an array that selects an executable."""
 from __future__ import annotations
 
-from ...ir.shardings.formats import Layout
-from ...ir.shardings.sharding import Sharding
-from ...ir.support.interning import InternTable
-from ...ir.types import ArrayType
+from ..ir.shardings.formats import Layout
+from ..ir.shardings.sharding import Sharding
+from ..ir.support.interning import InternTable
+from ..ir.types import ArrayType
 
 
 class ArrayKey:

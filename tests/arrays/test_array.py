@@ -9,6 +9,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from shardtrace.arrays import storage
+from shardtrace.arrays.array import ArrayImpl, place
+from shardtrace.arrays.devices import devices, make_mesh
+from shardtrace.arrays.exchange import from_dlpack
+from shardtrace.arrays.live import live_arrays
+from shardtrace.arrays.transfer import device_put
 from shardtrace.ir.diagnostics.errors import JaxRuntimeError
 from shardtrace.ir.dtypes import KEY_FRY
 from shardtrace.ir.kernels.key_data import pack_keys
@@ -17,12 +23,6 @@ from shardtrace.ir.meshes.mesh import AxisType, Mesh
 from shardtrace.ir.settings.context import config
 from shardtrace.ir.shardings.sharding import NamedSharding, SingleDeviceSharding
 from shardtrace.ir.spec import P
-from shardtrace.runtime import storage
-from shardtrace.runtime.arrays.array import ArrayImpl, place
-from shardtrace.runtime.arrays.exchange import from_dlpack
-from shardtrace.runtime.arrays.live import live_arrays
-from shardtrace.runtime.arrays.transfer import device_put
-from shardtrace.runtime.devices import devices, make_mesh
 
 pytestmark = pytest.mark.usefixtures("eight_devices")
 
