@@ -166,10 +166,9 @@ SOURCES = """\
 - **Plans are straight lines.** The first run decides, equation by equation, how each is computed
   and in which buffers; later runs only call numpy. Elementwise work on large arrays is fused and
   evaluated block by block, so that intermediate values stay in cache, on both cores if that pays,
-  each in registers: memory that is cut at cache lines and used again by what is computed next;
-  what a group would compute twice is computed once, and a sum over the rows is that of the blocks'
-  sums, in an order that depends on neither cores nor load. Buffers are aligned to cache lines,
-  which alone makes them up to twice as fast to write.
+  each in registers: memory that is cut at cache lines and used again by what is computed next.
+  A sum over the rows is that of the blocks' sums, in an order that depends on neither cores nor
+  load. Buffers are aligned to cache lines, which alone makes them up to twice as fast to write.
 - **Exchanges written by hand run as written.** Who writes a ring all-reduce, ring attention or a
   pipeline wants to see it run, with its order of additions. The measure is numpy doing the same
   exchanges block by block. The blocks of all devices are one array, so that each step is one call.

@@ -83,7 +83,6 @@ class _Steps:
         self.steps: list[tuple[Step, Equation | None]] = []
         self.at: dict[int, int] = {}                # slot to value
         self.repeated: dict[int, int] = {}          # repeated value to what it repeats
-        self.made: dict[Any, int] = {}              # by what makes it: equal steps are one
         rounded, halves = rounded_slots(calls, results, excess), InFloat32(self)
         dtypes: dict[int, np.dtype] = {}
         self._operand_zeros = {*zeros}
@@ -129,7 +128,7 @@ class _Steps:
         return at[recording.result]
 
     def emit(self, step: Step, operands: tuple[Any, ...], shape: Any, dtype: np.dtype) -> int:
-        """Append a step on these operands, unless it is there already; returns its result."""
+        """Append a step on these operands; returns its result."""
         if step.kind in (CALL, WHERE):      # numpy repeats by itself
             once = tuple([self.repeated.get(v, v) if type(v) is int else v for v in operands])
             if once != operands and shape == np.broadcast_shapes(
@@ -138,10 +137,7 @@ class _Steps:
         inner = self._as_recording(step, operands, shape, dtype)
         if inner is not None:
             return self._append(inner, operands)
-        how = (step.kind, step.function, step.axes, shape, dtype, *map(_key, operands))
-        if how in self.made:
-            return self.made[how]
-        out = self.made[how] = self._value((shape, dtype))
+        out = self._value((shape, dtype))
         if step.kind == REPEAT and type(operands[0]) is int:
             self.repeated[out] = operands[0]
         step = step._replace(operands=operands, result=out)
@@ -177,14 +173,6 @@ class _Steps:
         if type(operand) is not int:
             return is_zero(constant(operand))
         return self.roots[operand] in self.zeros
-
-
-def _key(operand: Any) -> Any:
-    """A key that is equal for equal operands alone: 0.0 and -0.0 have different ones."""
-    if type(operand) is int:
-        return operand
-    number = np.asarray(constant(operand))
-    return type(operand), number.dtype, number.tobytes()
 
 
 def written_out(calls: Sequence[Call], operands: int, results: Sequence[int],

@@ -14,8 +14,8 @@ import shardtrace.numpy as jnp
 from shardtrace import lax
 from shardtrace.ir.settings.context import config
 from shardtrace.ir.support import threads
-from shardtrace.runtime.calls.symbolic import Kernel, record
-from shardtrace.runtime.plans import blocked, generated, registers, tiled_fusion
+from shardtrace.runtime.calls.symbolic import record
+from shardtrace.runtime.plans import blocked, generated, tiled_fusion
 from shardtrace.runtime.plans.tiling import forms_of
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
@@ -392,22 +392,3 @@ def test_what_reads_totals_waits_behind_what_does_not(tiny, monkeypatch, f, coun
     assert len(groups(f, x)) == count
     for one, other in zip(*both(f, x), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-3)
-
-
-def test_what_a_group_would_compute_twice_is_computed_once():
-    f32 = np.dtype(np.float32)
-    kernels = [Kernel(np.add, ((4,),) * 3, (f32,) * 3) for _ in range(4)]
-    calls = [tiled_fusion.Call(np.add, inputs, (out,), False, None, kernel)
-             for inputs, out, kernel in zip([(0, 1), (0, 1), (2, 1), (3, 1)], (2, 3, 4, 5),
-                                            kernels, strict=True)]
-    block = registers._Steps(calls)
-    assert len(block.steps) == 2
-    assert block.at[2] == block.at[3] != block.at[4] == block.at[5]
-
-
-def test_numbers_that_compare_equal_are_not_the_same():
-    f32 = np.dtype(np.float32)
-    calls = [tiled_fusion.Call(f, (0,), (out,), False, None, Kernel(f, ((4,),) * 2, (f32,) * 2))
-             for out, f in enumerate((lambda x: x * 0.0, lambda x: x * -0.0, lambda x: x * 0.0), 1)]
-    block = registers._Steps(calls)
-    assert block.at[1] == block.at[3] != block.at[2]
