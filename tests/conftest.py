@@ -39,8 +39,6 @@ sys.dont_write_bytecode = False
 gc.disable()               # until all is collected
 
 _MOST_WORKERS = 8          # each holds up to 2.5 GB
-_MANY = 8_000_000          # blocks of memory, of some 100 bytes
-_blocks = 0                # that were there when objects were set aside last
 
 hypothesis.settings.register_profile("quick", max_examples=25, deadline=None)
 hypothesis.settings.register_profile("thorough", max_examples=1000, deadline=None)
@@ -100,17 +98,16 @@ def pytest_unconfigure() -> None:
 
 def _set_aside() -> None:
     """Collect what has been left in cycles, and walk through what stays no more."""
-    global _blocks
     gc.collect()
     gc.freeze()
-    _blocks = sys.getallocatedblocks()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _what_earlier_files_left_is_set_aside() -> None:
-    """Where it is much: to do so after each file takes a tenth of the time of the tests."""
-    if sys.getallocatedblocks() > _blocks + _MANY:
-        _set_aside()
+    """So that no collection looks through it: to find what of it is in cycles, which is less than a
+    tenth, would take a tenth of the time of the tests.
+    """
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")
