@@ -88,17 +88,11 @@ def pytest_collection_finish() -> None:
     """
     gc.set_threshold(12_000_000, 5, 5)
     gc.enable()
-    _set_aside()
+    gc.freeze()
 
 
 def pytest_unconfigure() -> None:
     """Python looks through all objects again as it ends, which takes seconds, for nothing."""
-    gc.freeze()
-
-
-def _set_aside() -> None:
-    """Collect what has been left in cycles, and walk through what stays no more."""
-    gc.collect()
     gc.freeze()
 
 
@@ -120,7 +114,8 @@ def empty_caches() -> None:
 def only_own_objects() -> None:
     """Full collections look at what the file's tests made alone, and `gc.get_objects` has no other.
     """
-    _set_aside()
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

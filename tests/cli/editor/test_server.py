@@ -283,7 +283,7 @@ def test_a_file_that_hangs_or_ends_the_process_does_no_harm(edit) -> None:
         assert await editor.save(text) == [] and len(await editor.lenses()) == 1
         await editor.save(text + "\nprint('{\"not\": \"an answer\"}')\ninput\n")
         assert len(await editor.lenses()) == 1
-    edit(HEAD + LAYER, session, options={"seconds": 4})
+    edit(HEAD + LAYER, session, options={"seconds": 2})
 
 
 def test_advice_that_can_be_written_down_is_an_action(edit) -> None:
