@@ -119,7 +119,7 @@ def _show_frozenset(axes: frozenset) -> str:
 
 
 _TABLE: InternTable[Any] = InternTable()
-_known = _TABLE.entries.get
+_known = _TABLE.data.get
 
 
 def _make(partitions: tuple, unreduced: frozenset, reduced: frozenset,

@@ -250,7 +250,7 @@ _set_entries, _set_text_memo, _set_memo, _set_mesh, _set_ndim = (
     _slots.entries.__set__, _slots._text.__set__, _slots.memo.__set__, _slots.mesh.__set__,
     _slots.ndim.__set__)
 _types: InternTable[ArrayType] = InternTable()
-_known_type = _types.entries.get
+_known_type = _types.data.get
 
 
 def array_type(shape: Shape, dtype: Any, weak_type: bool = False,

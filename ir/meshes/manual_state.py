@@ -9,7 +9,7 @@ from .mesh import AbstractMesh
 
 _EMPTY: frozenset[str] = frozenset()
 _states: InternTable[Any] = InternTable()
-_known_state = _states.entries.get
+_known_state = _states.data.get
 
 
 class ManualState(Immutable):

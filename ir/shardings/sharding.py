@@ -38,7 +38,7 @@ _SHAPES = tables("ir.shardings.sharding.NamedSharding.shard_shape", "shapes of b
 
 _NAMED: InternTable[Any] = InternTable()
 _SINGLE: InternTable[Any] = InternTable()
-_known = _NAMED.entries.get
+_known = _NAMED.data.get
 
 
 class NamedSharding(Sharding):

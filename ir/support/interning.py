@@ -4,16 +4,12 @@ Types, specs, meshes and shardings are interned, so that comparing them is compa
 and whatever is computed from one can be cached on it. A table holds its objects weakly: an object
 lives as long as somebody outside uses it, and no cache clearing ever touches it.
 """
-
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
-from weakref import (
-    _remove_dead_weakref,  # type: ignore[attr-defined]  # of WeakValueDictionary, whose part this is
-    ref,
-)
+from typing import TypeVar
+from weakref import WeakValueDictionary
 
 __all__ = ["Immutable", "InternTable", "Uncopied"]
 
@@ -25,52 +21,18 @@ T = TypeVar("T")
 _LOCK = threading.RLock()
 
 
-class _Entry(ref):
-    """A weak reference that knows the key of its object, to take it out of the table with it."""
-
-    __slots__ = ("key",)
-    key: Hashable
-
-
-class InternTable(Generic[T]):
+class InternTable(WeakValueDictionary[Hashable, T]):
     """Objects by key, held weakly. `get(key)` is the fast path; `add(key, new)` settles a race.
 
-    entries: weak references by key, for those who save the call of `get`.
+    data: weak references by key, for those who save the call of `get`.
     """
 
-    __slots__ = ("_removed", "entries", "get")
-
-    entries: dict[Hashable, Callable[[], T | None]]
-    get: Callable[[Hashable], T | None]
-
-    def __init__(self) -> None:
-        self.entries = entries = {}
-        reference = entries.get
-
-        def get(key: Hashable) -> T | None:
-            found = reference(key)
-            return None if found is None else found()
-
-        # Bound here, since objects may go when this module is gone already.
-        def removed(entry: _Entry, remove: Any = _remove_dead_weakref) -> None:
-            remove(entries, entry.key)          # in one step, if it is still that one
-
-        self.get, self._removed = get, removed
+    data: dict[Hashable, Callable[[], T | None]]
 
     def add(self, key: Hashable, new: T) -> T:
         """The object of `key`: the one already there if another thread was quicker, else `new`."""
         with _LOCK:
-            known = self.entries.get(key)
-            found = None if known is None else known()
-            if found is not None:
-                return found
-            entry = _Entry(new, self._removed)
-            entry.key = key
-            self.entries[key] = entry
-            return new
-
-    def __len__(self) -> int:
-        return len(self.entries)
+            return self.setdefault(key, new)
 
 
 class Uncopied:
@@ -94,7 +56,7 @@ class Immutable(Uncopied):
 
     __slots__ = ()
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"cannot assign to field {name!r}")
 
     def __delattr__(self, name: str) -> None:
