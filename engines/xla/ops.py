@@ -4,10 +4,9 @@ Most ops have the name and the params of a JAX function, so their declaration sa
 
     reduce_sum[axes=(1,)] x      ->      lax.reduce_sum(x, axes=(1,))
 
-The declaration of an op whose function has another name, or that `jax.lax` offers only as a
-primitive, says so (`jax=` of `defop`). The tables here are for what takes the engine's own means:
-`HELPERS` has the functions of helpers.py for ops that JAX lacks, `WRITERS` the ops whose function
-takes its arguments in another form.
+The declaration of an op whose function has another name, that `jax.lax` offers only as a
+primitive, or that JAX lacks says so (`jax=` of `defop`); helpers.py has the functions that JAX
+lacks. `WRITERS` has the ops whose function takes its arguments in another form.
 """
 from __future__ import annotations
 
@@ -24,10 +23,6 @@ from .literals import keywords, tuple_of
 Texts = Sequence[str]
 Writer = Callable[[Equation, Texts], str]
 
-HELPERS: dict[str, str] = {
-    "device_put": "in_memory", "eq_to": "equal_in_order", "geqrf": "packed_qr",
-    "mulhi": "high_product", "place": "place_rows", "random_gamma_each": "random_gamma_each",
-    "roll": "roll_rows", "threefry2x32": "threefry_hash"}
 GENERATORS = {"fry": "threefry2x32", "rbg": "rbg", "urbg": "unsafe_rbg"}      # of random keys
 TYPING_PARAMS = frozenset({"input_dtype", "weak_type"})     # which no function of JAX takes
 
@@ -85,7 +80,6 @@ WRITERS: dict[str, Writer] = {
     **dict.fromkeys(("concatenate", "optimization_barrier", "sort", "stack"), _together),
     **dict.fromkeys(("dynamic_slice", "dynamic_update_slice"), _from_start),
     **dict.fromkeys(("select_and_gather_add", "select_and_scatter_add"), _by_selection),
-    "cholesky": lambda e, x: f"jnp.tril(linalg.cholesky_p.bind({x[0]}))",
     "shard_alike": lambda e, x: tuple_of(x),
     "random_seed": lambda e, x: f"jax.extend.random.random_seed({x[0]}, impl=jax.extend.random."
                                 f"{GENERATORS[e.params['impl']].removesuffix('2x32')}_prng_impl)",
@@ -104,11 +98,11 @@ def expression(e: Equation, x: Texts) -> str | None:
     name = e.op.name
     if name in WRITERS:
         return WRITERS[name](e, x)
-    if IDENTITY in e.op.facts:
-        return x[0]
-    function = e.op.jax or HELPERS.get(name)
+    function = e.op.jax
     if function:
         return function(e, x) if callable(function) else _call(e, ", ".join(x), function)
+    if IDENTITY in e.op.facts:
+        return x[0]
     lax = sys.modules.get("jax.lax")
     if e.op.evaluate is None or (lax is not None and not hasattr(lax, name.replace("-", "_"))):
         return None

@@ -280,6 +280,7 @@ mulhi_p = nary(
     "mulhi", "The upper half of the bits of x * y.", (INTEGER, INTEGER),
     jvp="zero",
     function=_high_product,
+    jax="high_product",
     samples=sampled(2, -2**31, 2**31 - 1, (I32,)))
 
 

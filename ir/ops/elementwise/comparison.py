@@ -83,6 +83,7 @@ eq_to_p = nary(
     "eq_to", "Whether x equals y in the total order.", (ANY, ANY), result=boolean,
     jvp="zero",
     function=_equal_bits,
+    jax="equal_in_order",
     samples=sampled(2, -3, 3, (F32, I32, C64)))
 le_to_p = _comparison("le_to", _in_total_order(np.less_equal),
                       "Whether x is y or comes before y in the total order.", "lax.le_to_p.bind")

@@ -67,6 +67,7 @@ device_put_p = defop(
     infer=_placed, rule="... -> ...", pending="carry",
     linear=((0,),), jvp="linear", transpose=_placed_transpose, batch=_placed_batch,
     evaluate=lambda lead, x, **params: x, arithmetic=False, facts=(IDENTITY,),
+    jax="in_memory",
     samples=lambda: [Sample((values((4, 6), np.float32, -3, 3),), {"memory_space": "host"})])
 
 stop_gradient_p = defop(

@@ -164,6 +164,7 @@ cholesky_p = define(
     many=False,
     jvp=cholesky_jvp,
     evaluate=cholesky, cost=of_matrices(lambda m, n: n ** 3 / 3),
+    jax=lambda e, x: f"jnp.tril(linalg.cholesky_p.bind({x[0]}))",
     samples=lambda: [Sample((_positive(3),), grad=False)])
 
 
@@ -282,6 +283,7 @@ geqrf_p = define(
     "geqrf", "R in the upper triangle, Householder vectors below, and their scales.", (2,),
     lambda types, a, dtype: [(a, dtype), ((min(a),), dtype)],
     evaluate=lambda lead, a: geqrf(a), cost=of_matrices(lambda m, n: 2 * m * n * n),
+    jax="packed_qr",
     samples=lambda: [Sample((_matrix(4, 3, 6),))])
 
 

@@ -156,6 +156,7 @@ roll_p = defop(
     batch=in_place("roll", "dimension"),
     evaluate=lambda lead, x, *, dimension, shift: np.roll(x, shift, lead + dimension),
     arithmetic=False, facts=(REARRANGED, SPLICED), padded=_roll_padded, localize=_roll_localize,
+    jax="roll_rows",
     samples=lambda: [
         Sample((np.arange(24, dtype=np.float32).reshape(4, 6),), {"dimension": d, "shift": s},
                grad=False)
@@ -167,4 +168,5 @@ place_p = defop(
     batch=in_front("place", "dimension"),
     evaluate=_evaluate, arithmetic=False, facts=(REARRANGED, SPLICED), padded=_padded,
     localize=_localize,
+    jax="place_rows",
     samples=_samples)

@@ -125,7 +125,8 @@ random_gamma_each_p = defop(
     "random_gamma_each",
     doc="Gamma numbers with a key for each element, not split further; made by lowering.",
     infer=lambda keys, a, *, log_space: (a.shape, a.dtype, False), rule="... -> ...",
-    evaluate=_gamma_each_evaluate, arithmetic=False)
+    evaluate=_gamma_each_evaluate, arithmetic=False,
+    jax="random_gamma_each")
 
 
 def _gamma_grad(a: np.ndarray, sample: np.ndarray) -> np.ndarray:

@@ -164,6 +164,7 @@ threefry2x32_p = defop(
     infer=_hash_infer, multiple_results=True, rule="... -> ..., ...",
     jvp="zero",
     evaluate=_hash_evaluate, arithmetic=False,
+    jax="threefry_hash",
     samples=lambda: [Sample(tuple(np.arange(6, dtype=U32).reshape(2, 3) * k for k in (1, 2, 3, 4)),
                             grad=False)])
 
