@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ir.ops.communication.collective import axis_index_p
 from ...ir.ops.communication.exchange_rows import exchange_rows_p
 from ...ir.ops.communication.row_exchange_plan import Piece, Wanted, plain
 from ...ir.ops.movement.slicing import slice_p
@@ -55,10 +54,8 @@ def _sliced_first(m: Match) -> Atom:
 
 def _is_of_one_device(m: Match) -> Any:
     """Are the summed values zero but on one device of those that the sum is over?"""
-    index, number = m.maker(m.index), m.constant_of(m.zeros)
+    number = m.constant_of(m.zeros)
     return (not is_written(m.eqn) and isinstance(m.owner, Literal)
-            and index is not None and index.op is axis_index_p
-            and index.params["axis_name"] == m.axis_name
             and number is not None and not number.val)
 
 
@@ -69,6 +66,7 @@ ROWS_OF_ONE = Rewrites(
         """, _sliced_first, single_use=("exchanged",), where=_are_of_one_block,
             why="one device sends a part of a few rows, instead of each a part of its block"),
     Rewrite("sum-of-one-device", """
+        index = axis_index {axis_name}
         mine = eq index owner
         kept = select_n mine zeros x
         out = reduce_scatter kept {axis_name, axis_size, scatter_dimension, tiled=True}
