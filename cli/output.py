@@ -42,7 +42,7 @@ _PATTERNS = tuple(re.compile(p, re.MULTILINE) for p in (
     r"(?P<removed>^\s*- .*$)", r"(?P<added>^\s*\+ .*$)"))
 
 
-class Visible(io.TextIOBase):
+class EscapingStream(io.TextIOBase):
     """A stream that writes what a terminal would act upon as escapes, to another."""
 
     def __init__(self, stream: Any) -> None:

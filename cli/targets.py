@@ -35,7 +35,7 @@ from ..report.frozen.plan import FrozenPlan
 from ..tracer.trees import tree
 from .arguments import specs_of
 from .hints import layout_option
-from .output import Visible
+from .output import EscapingStream
 from .problems import Problem, failure
 
 
@@ -187,7 +187,7 @@ class FoundProgram(Found):
         return self.program
 
     def printing(self) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.redirect_stdout(Visible(sys.stdout)) if self.is_text else super(
+        return contextlib.redirect_stdout(EscapingStream(sys.stdout)) if self.is_text else super(
             ).printing()
 
     def check_layouts(self) -> None:

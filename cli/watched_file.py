@@ -37,7 +37,7 @@ _MOST = 24           # programs of one file
 _AGAIN = 0.05        # seconds after which what should end a run, and did not, is tried again
 
 
-class Enough(BaseException):
+class RunFinished(BaseException):
     """Ends a run of the user's file: what it calls has been seen."""
 
 
@@ -115,7 +115,7 @@ class WatchedFile:
             with _alarm(limit) as again, watching(lambda item: self._watch(item, again)):
                 with contextlib.redirect_stdout(said), self._of_jax():
                     run()
-        except Enough:
+        except RunFinished:
             self.stopped = limit
         except SystemExit as end:
             if end.code not in (None, 0):
@@ -185,7 +185,7 @@ class WatchedFile:
 
 @contextlib.contextmanager
 def _alarm(seconds: float) -> Iterator[Callable[[], None]]:
-    """Raise Enough after so many seconds; the function that is given begins them anew.
+    """Raise RunFinished after so many seconds; the function that is given begins them anew.
 
     Python drops what is raised within a finalizer: then it comes again.
     """
@@ -197,10 +197,10 @@ def _alarm(seconds: float) -> Iterator[Callable[[], None]]:
 
     def over(*_: Any) -> None:
         signal.setitimer(signal.ITIMER_REAL, _AGAIN)
-        raise Enough
+        raise RunFinished
 
     def dropped(what: Any) -> None:
-        if not isinstance(what.exc_value, Enough):
+        if not isinstance(what.exc_value, RunFinished):
             previous_hook(what)
 
     before = signal.signal(signal.SIGALRM, over)

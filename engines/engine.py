@@ -21,7 +21,7 @@ _xla = lazy_import(".xla.engine", __package__)
 _mpi = lazy_import(".mpi.engine", __package__)
 
 
-class Loaded(Protocol):
+class LoadedProgram(Protocol):
     """A program on an engine."""
 
     def __call__(self, arguments: Sequence[Stored]) -> list[Any]:
@@ -36,7 +36,7 @@ class Engine(Protocol):
     compiles: bool
 
     def load(self, local: Program, mesh: AbstractMesh | None, devices: Sequence[int] = ()
-             ) -> Loaded:
+             ) -> LoadedProgram:
         """The program, ready to run. mesh: None for a program of whole values, on one device.
         devices: numbers of the mesh's devices, in its order."""
         ...
@@ -47,7 +47,7 @@ class SimulatedEngine:
     name, compiles = "simulated", False
 
     def load(self, local: Program, mesh: AbstractMesh | None, devices: Sequence[int] = ()
-             ) -> Loaded:
+             ) -> LoadedProgram:
         assert mesh is not None
         return compile_simulated(local, mesh)
 
@@ -57,7 +57,7 @@ class PerDeviceEngine:
     name, compiles = "per_device", False
 
     def load(self, local: Program, mesh: AbstractMesh | None, devices: Sequence[int] = ()
-             ) -> Loaded:
+             ) -> LoadedProgram:
         return _per_device.compile_per_device(local, mesh)
 
 
@@ -66,7 +66,7 @@ class XLAEngine:
     name, compiles = "jax", True
 
     def load(self, local: Program, mesh: AbstractMesh | None, devices: Sequence[int] = ()
-             ) -> Loaded:
+             ) -> LoadedProgram:
         return _xla.XLAProgram(local, mesh, devices)
 
 
@@ -77,7 +77,7 @@ class MPIEngine:
     name, compiles = "mpi", True
 
     def load(self, local: Program, mesh: AbstractMesh | None, devices: Sequence[int] = ()
-             ) -> Loaded:
+             ) -> LoadedProgram:
         assert mesh is not None
         if current_coordinator() is not None:
             return compile_simulated(local, mesh)

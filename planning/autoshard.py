@@ -34,7 +34,7 @@ from ..tracer.shardings.mesh_context import use_abstract_mesh
 from ..tracer.trees import tree
 from .meshes import given_mesh, meshes_of, searched_mesh
 from .proposal import Proposal
-from .proposed import Row
+from .proposal_data import Row
 from .search import Search, SearchResult
 from .trials import Trials
 

@@ -1,7 +1,7 @@
 """The answer of `autoshard`: specs for arguments and results, constraints inside, and the reasons.
 
-The data is in proposed.py. `str()` gives the table of specs, the plan's figures next to those of
-the named plans, and the code to paste.
+The data is in proposal_data.py. `str()` gives the table of specs, the plan's figures next to those
+of the named plans, and the code to paste.
 """
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ..report.explanation import Explanation
-from . import text
-from .proposed import Proposed
+from . import proposal_text as text
+from .proposal_data import ProposalData
 
 
-class Proposal(Proposed):
-    """The plan that `shardtrace.autoshard` proposes; its data are those of `Proposed`.
+class Proposal(ProposalData):
+    """The plan that `shardtrace.autoshard` proposes; its data are those of `ProposalData`.
 
     jit(): the function with the plan; explanation: of its collectives; code: the code to paste.
     """

@@ -3,7 +3,7 @@
 Dimensions of groups that share a factor in some equation form one *class*: all batch dimensions are
 one, for example. Roles are read off the program. The batch takes part in nearly all products,
 occurs in few of the arguments, and is the first dimension where it does; the sequence is alike, but
-comes second. The named plans (named.py) are built from these roles.
+comes second. The named plans (named_plans.py) are built from these roles.
 """
 from __future__ import annotations
 

@@ -7,7 +7,7 @@
        arguments of the best plans so far, changed one group at a time while that helps; under a
        limit of memory, starting from fast plans that nearly meet it, then from the fastest of all
     5  plans that are behind with the program made first, by the best of several programs
-    6  optimizer state split where its parameter is whole (states.py)
+    6  optimizer state split where its parameter is whole (optimizer_states.py)
     7  constraints on values inside, as few as are needed
 
 Every candidate is partitioned and costed as a whole program (trials.py), and the best one is the
@@ -30,12 +30,12 @@ from .groups import Group, Groups, occurrences
 from .joint_changes import moved_together
 from .memory import Memory
 from .model import GroupLayout, Model, group_layouts
-from .named import named_plans
+from .named_plans import named_plans
+from .optimizer_states import states_of, with_split_states
 from .roles import Roles
 from .solve import descend, solve
-from .states import states_of, with_split_states
 from .trials import COMPARED as COMPARED_TRIAL
-from .trials import Plan, Realised, Trial, Trials
+from .trials import Plan, RealisedPlans, Trial, Trials
 
 EFFORT = 100_000           # equations that are partitioned in all trials together
 EACH = 150                 # that any trial counts besides those of the program
@@ -58,7 +58,7 @@ EXCESS, OUTSET = 8, 1      # powers to which what is above the limit of memory c
                            # and where it begins
 
 
-class Rival(NamedTuple):
+class ComparedPlan(NamedTuple):
     """A named plan with the best figures found for it; None where the model puts it so far behind
     that it was not tried. cost: seconds in the model.
     """
@@ -74,7 +74,7 @@ class SearchResult(NamedTuple):
     """
     best: Trial
     bound: float | None
-    rivals: tuple[Rival, ...]
+    rivals: tuple[ComparedPlan, ...]
     tried: int
     every: bool
 
@@ -92,7 +92,7 @@ class Search:
         self.model = Model(self.groups, trials.mesh, trials.objective, self._allowed)
         self.roles = Roles(self.groups, min(
             [n for n in trials.mesh.shape.values() if n > 1], default=1))
-        self.realised = Realised(self.model, pinned, pinned_results)
+        self.realised = RealisedPlans(self.model, pinned, pinned_results)
         self.equations = max(1, sum(1 for _ in occurrences(self.program)))
         self.budget = max(min(MOST, EFFORT // (self.equations + EACH)),
                           max(LEAST, min(FEWEST, LONGEST // self.equations)))
@@ -215,7 +215,7 @@ class Search:
         for _, t in sorted(behind.items())[:max(0, self.left) // (COMPARED_TRIAL + 1)]:
             self.found[t.plan] = self.trials.compared(t)
 
-    def rivals(self) -> tuple[Rival, ...]:
+    def rivals(self) -> tuple[ComparedPlan, ...]:
         """The named plans."""
         if not self.names:
             return ()
@@ -234,7 +234,7 @@ class Search:
                 if cost[n.name] > NEAR * least:
                     forms = (2,) if large else (0, 2)
                 trial = self.try_choice(n.choice, (0, 2) if heavy else forms)
-            found.append(Rival(n.name, trial, cost[n.name] / 10 ** 18))
+            found.append(ComparedPlan(n.name, trial, cost[n.name] / 10 ** 18))
         return tuple(sorted(found, key=lambda r: (
             r.trial is None, r.trial.rank if r.trial else (), r.cost)))
 
@@ -359,7 +359,7 @@ class Search:
             others += [m for m in ranked if m not in told_apart]
         return [(g, n) for _, g, n in [*sorted(found), *(sorted(others) if self.binds else ())]]
 
-    def split_states(self, rivals: tuple[Rival, ...]) -> tuple[Rival, ...]:
+    def split_states(self, rivals: tuple[ComparedPlan, ...]) -> tuple[ComparedPlan, ...]:
         """Split the states of the best plans further than their parameters; returns the rivals,
         including those that this produces.
         """
@@ -372,7 +372,7 @@ class Search:
                 trial.plan, states, self.program, self.trials.mesh, self.pinned, self.results)
             split = None if plan is None else self.try_plans([plan])
             if split is not None and name:
-                found.append(Rival(f"{name}, optimizer state split", split, cost))
+                found.append(ComparedPlan(f"{name}, optimizer state split", split, cost))
         return tuple(sorted([*rivals, *found], key=lambda r: (
             r.trial is None, r.trial.rank if r.trial else (), r.cost)))
 

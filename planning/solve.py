@@ -26,7 +26,7 @@ GAP = 1e-7                 # of the answer, at which HiGHS is content
 SWEEPS = 12                # over all groups, of a descent
 
 
-class Answer(NamedTuple):
+class Optimum(NamedTuple):
     """choice: the number of a layout for each group. cost: its cost in the model; bound: the least
     cost that any choice can have.
     """
@@ -53,7 +53,7 @@ def descend(model: Model, start: Sequence[int], fixed: frozenset[int] = frozense
     return choice
 
 
-def solve(model: Model, start: Sequence[int]) -> Answer | None:
+def solve(model: Model, start: Sequence[int]) -> Optimum | None:
     """The cheapest choice; None if none is found. start: a choice that it must improve on."""
     first = descend(model, start)
     most = model.cost(first)
@@ -64,7 +64,7 @@ def solve(model: Model, start: Sequence[int]) -> Answer | None:
     cost = model.cost(choice)
     if most < cost:
         choice, cost = first, most
-    return Answer(tuple(choice), cost, min(bound, cost))
+    return Optimum(tuple(choice), cost, min(bound, cost))
 
 
 class _Program:

@@ -38,7 +38,7 @@ COMPARED = 3               # partitions that a comparison of several counts for
 Specs = tuple[PartitionSpec | None, ...]
 
 
-class Inside(NamedTuple):
+class InnerConstraint(NamedTuple):
     """A constraint on a value inside, where it is computed. group: the number of its group."""
     place: Place
     spec: PartitionSpec
@@ -49,7 +49,7 @@ class Plan(NamedTuple):
     """arguments, results: their specs; None where the partitioner may choose."""
     arguments: Specs
     results: Specs
-    inside: tuple[Inside, ...] = ()
+    inside: tuple[InnerConstraint, ...] = ()
 
 
 class Trial(NamedTuple):
@@ -86,7 +86,7 @@ class Trials:
         self.objective, self.topology, self.limit = objective, topology, objective.memory_limit
         self.made = {place: (v, eqn) for place, v, eqn in places(program)}
         self.found: dict[Plan, Trial | None] = {}
-        self.programs: dict[tuple[Inside, ...], Program] = {}  # with what is inside of plans
+        self.programs: dict[tuple[InnerConstraint, ...], Program] = {}   # with these inside
         self.made_so_far = 0                 # partitions
         self.brought: set[Plan] = set()
         self._best = math.inf                # seconds of the best that fits
@@ -189,7 +189,7 @@ class Trials:
         return figures(made.local, self.topology, self.donated)
 
 
-class Realised:
+class RealisedPlans:
     """The plans that implement a choice of layouts, with more or fewer constraints inside."""
 
     def __init__(self, model: Model, pinned: Sequence[PartitionSpec | None],
@@ -222,9 +222,10 @@ class Realised:
                 for inside in ((), carried, every)]
 
     def _inside(self, found: Sequence[tuple[Place, Var]], choice: Sequence[int]
-                ) -> tuple[Inside, ...]:
-        return tuple([Inside(place, self.spec(v, choice), self.model.number[self.groups.of[v]])
-                      for place, v in found])
+                ) -> tuple[InnerConstraint, ...]:
+        return tuple([
+            InnerConstraint(place, self.spec(v, choice), self.model.number[self.groups.of[v]])
+            for place, v in found])
 
 
 def _places(groups: Groups) -> tuple[list[tuple[Place, Var]], list[tuple[Place, Var]]]:

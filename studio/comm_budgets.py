@@ -12,7 +12,7 @@ from ..driver.execution.call_capture import unwatched
 from ..ir.source.wording import duration
 from ..report.explanation import Explanation
 from ..report.words import quantity
-from .seen import Seen
+from .captured_programs import CapturedPrograms
 
 _SIZE = re.compile(r"\s*([\d_.]+(?:e\d+)?)\s*([kKMGT]?)(i?)B?\s*", re.IGNORECASE)
 _PREFIXES = " KMGT"
@@ -45,7 +45,7 @@ class Budgets:
             check_limits(**self.limits)
         self.by_hand = by_hand
         self.explanations: list[Explanation] = []
-        self._seen = Seen()
+        self._seen = CapturedPrograms()
 
     def __call__(self, fun: Any, *args: Any, **kwargs: Any) -> Explanation:
         """The explanation of a function on arguments, or of a stage; it is held to the budget."""

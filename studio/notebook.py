@@ -18,7 +18,7 @@ from ..report.explanation import Explanation
 from ..report.views.data import source_data
 from ..report.views.page import page_of
 from ..report.words import quantity
-from .seen import Seen
+from .captured_programs import CapturedPrograms
 
 _html = lazy_import("html")
 _display = lazy_import("IPython.display")
@@ -56,7 +56,7 @@ def _cell(ipython: Any, line: str, cell: str) -> None:
     what is explained.
     """
     options = _options(line)
-    seen = Seen()
+    seen = CapturedPrograms()
     with seen.watching():
         ran = ipython.run_cell(cell)
     if not ran.success:                      # IPython has printed why

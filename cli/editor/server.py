@@ -26,12 +26,12 @@ _DEBOUNCE = 0.005        # seconds that a file is let alone before it is looked 
 _SOURCE = "shardtrace"
 
 
-class Looked:
+class FileFindings:
     """What was found in a file, and the lines that it had then. running: the file is still being
     executed; until then, lines without a finding show those from before.
     """
 
-    def __init__(self, found: dict[str, Any], lines: list[str], before: Looked | None = None
+    def __init__(self, found: dict[str, Any], lines: list[str], before: FileFindings | None = None
                  ) -> None:
         self.found, self.lines, self.before, self.running = found, lines, before, True
         if before is not None:
@@ -139,7 +139,7 @@ class Server(LanguageServer):
 
     def __init__(self) -> None:
         super().__init__(_SOURCE, importlib.metadata.version("shardtrace"))
-        self.looked: dict[str, Looked] = {}
+        self.looked: dict[str, FileFindings] = {}
         self.worker, self.adviser = Worker(10.0, None), Worker(10.0, None)
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -159,12 +159,12 @@ class Server(LanguageServer):
         if path is None or not Path(path).is_file():
             return
         lines = Path(path).read_text(encoding="utf-8", errors="replace").split("\n")
-        looked: Looked | None = None
+        looked: FileFindings | None = None
         try:
             async for found in self.worker.ask(path):
                 running = found.pop("running", False)
                 if looked is None:
-                    looked = self.looked[uri] = Looked(found, lines, self.looked.get(uri))
+                    looked = self.looked[uri] = FileFindings(found, lines, self.looked.get(uri))
                 else:                        # the same with more, or with its reasons
                     looked.found |= found
                 if looked.running and not running:

@@ -32,8 +32,8 @@ from ...partitioner.pipeline import DEFAULT_OPTIONS, Options
 from ...partitioner.stages import with_attribute
 from ...tracer.autodiff.replay import evaluate
 from ...tracer.host.debug import observing
+from ...tracer.references.custom_vjp_rules import refuse_traced_rule
 from ...tracer.references.frames import BOXES, Frame
-from ...tracer.references.in_rules import refuse_traced_rule
 from ...tracer.references.ref import references
 from ...tracer.staging.bound_names import number_names
 from ...tracer.staging.builder import current_builder, record_mesh

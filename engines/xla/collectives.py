@@ -14,11 +14,11 @@ import numpy as np
 from ...ir.ops.communication.retiling import Tiling, nested
 from ...ir.program import Equation
 from .literals import plain, table, tuple_of
+from .program_writer import ProgramWriter
 from .rounds import OneExchange, Round, retile_rounds, row_rounds
-from .writing import Writing
 
 Params = dict[str, Any]
-Writer = Callable[[Writing, Params, str, str, Equation], str]     # axes, operand
+Writer = Callable[[ProgramWriter, Params, str, str, Equation], str]     # axes, operand
 
 _SUMS = ("psum", "psum_invariant", "unreduced_psum")
 _COMBINED = {"pprod": "lax.mul", "pand": "lax.bitwise_and", "por": "lax.bitwise_or",
@@ -30,16 +30,16 @@ def _parts(p: Params) -> str:
     return "" if groups is None else f", axis_index_groups={plain(groups)}"
 
 
-def _sum(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
+def _sum(s: ProgramWriter, p: Params, axes: str, x: str, e: Equation) -> str:
     function = "pmax" if e.invars[0].aval.dtype == np.bool_ else "psum"
     return f"lax.{function}({x}, {axes}{_parts(p)})"
 
 
-def _extreme(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
+def _extreme(s: ProgramWriter, p: Params, axes: str, x: str, e: Equation) -> str:
     return f"lax.{e.op.name}({x}, {axes}{_parts(p)})"
 
 
-def _combined(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
+def _combined(s: ProgramWriter, p: Params, axes: str, x: str, e: Equation) -> str:
     if e.invars[0].aval.dtype == np.bool_ and e.op.name in ("pand", "por"):
         return f"lax.{'pmin' if e.op.name == 'pand' else 'pmax'}({x}, {axes})"
     return f"combine_all({x}, {axes}, {_size(e)}, {_COMBINED[e.op.name]})"
@@ -51,17 +51,17 @@ def _size(e: Equation) -> int:
     return math.prod(map(mesh.axis_size, e.op.collective.axes(e.params)))
 
 
-def _gather(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
+def _gather(s: ProgramWriter, p: Params, axes: str, x: str, e: Equation) -> str:
     return (f"lax.all_gather({x}, {axes}, axis={p['all_gather_dimension']}, "
             f"tiled={p['tiled']}{_parts(p)})")
 
 
-def _scatter(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
+def _scatter(s: ProgramWriter, p: Params, axes: str, x: str, e: Equation) -> str:
     return (f"lax.psum_scatter({x}, {axes}, scatter_dimension={p['scatter_dimension']}, "
             f"tiled={p['tiled']}{_parts(p)})")
 
 
-def _block(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
+def _block(s: ProgramWriter, p: Params, axes: str, x: str, e: Equation) -> str:
     """Reductions other than sums. XLA makes one exchange of a maximum and its own block."""
     name, where = e.op.name.removesuffix("_scatter"), f"{p['axis_size']}, {p['scatter_dimension']}"
     if e.invars[0].aval.dtype == np.bool_:
@@ -71,7 +71,7 @@ def _block(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
     return f"own_block(lax.{name}({x}, {axes}), {axes}, {where})"
 
 
-def _all_to_all(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
+def _all_to_all(s: ProgramWriter, p: Params, axes: str, x: str, e: Equation) -> str:
     return (f"lax.all_to_all({x}, {axes}, {p['split_axis']}, {p['concat_axis']}, "
             f"tiled={p['tiled']}{_parts(p)})")
 
@@ -82,7 +82,7 @@ class _Group:
     axes: in that order, as text. place: of each member, numbered as the equation does.
     """
 
-    def __init__(self, s: Writing, e: Equation) -> None:
+    def __init__(self, s: ProgramWriter, e: Equation) -> None:
         assert e.op.collective is not None
         names = s.axis_names(e.op.collective.axes(e.params))
         order = [n for n in s.sizes if n in names]
@@ -107,16 +107,16 @@ class _Group:
         return out
 
 
-def _permute(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
+def _permute(s: ProgramWriter, p: Params, axes: str, x: str, e: Equation) -> str:
     group = _Group(s, e)
     return f"lax.ppermute({x}, {group.axes}, {group.pairs(p['perm'])})"
 
 
-def _slice(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
+def _slice(s: ProgramWriter, p: Params, axes: str, x: str, e: Equation) -> str:
     return f"own_block({x}, {axes}, {p['axis_size']}, {p['dimension']})"
 
 
-def _retile(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
+def _retile(s: ProgramWriter, p: Params, axes: str, x: str, e: Equation) -> str:
     """A retile as text: a local slice or `all_to_all` where tilings are nested, a permutation of
     whole tiles, or else rounds of `ppermute` of their parts.
     """
@@ -155,7 +155,7 @@ def _moved_axes(source: Tiling, target: Tiling) -> tuple[Tiling, Tiling] | None:
     return (leaving, entering) if sets[0] == sets[1] and sets[0] else None
 
 
-def _move(s: Writing, moved: tuple[Tiling, Tiling], x: str) -> str:
+def _move(s: ProgramWriter, moved: tuple[Tiling, Tiling], x: str) -> str:
     leaving, entering = (tuple([s.axis_names(axes) for axes in tiling]) for tiling in moved)
     used = {a for axes in leaving for a in axes}
     axes = [a for a in s.sizes if a in used]
@@ -170,7 +170,7 @@ def _round(r: Round, group: _Group) -> str:
         table(group.table(r.here)), f"np.array({group.table(r.receives).tolist()})"])
 
 
-def _rows(s: Writing, p: Params, axes: str, x: str, e: Equation) -> str:
+def _rows(s: ProgramWriter, p: Params, axes: str, x: str, e: Equation) -> str:
     """An `exchange_rows` as text: rounds of `ppermute`, and how the rows that arrive are put in
     order, run by run or by a table of places.
     """
@@ -203,7 +203,7 @@ WRITERS: dict[str, Writer] = {
     "exchange_rows": _rows}
 
 
-def exchange(source: Writing, e: Equation, x: str) -> str | None:
+def exchange(source: ProgramWriter, e: Equation, x: str) -> str | None:
     """The source text of a collective of operand `x`; None if it is not supported."""
     write = WRITERS.get(e.op.name)
     if write is None:

@@ -9,7 +9,7 @@ from ...ir.ops.communication.collective_kinds import each_collective
 from ...ir.ops.control.loop_operands import scan_operands, while_operands
 from ...ir.program import Atom, Equation, Program
 from .literals import dtype_text, plain, tuple_of
-from .writing import Writing
+from .program_writer import ProgramWriter
 
 Texts = Sequence[str]
 
@@ -30,7 +30,7 @@ def _check_groups(e: Equation, predicate: Atom, programs: Sequence[Program]) -> 
                           "or `lax.pmax` of it, or take the exchange out of the loop or branch")
 
 
-def scan(s: Writing, e: Equation, x: Texts) -> str:
+def scan(s: ProgramWriter, e: Equation, x: Texts) -> str:
     """`lax.scan` of a function that is written before it; constants are closed over."""
     p = e.params
     body: Program = p["jaxpr"]
@@ -55,7 +55,7 @@ def scan(s: Writing, e: Equation, x: Texts) -> str:
     return ""
 
 
-def while_loop(s: Writing, e: Equation, x: Texts) -> str:
+def while_loop(s: ProgramWriter, e: Equation, x: Texts) -> str:
     """`lax.while_loop` of two functions that are written before it; constants are closed over."""
     p = e.params
     of_test, of_body, init = while_operands(p).split(x)
@@ -75,7 +75,7 @@ def while_loop(s: Writing, e: Equation, x: Texts) -> str:
     return ""
 
 
-def cond(s: Writing, e: Equation, x: Texts) -> str:
+def cond(s: ProgramWriter, e: Equation, x: Texts) -> str:
     """`lax.switch` of functions that are written before it; operands are closed over."""
     branches: tuple[Program, ...] = e.params["branches"]
     _check_groups(e, e.invars[0], branches)
@@ -89,7 +89,7 @@ def cond(s: Writing, e: Equation, x: Texts) -> str:
     return ""
 
 
-def reduce(s: Writing, e: Equation, x: Texts) -> str:
+def reduce(s: ProgramWriter, e: Equation, x: Texts) -> str:
     """`lax.reduce` with the program as a function that is written before it."""
     p, half = e.params, len(x) // 2
     body: Program = p["jaxpr"]
@@ -104,7 +104,7 @@ def reduce(s: Writing, e: Equation, x: Texts) -> str:
     return ""
 
 
-def callback(s: Writing, e: Equation, x: Texts) -> str:
+def callback(s: ProgramWriter, e: Equation, x: Texts) -> str:
     """A call of the host, after those that stand before it in the same function."""
     results = tuple_of(["jax.ShapeDtypeStruct((), jnp.int32)", *(
         f"jax.ShapeDtypeStruct({plain(v.aval.shape)}, {dtype_text(v.aval.dtype)})"

@@ -12,7 +12,7 @@ from .report import XlaReport, empty_table, printed
 
 
 @dataclass
-class Share:
+class LineExchange:
     """What is exchanged at a line in one run: collectives, bytes that one device receives, seconds
     on the hardware of the report. kinds: of the collectives, each once."""
     count: int = 0
@@ -45,23 +45,25 @@ class PlanComparison:
     theirs: XlaReport
 
     @property
-    def rows(self) -> list[tuple[str, Share, Share]]:
+    def rows(self) -> list[tuple[str, LineExchange, LineExchange]]:
         """(line, ours, XLA's), the costliest first."""
-        found: dict[tuple[str, int], tuple[Share, Share]] = {}
+        found: dict[tuple[str, int], tuple[LineExchange, LineExchange]] = {}
         for c in self.ours.collectives:
-            share = found.setdefault(_line(c.source.file, c.source.line), (Share(), Share()))[0]
+            line = _line(c.source.file, c.source.line)
+            share = found.setdefault(line, (LineExchange(), LineExchange()))[0]
             share.add(c.kind, c.count, c.received_bytes, c.time)
         for t in self.theirs.collectives:
-            share = found.setdefault(_line(t.place.file, t.place.line), (Share(), Share()))[1]
+            line = _line(t.place.file, t.place.line)
+            share = found.setdefault(line, (LineExchange(), LineExchange()))[1]
             share.add(t.kind, t.times, t.received_bytes, t.seconds)
         ordered = sorted(found.items(), key=lambda row: -max(s.seconds for s in row[1]))
         return [(f"{os.path.basename(file)}:{line}" if line else "?", *shares)
                 for (file, line), shares in ordered]
 
     @property
-    def totals(self) -> tuple[Share, Share]:
+    def totals(self) -> tuple[LineExchange, LineExchange]:
         """Totals of our collectives, and of XLA's."""
-        out = Share(), Share()
+        out = LineExchange(), LineExchange()
         for _, *shares in self.rows:
             for total, share in zip(out, shares, strict=True):
                 total.count += share.count
@@ -106,5 +108,5 @@ def _line(file: str, line: int) -> tuple[str, int]:
     return (os.path.realpath(file) if file else "", line)
 
 
-def _key(share: Share) -> tuple[int, int, list[str]]:
+def _key(share: LineExchange) -> tuple[int, int, list[str]]:
     return share.count, share.received_bytes, sorted(share.kinds)

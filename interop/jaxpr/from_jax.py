@@ -19,7 +19,7 @@ from ...tracer.staging.signature import Arguments
 from ..imported import Imported
 from ..jax_values import dtype_of, is_key, mesh_of, sharding_of, struct_of, theirs_of
 from ..stablehlo.module import Module
-from . import control, special  # noqa: F401  (they enter their rules)
+from . import control, special_primitives  # noqa: F401  (they enter their rules)
 from .equations import Replay
 
 jax = lazy_import("jax")

@@ -42,7 +42,7 @@ REGISTRIES = {
     "arrays/live.py": {"_known"}, "ir/support/threads.py": {"_POOL"},
     "ir/kernels/matrices/blas_threads.py": {"_FOUND"},
     "tracer/autodiff/call_rules.py": {"CALL_RULES"},
-    "tracer/random/own_generators.py": {"_DTYPES", "_IMPLS"},
+    "tracer/random/user_generators.py": {"_DTYPES", "_IMPLS"},
 }
 WRITES = {"append", "add", "setdefault", "update", "extend", "insert"}
 

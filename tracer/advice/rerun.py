@@ -31,7 +31,7 @@ _STORES = ("STORE_FAST", "STORE_DEREF", "DELETE_FAST", "DELETE_DEREF")
 _NEVER = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
-class _Enough(BaseException):
+class _RerunFinished(BaseException):
     """Ends a run that takes too long."""
 
 
@@ -44,7 +44,7 @@ class _Count:
     def __call__(self, _: Any) -> None:
         self.left -= 1
         if self.left < 0:
-            raise _Enough
+            raise _RerunFinished
 
     def begin(self, *_: Any) -> None:
         """A trace inside starts; its equations count too."""
@@ -83,8 +83,8 @@ class Rerun:
         try:
             traced(lambda: function(*args, **kwargs))
             return True
-        except (Exception, _Enough) as error:
-            if isinstance(error, _Enough):
+        except (Exception, _RerunFinished) as error:
+            if isinstance(error, _RerunFinished):
                 return None
             trace, line = error.__traceback__, 0
             while trace is not None:

@@ -134,7 +134,7 @@ def _results(builder: VmapBuilder, results: Any, out_axes: Any) -> Any:
     """
     leaves, treedef = tree.flatten(results)
     # the first is what the user knows of
-    inner = isinstance(out_axes, transformations.Besides)
+    inner = isinstance(out_axes, transformations.OutAxesWithReferences)
     places = _prefix("vmap out_axes", tuple(out_axes) if inner else out_axes, results, len(leaves))
     given = out_axes[0] if inner else out_axes
     out = []

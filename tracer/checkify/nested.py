@@ -1,7 +1,7 @@
 """Errors in loops, branches, calls and regions: their programs return them as extra results.
 
-A program with checks (`Checked`) returns only its own errors, before its results; earlier errors
-are merged outside. Loops carry the errors of the iterations so far.
+A program with checks (`CheckedProgram`) returns only its own errors, before its results; earlier
+errors are merged outside. Loops carry the errors of the iterations so far.
 """
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def with_checks(program: Program, enabled: Enabled, values: Sequence[Any]) -> Re
 
 
 @immutable
-class Checked:
+class CheckedProgram:
     """A program that gives the leaves of its error, then its results. like: an error of its kinds.
     """
     program: Program
@@ -74,7 +74,7 @@ class Checked:
         return self.like.with_values(results[:n]), list(results[n:])
 
 
-def checked(program: Program, enabled: Enabled, each_place: bool = False) -> Checked:
+def checked(program: Program, enabled: Enabled, each_place: bool = False) -> CheckedProgram:
     """The program with its checks. each_place: errors have a first dimension, of size 1."""
     key = ("checkify", enabled, STATE.check_vma, each_place)
     found = program.memo.get(key)
@@ -88,7 +88,7 @@ def checked(program: Program, enabled: Enabled, each_place: bool = False) -> Che
                       for x in _everywhere(error.leaves)), *results]
 
         new = stage(run, program.in_avals, program)
-        found = program.memo[key] = Checked(new, errors[-1])
+        found = program.memo[key] = CheckedProgram(new, errors[-1])
     return found
 
 
@@ -103,7 +103,7 @@ def _everywhere(values: Sequence[Any]) -> list[Any]:
     return out
 
 
-def _union(parts: Sequence[Checked]) -> tuple[Kinds, Error]:
+def _union(parts: Sequence[CheckedProgram]) -> tuple[Kinds, Error]:
     """All kinds of error of some programs with the types there, and an error of these kinds."""
     kinds: Kinds = {}
     like = Error()
@@ -169,7 +169,7 @@ def _branch(error: Error, enabled: Enabled, operands: Sequence[Any], eqn: Equati
     parts = [checked(b, enabled) for b in eqn.params["branches"]]
     kinds, like = _union(parts)
 
-    def padded(part: Checked) -> Program:
+    def padded(part: CheckedProgram) -> Program:
         if part.kinds.keys() == kinds.keys():
             return part.program
 

@@ -41,7 +41,7 @@ def _hashable(x: Any) -> Any:
     try:
         hash(x)
     except TypeError:
-        return ops.Held(x)
+        return ops.ByIdentity(x)
     return x
 
 

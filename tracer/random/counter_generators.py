@@ -21,7 +21,7 @@ from ...ir.types import Shape
 from ...ir.values.array import Array
 from .. import jnp, lax
 from ..operands.dtype_promotion import convert
-from .own_generators import PRNGImpl
+from .user_generators import PRNGImpl
 
 Words = Sequence[Any]
 Hash = Callable[[Words, Words], list[Any]]      # (words of the key, words of the counter) -> words

@@ -22,8 +22,8 @@ from ..shardings.out_sharding import canonicalize_sharding
 from .continuous import sample_exponential, sample_normal
 from .drawing import Shape, check_shape, draw, draw_numbers, sampled_dtype, sampled_sharding
 from .keys import checked_key, split_off
-from .own_generators import own_impl
 from .uniform import sample_rademacher
+from .user_generators import own_impl
 
 
 def check_varying(name: str, key: Array, parameter: Any) -> None:

@@ -31,7 +31,7 @@ from ..operands.dtype_promotion import is_array_like
 from ..operands.rank_promotion import shape_of
 from ..staging.constants import as_array
 from .counter_generators import NAMES, counter_generator
-from .own_generators import PRNGImpl, PRNGSpec, own_impl, own_key_dtype
+from .user_generators import PRNGImpl, PRNGSpec, own_impl, own_key_dtype
 
 _NAMES = {"threefry2x32": KEY_FRY, "rbg": KEY_RBG, "unsafe_rbg": KEY_URBG}
 

@@ -23,7 +23,7 @@ from ..shardings.out_sharding import canonicalize_sharding
 from ..staging.memoized import memoized
 from .drawing import Shape, check_shape, draw, sampled_sharding
 from .keys import checked_key, hashing, split_off
-from .own_generators import own_impl
+from .user_generators import own_impl
 
 
 def raw_bits(key: Array, bit_width: int, shape: Shape) -> Array:

@@ -65,7 +65,7 @@ class Frame:
     what they held before. refuses: whether `Written` is raised instead. builder: of the trace for
     which references become arguments as they are found, after the others (see `arguments_first`).
     closed: whether it is an error to read or write one. has_rules: whether a function is called in
-    it whose derivative rule has references (in_rules.py).
+    it whose derivative rule has references (custom_vjp_rules.py).
     """
 
     __slots__ = ("bound", "builder", "closed", "has_rules", "read", "refuses", "written")

@@ -16,6 +16,7 @@ from ..staging.signature import function_name
 from ..staging.tracer import Tracer
 from ..trees import tree
 from .control_flow import with_fixed
+from .custom_vjp_rules import in_python, note_rule, runs_in_python
 from .frames import (
     BOXES,
     TRACED_FOR,
@@ -27,7 +28,6 @@ from .frames import (
     write_all,
     written_by,
 )
-from .in_rules import in_python, note_rule, runs_in_python
 from .passing import named_references
 from .ref import AnyRef, inner_refs, last_values, references, refuse_result
 
@@ -121,7 +121,7 @@ def _auxiliary(fun: Callable[..., Any], has_aux: bool, boxes: list[Any]) -> Call
     return pure
 
 
-class Besides(tuple):
+class OutAxesWithReferences(tuple):
     """`out_axes` of what `mapped` maps: those that the user gave, and those of references."""
 
 
@@ -160,7 +160,7 @@ def mapped(vmap_call: Callable[..., Any]) -> Callable[..., Any]:
         pure.__wrapped__ = fun                      # type: ignore[attr-defined] - its parameters
         own = [dims[i] for i in places]
         result, values, closed = vmap_call(pure, args, kwargs, in_axes,
-                                           Besides((out_axes, own, None)), *rest)
+                                           OutAxesWithReferences((out_axes, own, None)), *rest)
         for ref, value in zip(given, values, strict=True):
             ref[...] = value
         write_all(boxes, closed)

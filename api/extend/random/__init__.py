@@ -2,7 +2,7 @@
 from shardtrace import driver as _driver  # noqa: F401 - declares the ops and how they run
 from shardtrace.ir.api_boundary import bound_names as _bound_names
 from shardtrace.tracer.random.keys import random_seed, seed_with_impl
-from shardtrace.tracer.random.own_generators import (
+from shardtrace.tracer.random.user_generators import (
     define_prng_impl,
     rbg_prng_impl,
     threefry_2x32,

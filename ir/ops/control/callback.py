@@ -32,7 +32,7 @@ _string = lazy_import("string")
 Params = dict[str, Any]
 
 
-class Held:
+class ByIdentity:
     """An argument of a host function that cannot be hashed, as it stands in params: by identity."""
 
     __slots__ = ("value",)
@@ -58,7 +58,7 @@ def call_arguments(operands: Sequence[Any], params: Params) -> tuple[tuple, dict
             leaves.append(next(arrays))
             continue
         value = static[i]
-        leaves.append(value.value if isinstance(value, Held) else value)
+        leaves.append(value.value if isinstance(value, ByIdentity) else value)
     return unflatten(in_tree, leaves)
 
 

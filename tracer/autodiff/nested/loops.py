@@ -123,7 +123,7 @@ def scan_jvp(operands: Sequence[Any], tangents: Sequence[Any], params: Params
 # -- scan: the split -------------------------------------------------------------------------------
 
 @immutable
-class Cut:
+class SplitScan:
     """A scan cut in two.
 
     unknown: operands of the second. known, linear: params of both. before: the program of what the
@@ -139,7 +139,7 @@ class Cut:
     out_unknown: Mask
 
 
-def cut_scan(params: Params, unknown: Mask) -> Cut:
+def cut_scan(params: Params, unknown: Mask) -> SplitScan:
     """Cut a scan by what depends on its unknown operands."""
     body: Program = params["jaxpr"]
     nc, nk = scan_operands(params)
@@ -166,7 +166,7 @@ def _by_slot(slots: Sequence[int]) -> list[list[int]]:
     return [[place for place, slot in enumerate(slots) if slot == kind] for kind in range(3)]
 
 
-def _cut_scan(params: Params, unknown: Mask) -> Cut:
+def _cut_scan(params: Params, unknown: Mask) -> SplitScan:
     """The split of a scan into three programs: what residuals need that is the same in every
     iteration, before the loop; the known scan, which stacks the other residuals; and the linear
     scan, which takes these as constants or iterates over them.
@@ -210,7 +210,7 @@ def _cut_scan(params: Params, unknown: Mask) -> Cut:
                        *(0 if i < nc else 1 if i < nc + nk else 2 for i in waiting)])
     order = [place for group in groups for place in group]
     second = linear.replace(invars=[linear.invars[p] for p in order], arg_names=())
-    return Cut(unknown, {**params, "jaxpr": first, **scan_params(consts, carried)},
+    return SplitScan(unknown, {**params, "jaxpr": first, **scan_params(consts, carried)},
                {**params, "jaxpr": second,
                 **scan_params(len(groups[0]), len(groups[1]))},
                head, tuple(operands[p] for p in order), split.out_unknown)
@@ -225,7 +225,7 @@ def _fixed(program: Program, consts: int) -> set[Atom]:
     return found
 
 
-def _run_known(cut: Cut, operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def _run_known(cut: SplitScan, operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Results of the known scan, and the operands of the other one."""
     given = [x for x, u in zip(operands, cut.unknown, strict=True) if not u]
     results: Sequence[Any] = []

@@ -10,7 +10,7 @@ from ..driver.jit.stages import Traced
 from ..report.explanation import Explanation
 
 
-class Seen:
+class CapturedPrograms:
     """The programs of a block."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from ..partitioner.cost.figures import Figures
 from ..report.advice.changes import Constrain, pattern_of, row_of
 from ..report.words import quantity, spec_text
 from ..tracer.trees import tree
-from .proposed import Proposed, Row
+from .proposal_data import ProposalData, Row
 
 SHOWN = 12                 # plans that have names
 _LINE = 96                 # characters of a line of code
@@ -26,7 +26,7 @@ def figures_line(f: Figures) -> str:
             f"{quantity(f.received_bytes, 'B')} received per device")
 
 
-def report(p: Proposed, width: int = 100) -> str:
+def report(p: ProposalData, width: int = 100) -> str:
     """Everything, as text. Prose is wrapped; tables and code are not."""
     times, device = p.figures.times, p.topology.hardware
     lines = [f"{p.name} on {p.topology}, {mesh_text(p.mesh)}",
@@ -55,7 +55,7 @@ def report(p: Proposed, width: int = 100) -> str:
     return "\n".join([*head, "", *tables, *inside, "", *plans, "", code(p)])
 
 
-def bound_text(p: Proposed) -> str:
+def bound_text(p: ProposalData) -> str:
     """How far the plan is from the bound of the model, without promising more."""
     count = f"{p.tried} plan{'' if p.tried == 1 else 's'} tried"
     if p.result.every:
@@ -76,7 +76,7 @@ def mesh_text(mesh: Any) -> str:
     return ", ".join(f"{a}={n}" for a, n in mesh.shape.items())
 
 
-def named_rows(p: Proposed) -> list[tuple[str, ...]]:
+def named_rows(p: ProposalData) -> list[tuple[str, ...]]:
     found = [("this plan", *_columns(p.figures), "")]
     for other in [n for n in p.named if n.figures is not None][:SHOWN]:
         assert other.figures is not None
@@ -151,7 +151,7 @@ def _value_text(c: Constrain) -> str:
     return f"the {made} of `{text}`" if "transpose" in made else f"`{text}`"
 
 
-def code(p: Proposed) -> str:
+def code(p: ProposalData) -> str:
     """The jitted function with its specs. Equal trees of specs are written once."""
     axes = tuple(map(str, p.mesh.axis_names))
     lines = [f"mesh = jax.make_mesh({tuple(p.mesh.axis_sizes)!r}, {axes!r}, "
@@ -262,7 +262,7 @@ def _shown(value: Any, indent: int) -> str:
     return shown.replace("\n", "\n" + " " * indent)
 
 
-def as_dict(p: Proposed) -> dict[str, Any]:
+def as_dict(p: ProposalData) -> dict[str, Any]:
     """A proposal as plain data."""
     def figures(f: Figures | None) -> dict[str, Any] | None:
         return None if f is None else {

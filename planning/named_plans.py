@@ -34,13 +34,13 @@ _GATHERED = ("FSDP", "FSDP+sequence")
 _INNER = ("tensor", "tensor+sequence")
 
 
-class Named(NamedTuple):
+class NamedChoice(NamedTuple):
     """choice: the number of a layout for each group."""
     name: str
     choice: tuple[int, ...]
 
 
-def named_plans(model: Model, roles: Roles) -> list[Named]:
+def named_plans(model: Model, roles: Roles) -> list[NamedChoice]:
     """The named plans that a mesh allows, without those that equal an earlier one."""
     axes = [a for a, n in model.mesh.shape.items() if n > 1]
     found: dict[tuple[int, ...], str] = {}
@@ -54,7 +54,7 @@ def named_plans(model: Model, roles: Roles) -> list[Named]:
         choice = tuple([_number(model, g, _layout(model, roles, g, jobs))
                         for g in range(len(model.groups))])
         found.setdefault(_small_whole(model, roles, choice), _name(jobs))
-    return [Named(name, choice) for choice, name in found.items()]
+    return [NamedChoice(name, choice) for choice, name in found.items()]
 
 
 def _mixtures(axes: Sequence[str]) -> Iterator[dict[str, str]]:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from ...ir.program import Equation, Program, Var
 
 
-class Writing(Protocol):
+class ProgramWriter(Protocol):
     """A program that is being written. sizes: the axes of JAX's mesh, in its order."""
     sizes: dict[str, int]
 

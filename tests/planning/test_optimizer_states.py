@@ -7,7 +7,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.driver.analysis.applied_changes import inlined
 from shardtrace.planning.groups import Groups
-from shardtrace.planning.states import states_of
+from shardtrace.planning.optimizer_states import states_of
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

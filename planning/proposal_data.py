@@ -33,7 +33,7 @@ class NamedPlan(NamedTuple):
     cost: float
 
 
-class Proposed:
+class ProposalData:
     """The data of a proposal.
 
     mesh: the mesh of the plan. in_shardings, out_shardings: trees of NamedShardings, as `jit` takes
