@@ -35,6 +35,7 @@ def forward(ws: list[dict[str, st.Array]], x: st.Array) -> st.Array:
     return x
 
 
+@functools.cache
 def explained(layers: int, *down: str | None):
     layer = {"up": struct((256, 512), None, "model"), "down": struct((512, 256), *down)}
     return st.explain(forward)([dict(layer) for _ in range(layers)], struct((64, 256), "data"))

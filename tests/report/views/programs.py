@@ -59,5 +59,11 @@ CASES = {
 
 
 def explained(name):
+    return _explained(name, st.config.read("shardtrace_objective"))
+
+
+@functools.cache
+def _explained(name, objective):
+    """Kept for all tests: its suggestions are searched once."""
     fun, args = CASES[name]
     return st.explain(fun, "v5p")(*args)
