@@ -88,9 +88,6 @@ class Rewrite(Shape):
         super().__init__(pattern, where=where, single_use=single_use)
         self.name, self.replacement, self.why = name, replacement, why
 
-    def __repr__(self) -> str:
-        return f"Rewrite({self.name!r})"
-
 
 class Rewrites:
     """Rewrites that are applied together; the first of a list that applies to an equation is.
@@ -226,8 +223,7 @@ class Match:
         return True
 
     def _is(self, eqn: Equation, step: Step, makers: dict[str, Step]) -> bool:
-        """Does an equation fit a step, and what makes its operands the steps before? Binds names.
-        """
+        """Does an equation fit a step, and what makes its operands those before? Binds names."""
         operands, given = step.operands, eqn.invars
         if eqn.op not in step.ops:
             return False
@@ -309,10 +305,9 @@ class _Walk:
 
     def made_as(self, atom: Atom, shapes: Sequence[Shape]) -> Match | None:
         eqn = None if atom.__class__ is Literal else self.made.get(atom)    # type: ignore
-        if eqn is None:
-            return None
-        return next((match for shape in shapes for order in shape.orders
-                     if order.fits(match := Match(self, eqn))), None)
+        return None if eqn is None else next((
+            match for shape in shapes for order in shape.orders
+            if order.fits(match := Match(self, eqn))), None)
 
     def program(self, drops: set[Op]) -> Program:
         """The program after one walk. drops: ops that go where nothing reads them any more."""
@@ -366,7 +361,7 @@ class _Walk:
                 if found is None:
                     continue
                 steps += 1
-                assert steps < _MOST, f"{rewrite.shape} does not end"
+                assert steps < _MOST, f"rewrite {rewrite.shape.name} does not end"
                 new = match.finished(found)
                 if self.reads is not None:
                     self.reads.subtract(eqn.invars)

@@ -150,7 +150,7 @@ def test_one_that_changes_the_type_or_does_not_end_is_at_fault():
     with pytest.raises(AssertionError, match="instead of"):
         other(p)
     endless = Rewrites(Rewrite("endless", "out = neg x", "out = neg x", why=""))
-    with pytest.raises(AssertionError, match="'endless'.* does not end"):
+    with pytest.raises(AssertionError, match="rewrite endless does not end"):
         endless(p)
 
 
