@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import difflib
+import faulthandler
 import gc
+import math
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -39,6 +42,9 @@ sys.dont_write_bytecode = False
 gc.disable()               # until all is collected
 
 _MOST_WORKERS = 8          # each holds up to 2.5 GB
+_LONGEST = 300.0           # seconds after which what hangs is ended
+_EVERY = 60.0              # seconds after which that time begins anew, with the next test
+_began = -math.inf         # when it began
 
 hypothesis.settings.register_profile("quick", max_examples=25, deadline=None)
 hypothesis.settings.register_profile("thorough", max_examples=1000, deadline=None)
@@ -52,7 +58,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    global _stderr
     FURTHER[:] = filter(None, [config.option.engine])
+    _stderr = os.dup(2)             # where nothing is captured yet
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """What hangs is ended and named, with what each of its threads was doing. As pytest's own
+    `faulthandler_timeout`, which ends a thread and starts one for each test: many take less.
+    """
+    global _began
+    if time.monotonic() > _began + _EVERY:
+        _began = time.monotonic()
+        faulthandler.dump_traceback_later(_LONGEST, exit=True, file=_stderr)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -93,6 +112,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_unconfigure() -> None:
     """Python looks through all objects again as it ends, which takes seconds, for nothing."""
+    faulthandler.cancel_dump_traceback_later()
     gc.freeze()
 
 
