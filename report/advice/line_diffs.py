@@ -61,7 +61,8 @@ def _line(replaced: Iterable[tuple[Location, str]]) -> tuple[str, str]:
     name, _, value = now.strip().partition(" = ")
     needless = name == value.partition(" #")[0].strip() and any(
         [rebound_name(at) for at, _ in replaced])
-    return line.strip(), "" if needless else now.strip()
+    gone = any(not code for _, code in replaced) and not now.partition("#")[0].strip()
+    return line.strip(), "" if needless or gone else now.strip()
 
 
 def edits_of(change: Change) -> tuple[Edit, ...]:

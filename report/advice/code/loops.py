@@ -25,6 +25,7 @@ from ....ir.program import Atom, Equation, Literal, Program, Var
 from ....ir.rewriting.rewrite import Match, Rewrite, Shape, finder
 from ....ir.rewriting.substitution import substituted
 from ....ir.rewriting.unread import drop_dead
+from .lines.ahead_lines import computed_ahead
 from .lines.expressions import without_pvary
 from .lines.loop_lines import reduced_behind
 from .lines.statements import Edit
@@ -185,6 +186,12 @@ def _loop_ahead(m: Match) -> list[Atom] | None:
     return results if [r.aval for r in results] == [v.aval for v in m.eqn.outvars] else None
 
 
+def _loop_ahead_code(m: Match) -> tuple[Edit, ...]:
+    consts, _, items = scan_operands(m.eqn.params).split(m.eqn.params["jaxpr"].invars)
+    own, read = _ahead(m.eqn.params["jaxpr"], consts, items)
+    return computed_ahead(m.eqn, [own[v] for v in read], False)
+
+
 def _product_ahead(m: Match) -> list[Atom] | None:
     """Of a scan whose steps multiply what they read of stacked operands with what all steps have:
     one product of the stack for each of these, whose rows the steps read instead.
@@ -195,13 +202,9 @@ def _product_ahead(m: Match) -> list[Atom] | None:
     items: dict[Atom, Atom] = dict(xs)
     stacks: list[Atom] = []
     taken: dict[Atom, Var] = {}
-    for eqn in body.eqns:
-        if eqn.op.name == "dot_general" and {*eqn.invars} & items.keys() and (
-                {*eqn.invars} & consts.keys()):
-            value = _for_all_steps(m, eqn, items, consts)
-            if value is not None:
-                stacks.append(value)
-                taken[eqn.outvars[0]] = Var(eqn.outvars[0].aval, eqn.outvars[0].name)
+    for eqn in _products(m):
+        stacks.append(_for_all_steps(m, eqn, items, consts))
+        taken[eqn.outvars[0]] = Var(eqn.outvars[0].aval, eqn.outvars[0].name)
     if not stacks:
         return None
     after = substituted(body.replace(eqns=[e for e in body.eqns if taken.keys().isdisjoint(
@@ -211,13 +214,24 @@ def _product_ahead(m: Match) -> list[Atom] | None:
     return results if [r.aval for r in results] == [v.aval for v in m.eqn.outvars] else None
 
 
+def _products(m: Match) -> list[Equation]:
+    """The products in the steps of a scan of what they read with what all of them have."""
+    body = m.eqn.params["jaxpr"]
+    consts, _, items = map(set, scan_operands(m.eqn.params).split(body.invars))
+    return [e for e in body.eqns if e.op.name == "dot_general" and not (
+        any(e.params["dimension_numbers"][1]) or e.params.get("out_sharding") is not None)
+        and items & {*e.invars} and consts & {*e.invars}]
+
+
+def _product_ahead_code(m: Match) -> tuple[Edit, ...]:
+    return computed_ahead(m.eqn, _products(m), True)
+
+
 def _for_all_steps(m: Match, eqn: Equation, items: Mapping[Atom, Atom],
-                   consts: Mapping[Atom, Atom]) -> Atom | None:
+                   consts: Mapping[Atom, Atom]) -> Atom:
     """The product of a step for all of them, along its first dimension."""
     (left, right), batch = eqn.params["dimension_numbers"]
     x, w = eqn.invars
-    if any(batch) or eqn.params.get("out_sharding") is not None:
-        return None
     if x in items:
         return m.emit(eqn.op, items[x], consts[w], like=eqn, **{
             **eqn.params, "dimension_numbers": ((tuple([c + 1 for c in left]), right), batch)})
@@ -290,9 +304,11 @@ LOOPS: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
         "loop ahead", "out = scan *operands", _loop_ahead,
         why="what no step takes from the one before is exchanged for all steps together"),
-        "compute what no step takes from the one before for all steps first, ahead of the loop"),
+        "compute what no step takes from the one before for all steps first, ahead of the loop",
+        _loop_ahead_code),
     CodeChange(Rewrite(
         "product ahead", "out = scan *operands", _product_ahead,
         why="one product is exchanged for all steps"),
-        "multiply what the steps read for all of them at once, ahead of the loop"),
+        "multiply what the steps read for all of them at once, ahead of the loop",
+        _product_ahead_code),
 )

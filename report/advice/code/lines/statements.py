@@ -156,6 +156,20 @@ def has_module(at: Location, name: str) -> bool:
                           "".join(linecache.getlines(at.file))))
 
 
+def path_of(at: Location, name: str) -> str:
+    """How a file calls something of the package: as it imports it or calls it elsewhere, or by the
+    package's name.
+    """
+    source = "".join(linecache.getlines(at.file))
+    if re.search(rf"(?m:^\s*(from .*|import .*)\b{name}\b)", source):
+        return name
+    used = re.search(rf"\b(\w+(\.\w+)*)\.{name}\b", source)
+    package = re.search(r"(?m:^\s*import (?:shardtrace|jax)(?: as (\w+))?$)", source)
+    if used is None and package is not None:
+        return f"{package[1] or package[0].split()[1]}.{name}"
+    return used[0] if used is not None else name
+
+
 def call_of(text: str, *names: str) -> ast.Call | None:
     """The call that a text of one line is, of a function with one of these names, if any are given.
     """

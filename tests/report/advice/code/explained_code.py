@@ -59,9 +59,10 @@ def check_typed(tmp_path: Path, source: str, suggestion: Any, values: list[np.nd
     """The function of a source with the lines of a suggestion typed in gives what is wanted of
     these values; the bytes that it receives.
     """
-    for old, new in suggestion.diff:
-        assert source.count(old) == 1
-        source = source.replace(old, new)
+    assert all(source.count(old) == 1 for old, _ in suggestion.diff)
+    for at, old, new in sorted([(source.index(old), old, new) for old, new in suggestion.diff],
+                               reverse=True):       # a new line may say what an old one said
+        source = source[:at] + new + source[at + len(old):]
     with user_module(user_file(tmp_path, source)) as module:
         placed = [st.device_put(v, a.sharding) for v, a in zip(values, module.args, strict=True)]
         np.testing.assert_allclose(np.asarray(st.jit(module.f)(*placed)), wanted, **tolerance)

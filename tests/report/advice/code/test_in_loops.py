@@ -4,13 +4,16 @@ Each is what a user could have written: it computes the same, device by device, 
 """
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import shardtrace as st
+from shardtrace.report.advice.line_diffs import line_diffs
 
 from ....user_files import user_file, user_module
-from .explained_code import changed_result, explained_code
+from .explained_code import changed_result, check_typed, explained_code
 from .test_changes import HEAD, blocks, values_of
 
 
@@ -213,6 +216,13 @@ AHEAD = {
         found = jnp.take_along_axis(scores[i], labels, 1)
         return jnp.tanh(state + found), found.max()
 """, lambda scores, labels, i: np.take_along_axis(scores[i], labels, 1)),
+    "of what other lines compute": ("""
+    def step(state, i):
+        own = scores[i]
+        own = own * 2
+        found = jnp.take_along_axis(own, labels, 1)
+        return jnp.tanh(state + found), found.max()
+""", lambda scores, labels, i: 2 * np.take_along_axis(scores[i], labels, 1)),
     "summed up, last step first": ("""
     def step(state, i):
         total = scores[i].sum(1, keepdims=True) + labels
@@ -241,6 +251,9 @@ args = (struct((64, 64, 4096), None, "data", "model"),
         assert best is not None and best.time < found.time * 0.7
         given = values_of(module.args)
         changed = changed_result(best, module.args, given)
+        assert "lax.map(" in str(best.diff)
+        typed = check_typed(tmp_path, source, best, given, changed, rtol=1e-3, atol=1e-3)
+        assert typed == best.received_bytes
     state, total = np.zeros((64, 32), np.float32), np.float32(0)
     for i in reversed(range(64)) if reverse else range(64):
         here = found_in(*given, i)
@@ -284,6 +297,10 @@ args = struct((32, 256, 256), None, None, "d"), struct((256, 256), "d")
         placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
         with st.config.override(shardtrace_engine="per_device"):
             changed = np.asarray(changed_function(*placed))
+        shown = SimpleNamespace(diff=tuple(line_diffs(change)))
+        assert "st.vmap(lambda x: " in str(shown.diff)
+        typed = check_typed(tmp_path, source, shown, given, changed, rtol=2e-3, atol=2e-3)
+        assert typed == after.received_bytes
     xs, w = given
     state, wanted = np.zeros((256, 256), np.float32), np.zeros((32, 256), np.float32)
     for i in reversed(range(32)) if reverse else range(32):
