@@ -86,13 +86,18 @@ class Result:
 @dataclass(frozen=True)
 class Constrain:
     """Insert a constraint (over Explicit axes: a `reshard`) after the equation of a value, at each
-    of its places.
+    of its places. written: is it the value of the expression at the location?
     """
     places: tuple[Place, ...]
     name: str = field(compare=False)
     spec: PartitionSpec
     location: Location = field(compare=False)
     explicit: bool = False
+    written: bool = field(default=False, compare=False)
+
+    @property
+    def word(self) -> str:
+        return "reshard" if self.explicit else "with_sharding_constraint"
 
     @property
     def text(self) -> str:
@@ -100,9 +105,8 @@ class Constrain:
 
     def text_for(self, name: str) -> str:
         """The change in words, for a value of this name."""
-        word = "reshard" if self.explicit else "with_sharding_constraint"
         at = f" after line {self.location.line}" if self.location.line else ""
-        return f"bring {name} to {spec_text(self.spec)}{at}, with {word}"
+        return f"bring {name} to {spec_text(self.spec)}{at}, with {self.word}"
 
 
 @dataclass(frozen=True)

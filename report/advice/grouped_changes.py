@@ -32,7 +32,8 @@ class GroupedChanges(PlacedResults):
 
     def constrained(self, var: Var, maker: Equation, spec: PartitionSpec) -> Constrain:
         places = self.by_line[line_of(maker, self.place[var].index)]
-        return Constrain(tuple(places), self.name(var, maker), spec, maker.location, self.explicit)
+        return Constrain(tuple(places), self.name(var, maker), spec, maker.location, self.explicit,
+                         self.is_expression(var, maker))
 
     def whole_row(self, change: Change) -> tuple[Change, ...]:
         """A change of an argument or result, made to its whole row in a table of specs: elements

@@ -1,8 +1,9 @@
 """The user's lines before and after changes, where the replacement can be written as code.
 
-What a rewrite of code writes is declared with it. A constraint that is taken out, or gets another
-spec, and a collective that a body does not need are calls: their first argument is left, or the
-spec that is written in the call is another one, also in a call of a helper that makes the call.
+What a rewrite of code writes is declared with it. A constraint that is inserted is a call around
+the expression that computes the value. One that is taken out, or gets another spec, and a
+collective that a body does not need are calls: their first argument is left, or the spec that is
+written in the call is another one, also in a call of a helper that makes the call.
 """
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ from ...ir.source.location import Location
 from ...ir.spec import PartitionSpec
 from ..reasons.causes import where
 from ..words import spec_text
-from .changes import Change, Respec
+from .changes import Change, Constrain, Respec
 from .code.changes import Rewritten
 from .code.left_axes import LeaveAxes
 from .code.lines.helper_calls import SPECS, helper_call
+from .code.lines.layouts import laid_out
 from .code.lines.statements import (
     Edit,
     as_operand,
@@ -69,6 +71,9 @@ def edits_of(change: Change) -> tuple[Edit, ...]:
     """The edits that make a change; none if they cannot be told."""
     if isinstance(change, Rewritten | LeaveAxes):
         return change.edits
+    if isinstance(change, Constrain):
+        code = laid_out(change.location, change.word, change.spec) if change.written else ""
+        return ((change.location, code),) if code else ()
     if isinstance(change, Respec | Ungather | Unsum) and (code := _code_of(change)):
         return ((change.location, code),)
     return ()

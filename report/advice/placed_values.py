@@ -128,6 +128,23 @@ class PlacedValues:
         return bool(var.name) or readers is None or bool(
             readers - {where(maker.location)[:-1]})
 
+    def is_expression(self, var: Var, maker: Equation) -> bool:
+        """Is it the value of the expression that computes it, and the only one?"""
+        return self.results_at.get(where(maker.location)) == {
+            line_of(maker, self.place[var].index)}
+
+    @functools.cached_property
+    def results_at(self) -> dict[tuple, set[tuple]]:
+        """By place, the lines' values that others than the expression there read, or return."""
+        found: dict[tuple, set[tuple]] = {}
+        for v, maker in self.maker.items():
+            if maker is not None:
+                own = where(maker.location)
+                readers = self.readers.get(v, ())
+                if not readers or any(where(e.location) != own for e in readers):
+                    found.setdefault(own, set()).add(line_of(maker, self.place[v].index))
+        return found
+
     def name(self, var: Var, maker: Equation) -> str:
         if var.name:
             base = _NUMBERED.fullmatch(var.name)        # `x_1` is the second value called `x`

@@ -46,6 +46,17 @@ CASES = {
         "return jnp.tanh(q) * 0.5", '(struct((64, 512, 1024), "data", mesh=explicit), '
         'struct((1024, 8, 512), None, "model", mesh=explicit))',
         'q = jnp.einsum("bsm,mhf->bshf", x, w)'),
+    "a constraint where there was none": (
+        "h = x.T @ w", "return jnp.sort(h, 0), jnp.cumsum(h, 0)",
+        '(struct((4096, 1024), "data"), struct((4096, 2048), "data"))',
+        'h = lax.with_sharding_constraint(x.T @ w, NamedSharding(mesh, P(None, "data")))'),
+    "a reshard where there was none": (
+        "h = jnp.tanh(x)",
+        "a, b = (st.sharding.reshard(v, P(\"data\", None)) for v in (h, h * 2))\n"
+        "    return a @ w + b @ w",
+        '(struct((4096, 1024), "data", "model", mesh=explicit), '
+        'struct((1024, 4096), None, "model", mesh=explicit))',
+        'h = st.sharding.reshard(jnp.tanh(x), P("data"))'),
     "heads over the minor part": (
         "q = (x @ w).reshape(32, 512, 64, 16)",
         'q = lax.with_sharding_constraint(q, NamedSharding(mesh, P("data", None, None, "model")))\n'

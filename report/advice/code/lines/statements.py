@@ -156,9 +156,9 @@ def has_module(at: Location, name: str) -> bool:
                           "".join(linecache.getlines(at.file))))
 
 
-def path_of(at: Location, name: str) -> str:
-    """How a file calls something of the package: as it imports it or calls it elsewhere, or by the
-    package's name.
+def path_of(at: Location, name: str, module: str = "") -> str:
+    """How a file calls something of the package, or of a module in it: as it imports it or calls it
+    elsewhere, or by the package's name.
     """
     source = "".join(linecache.getlines(at.file))
     if re.search(rf"(?m:^\s*(from .*|import .*)\b{name}\b)", source):
@@ -166,7 +166,7 @@ def path_of(at: Location, name: str) -> str:
     used = re.search(rf"\b(\w+(\.\w+)*)\.{name}\b", source)
     package = re.search(r"(?m:^\s*import (?:shardtrace|jax)(?: as (\w+))?$)", source)
     if used is None and package is not None:
-        return f"{package[1] or package[0].split()[1]}.{name}"
+        return ".".join(filter(None, [package[1] or package[0].split()[1], module, name]))
     return used[0] if used is not None else name
 
 
