@@ -211,12 +211,13 @@ class Candidates(GroupedChanges):
         """The change of the value that a line concatenates, or of an argument and its row."""
         if seed.maker is not None:
             return Interleave(where(seed.maker.location), (), seed.dim, seed.group, seed.counts,
-                              location=seed.maker.location)
+                              "", seed.maker.location, self.inlined)
         i = self.place[seed.value].index
         row = self.groups[0].get(i, {i: self.partitioned.traced.arg_names[i]})
         name = f"`{pattern_of([*row.values()])}`"
         return Interleave((), tuple(row), seed.dim, seed.group, seed.counts,
-                          name if len(row) == 1 else f"all {len(row)} {name}")
+                          name if len(row) == 1 else f"all {len(row)} {name}",
+                          inside=self.inlined)
 
     @functools.cached_property
     def seeds_of_parts(self) -> list[Seed]:

@@ -29,6 +29,7 @@ from .code.lines.statements import (
     rebound_name,
 )
 from .code.shard_map_bodies import Ungather, Unsum
+from .interleaving.change import Interleave
 
 
 def line_diffs(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:
@@ -69,7 +70,7 @@ def _line(replaced: Iterable[tuple[Location, str]]) -> tuple[str, str]:
 
 def edits_of(change: Change) -> tuple[Edit, ...]:
     """The edits that make a change; none if they cannot be told."""
-    if isinstance(change, Rewritten | LeaveAxes):
+    if isinstance(change, Rewritten | LeaveAxes | Interleave):
         return change.edits
     if isinstance(change, Constrain):
         code = laid_out(change.location, change.word, change.spec) if change.written else ""

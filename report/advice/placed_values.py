@@ -16,7 +16,7 @@ from ..reasons.explain_collective import Reasons
 from ..reasons.value_paths import Place, places
 
 _NO_PLACE = frozenset(("shard_map",))
-_AS_WRITTEN = ("", "jvp")       # results have the values and shapes of the user's code
+AS_WRITTEN = ("", "jvp")       # results have the values and shapes of the user's code
 _NUMBERED = re.compile(r"(\w+?)_\d+")
 
 
@@ -64,7 +64,7 @@ class PlacedValues:
                 if isinstance(a, Var):
                     self.readers.setdefault(a, []).append(eqn)
                     found = self.read_at.setdefault(a, set())
-                    if eqn.location.transform in _AS_WRITTEN:
+                    if eqn.location.transform in AS_WRITTEN:
                         found.add(where(eqn.location)[:-1])
 
     def smaller(self, var: Var, steps: int = 12) -> list[Var]:
@@ -122,7 +122,7 @@ class PlacedValues:
         """Is it, with these dimensions, a value of the user's code: named, or the value of an
         expression?
         """
-        if maker.location.transform not in _AS_WRITTEN:
+        if maker.location.transform not in AS_WRITTEN:
             return False
         readers = self.read_at.get(var)
         return bool(var.name) or readers is None or bool(
@@ -130,19 +130,21 @@ class PlacedValues:
 
     def is_expression(self, var: Var, maker: Equation) -> bool:
         """Is it the value of the expression that computes it, and the only one?"""
-        return self.results_at.get(where(maker.location)) == {
-            line_of(maker, self.place[var].index)}
+        return self.results_at.get(where(maker.location)[:-1]) == {
+            (maker.op.name, self.place[var].index, var.aval.shape)}
 
     @functools.cached_property
     def results_at(self) -> dict[tuple, set[tuple]]:
-        """By place, the lines' values that others than the expression there read, or return."""
+        """By place, the values that the user's code reads elsewhere, or that nothing reads: the ops
+        that compute them, their numbers and shapes.
+        """
         found: dict[tuple, set[tuple]] = {}
         for v, maker in self.maker.items():
-            if maker is not None:
-                own = where(maker.location)
-                readers = self.readers.get(v, ())
-                if not readers or any(where(e.location) != own for e in readers):
-                    found.setdefault(own, set()).add(line_of(maker, self.place[v].index))
+            if maker is not None and maker.location.transform in AS_WRITTEN:
+                own = where(maker.location)[:-1]
+                if v not in self.readers or self.read_at[v] - {own}:
+                    found.setdefault(own, set()).add(
+                        (maker.op.name, self.place[v].index, v.aval.shape))
         return found
 
     def name(self, var: Var, maker: Equation) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ....ir.program import Program, Var
 from ....ir.source.location import UNKNOWN, Location
@@ -22,8 +23,10 @@ from ....ir.source.wording import numbered
 from ....ir.support.named_tuple import NamedTuple
 from ...reasons.causes import where
 from ...reasons.value_paths import inner_programs
+from ..code.lines.statements import Edit
 from .reordering import NONE, Walk
 from .row_order import Order, Rows
+from .written import written
 
 INTERLEAVED = "passed interleaved"      # attribute of a program: the `Interleaved` of each change
 
@@ -33,7 +36,8 @@ class Interleave:
     """Interleave the rows of parts: those that a line joins, or those of arguments, by position.
 
     at: the place of the line, () for arguments. dim, group: the dimension, and the rows of a group.
-    counts: how many groups of each part are side by side.
+    counts: how many groups of each part are side by side. inside: the program that it is proposed
+    for.
     """
     at: tuple
     arguments: tuple[int, ...]
@@ -42,6 +46,18 @@ class Interleave:
     counts: tuple[int, ...]
     name: str = field(default="", compare=False)
     location: Location = field(default=UNKNOWN, compare=False)
+    inside: Program | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def edits(self) -> tuple[Edit, ...]:
+        """The edits of the user's lines that make it; none if they cannot be told. (Arguments he
+        has to pass with their rows in that order.)
+        """
+        walks: list[Walk] = []
+        if self.inside is not None:
+            self.made(self.inside, walks)
+        return written([r for walk in walks for r in walk.replaced]) if all(
+            walk.alone for walk in walks) else ()
 
     @property
     def text(self) -> str:
@@ -57,15 +73,15 @@ class Interleave:
     def of(self, arguments: Sequence[int]) -> Interleave:
         """This change, made to other arguments."""
         return Interleave(self.at, tuple(arguments), self.dim, self.group, self.counts, self.name,
-                          self.location)
+                          self.location, self.inside)
 
-    def made(self, program: Program) -> Program:
+    def made(self, program: Program, walks: list[Walk] | None = None) -> Program:
         """The program with the change. Its attribute `INTERLEAVED` says which arguments and results
-        have interleaved rows.
+        have interleaved rows. walks: where the walks over it are entered.
         """
-        order = Order(self.counts)
+        order, walks = Order(self.counts), [] if walks is None else walks
         if self.at:
-            return _interleaved(program, self, order)
+            return _interleaved(program, self, order, walks)
         kept: dict[Var, Rows] = {program.invars[i]: {self.dim: self.group} for i in self.arguments}
         while True:
             walk = Walk(program, order, kept)
@@ -77,6 +93,7 @@ class Interleave:
         results = {i: rows for i, a in enumerate(program.outvars)
                    if (rows := walk.rows_of(a)) and (a.aval.shape, *rows.items()) in like}
         new = walk.done([results.get(i, NONE) for i in range(len(program.outvars))])
+        walks.append(walk)
         arguments = {i: kept[v] for i, v in enumerate(program.invars) if v in kept}
         new.attributes[INTERLEAVED] = (*program.attributes.get(INTERLEAVED, ()),
                                        Interleaved(order, arguments, results))
@@ -94,13 +111,13 @@ def _united(one: Mapping[Var, Rows], other: Mapping[Var, Rows]) -> dict[Var, Row
     return {v: {**one.get(v, NONE), **other.get(v, NONE)} for v in (*one, *other)}
 
 
-def _interleaved(program: Program, change: Interleave, order: Order) -> Program:
+def _interleaved(program: Program, change: Interleave, order: Order, walks: list[Walk]) -> Program:
     """The program, nested ones included, with what a line joins side by side."""
     eqns, joins = [], {}
     for n, eqn in enumerate(program.eqns):
         new = {}
         for (_, name, j), inner in inner_programs(eqn, n):
-            made = _interleaved(inner, change, order)
+            made = _interleaved(inner, change, order, walks)
             if made is not inner:
                 held = new.get(name, eqn.params[name])
                 new[name] = made if j < 0 else (*held[:j], made, *held[j + 1:])
@@ -119,4 +136,5 @@ def _interleaved(program: Program, change: Interleave, order: Order) -> Program:
     walk = Walk(within, order, {})
     walk.parameters = set()
     walk.run(joins)
+    walks.append(walk)
     return walk.done([NONE] * len(within.outvars))

@@ -15,7 +15,9 @@ from ....ir.ops.control.loop_operands import scan_operands
 from ....ir.program import Atom, Equation, Literal, Program, Var
 from ....ir.rewriting.unread import drop_dead
 from ....ir.rules.factor import PASS, REDUCE
+from ..placed_values import AS_WRITTEN
 from .row_order import Emitter, Order, Rows, of_factors, rule_of
+from .written import Replaced
 
 NONE: Rows = {}
 _COMMUTES = ("sum", "max", "min", "prod", "and", "or", "xor")
@@ -26,7 +28,9 @@ class Walk:
     """A walk over a program in which some values have interleaved rows.
 
     given: these values, parameters or results of equations. pulled: parameters that need
-    interleaved rows as well, because they are combined with values that have them.
+    interleaved rows as well, because they are combined with values that have them. replaced: what
+    reads or joins parts, and what stands for it; alone: is that all that has to be written in the
+    user's code, since no value is brought into another order?
     """
 
     def __init__(self, program: Program, order: Order, given: Mapping[Var, Rows]) -> None:
@@ -37,6 +41,8 @@ class Walk:
         self.eqns: list[Equation] = []
         self.pulled: dict[Var, Rows] = {}
         self.known: dict[tuple, Atom] = {}      # of values, in the order of others
+        self.replaced: list[Replaced] = []
+        self.alone = True
 
     def rows_of(self, a: Atom) -> Rows:
         return NONE if isinstance(a, Literal) else self.rows.get(a, NONE)
@@ -70,6 +76,7 @@ class Walk:
 
     def replace(self, eqn: Equation, out: Emitter, values: Sequence[Atom]) -> None:
         """Let values of the emitter take the place of an equation's results."""
+        self.replaced.append(Replaced(self.program, eqn, out.builder.eqns, values))
         names = dict(zip(values, eqn.outvars, strict=True))
         self.eqns += [e.with_operands([names.get(a, a) for a in e.invars],
                                       [names.get(v, v) for v in e.outvars])
@@ -165,12 +172,14 @@ class Walk:
                 given[consts + i] = {**given[consts + i], **walk.rows_of(a)}
             if given == before:
                 break
+        self.replaced += walk.replaced
         results = [given[consts + i] if i < carries else walk.rows_of(a)
                    for i, a in enumerate(body.outvars)]
         operands = [self.ordered(a, r if i < first else {d + 1: g for d, g in r.items()}, eqn)
                     for i, (a, r) in enumerate(zip(eqn.invars, given, strict=True))]
         self.eqns.append(eqn.replace(invars=tuple(operands),
                                      params={**params, "jaxpr": walk.done(results)}))
+        self.alone = self.alone and walk.alone
         self.rows.update({v: r if i < carries else {d + 1: g for d, g in r.items()}
                           for i, (v, r) in enumerate(zip(eqn.outvars, results, strict=True)) if r})
 
@@ -192,7 +201,7 @@ class Walk:
             for d, group in has.items():
                 if wanted.get(d) != group:
                     found = self.order.back(out, found, d, group)
-            self.eqns += out.builder.eqns
+            self.write(out, eqn)
             for d, group in wanted.items():
                 if has.get(d) != group:
                     found = self.brought(found, d, group, eqn, _BACK)
@@ -218,8 +227,16 @@ class Walk:
                     return again
         if found is None:
             found = self.order.cut(out, a, d, group)
-        self.eqns += out.builder.eqns
+        self.write(out, maker or eqn)
         return found
+
+    def write(self, out: Emitter, at: Equation) -> None:
+        """Add the equations that bring a value into another order, for one of the program: in
+        derivatives those follow from what the user writes.
+        """
+        self.eqns += out.builder.eqns
+        self.alone = self.alone and (
+            not out.builder.eqns or at.location.transform not in AS_WRITTEN)
 
     def of_parts(self, maker: Equation, out: Emitter, d: int, group: int) -> Atom | None:
         """The result of an equation that joins parts, or that places one between zeros."""

@@ -90,6 +90,24 @@ def test_what_is_written_can_be_typed_and_saves_what_it_says(name, tmp_path):
     assert (after.received_bytes, after.flops) == (best.received_bytes, best.flops)
 
 
+def test_a_constraint_on_what_is_differentiated_stands_in_the_line(tmp_path):
+    source = HEAD + """\
+def f(w, x):
+    def loss(w):
+        h = x.T @ w
+        return (jnp.sort(h, 0) ** 2).mean() + (jnp.sort(h * 2, 0) * h).mean()
+    return st.grad(loss)(w)
+
+
+args = struct((4096, 2048), "data"), struct((4096, 1024), "data")
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f, "v5p")(*module.args)
+        shown = {diff for c in found.collectives for s in c.suggestions for diff in s.diff}
+    assert ("h = x.T @ w", "h = lax.with_sharding_constraint(x.T @ w, "
+            'NamedSharding(mesh, P("data")))') in shown, shown
+
+
 # what a helper takes, its spec, a call of it, that with another spec, if it is written there
 HELPERS = {
     "of entries": ("x, *spec", "P(*spec)", 'to(x @ w, "data", None)',

@@ -17,7 +17,7 @@ def laid_out(at: Location, word: str, spec: PartitionSpec) -> str:
     one line.
     """
     text = at.text()
-    if not text or at.transform:
+    if not text:
         return ""
     source = "".join(linecache.getlines(at.file))
     asked = spec_text(spec).replace("'", '"')

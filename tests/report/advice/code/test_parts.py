@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import shardtrace as st
+from shardtrace.report.advice.interleaving.change import INTERLEAVED
 
 from ....user_files import user_file, user_module
 from .explained_code import check_typed, explained_code
@@ -82,6 +83,16 @@ def test_rows_of_parts_are_put_side_by_side(name, tmp_path):
         with st.config.override(shardtrace_engine="per_device"):
             changed = np.asarray(best.apply()(*placed))
         wanted = reference(*given) if reference else np.asarray(st.jit(module.f)(*placed))
+        (change,) = best.changes
+        if change.arguments:                     # the user passes them with rows side by side
+            said = change.made(change.inside).attributes[INTERLEAVED][-1]
+            for i, rows in said.arguments.items():
+                for d, group in rows.items():
+                    given[i] = np.take(given[i], said.order.places(given[i].shape[d], group), d)
+        assert bool(best.diff) is ("mask" not in name)       # whose rows no line joins
+        if best.diff:
+            typed = check_typed(tmp_path, HEAD + source, best, given, wanted, rtol=2e-3, atol=2e-3)
+            assert typed == best.received_bytes
     np.testing.assert_allclose(changed, wanted, rtol=2e-3, atol=2e-3)
 
 
@@ -104,6 +115,7 @@ args = row, row, struct((8192, 64))
         best = next(s for c in found.collectives for s in c.suggestions
                     if s.text.startswith("keep `p['w']`") and len(s.changes) == 1)
         assert best.received_bytes < found.received_bytes / 2
+        assert [old for old, _ in best.diff] == ['a, b = jnp.split(x @ p["w"] + p["b"], 2, -1)']
         given = st.tree.map(lambda t: np.sin(np.arange(np.prod(t.shape), dtype=np.float32)
                                              ).reshape(t.shape), module.args)
         placed = st.tree.map(lambda v, t: st.device_put(v, t.sharding), given, module.args)
