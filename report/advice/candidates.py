@@ -103,8 +103,9 @@ class Candidates(GroupedChanges):
             unsplit = [self.of_table(itertools.islice(self.freedoms.unsplit(axis), _UNSPLIT))
                        for axis in self.freedoms.idle] if self.freedoms is not None else []
             return list(dict.fromkeys([*itertools.chain.from_iterable(unsplit), *changed]))
-        agreed = () if self.freedoms is None else self.of_table(itertools.chain(
-            self.freedoms.consensus(), self.freedoms.lacking()))
+        agreed = () if self.freedoms is None else itertools.chain(
+            self.of_table(itertools.chain(self.freedoms.consensus(), self.freedoms.lacking())),
+            self.of_table(self.freedoms.consensus(moved=True)))
         return list(dict.fromkeys([*agreed, *self.small_roots(cause, axes),
                                    *self.of_code(record, cause),
                                    *self.of_parts(record, cause), *self.in_body(record, cause),

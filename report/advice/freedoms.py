@@ -113,8 +113,9 @@ class Freedoms:
                     found[i] = new
             yield found
 
-    def consensus(self) -> Iterator[dict[int, Entries]]:
-        """Two proposals of layouts for the arguments that are laid out unlike most others.
+    def consensus(self, moved: bool = False) -> Iterator[dict[int, Entries]]:
+        """Two proposals of layouts for the arguments that are laid out unlike most others; moved:
+        only for those that keep their axes, on other dimensions.
 
         An argument is split over the axes that split at least half of the arguments in one of its
         freedoms. If there are none, it keeps its own axes, each along the freedom in which the axis
@@ -135,7 +136,8 @@ class Freedoms:
                     a for e in entries for a in e if a in best]
                 new = tuple([tuple([a for a in axes if best[a][-1] == d])
                              for d in range(len(shape))])
-                if new != entries and is_layout(self.mesh, shape, new):
+                if new != entries and is_layout(self.mesh, shape, new) and not (
+                        moved and {a for e in new for a in e} != {a for e in entries for a in e}):
                     found[i] = new
             yield found
 
@@ -167,12 +169,25 @@ class Freedoms:
     @functools.cached_property
     def parts(self) -> dict[tuple[int, int], dict[str, float]]:
         """(position, dimension) -> axis -> the share of the arguments of that freedom which it
-        splits along it.
+        splits along it. Where an argument is alone it says less than several others which the axis
+        splits all along another dimension of it.
         """
         found: dict[tuple[int, int], dict[str, float]] = {}
         for places, counts in zip(self.places, self.counts, strict=True):
             found.update(dict.fromkeys(places, {a: n / len(places) for a, n in counts.items()}))
+        for (i, d), axes in found.items():
+            if len(self.places[self.place_of[i, d]]) == 1:
+                found[i, d] = {a: _MOST if any(
+                    self._splits_others(i, e, a) for e in range(len(self.given[i].shape))) else part
+                    for a, part in axes.items()}
         return found
+
+    def _splits_others(self, i: int, d: int, axis: str) -> bool:
+        """Does an axis split all others along a dimension of an argument, which are several?"""
+        f = self.place_of.get((i, d), -1)
+        others = len(self.places[f]) - 1 if f >= 0 else 0
+        return others >= _SEVERAL and axis not in self.given[i].entries[d] and (
+            self.counts[f][axis] == others)
 
     def unlike_with(self, new: Mapping[int, Entries], least: int) -> set[int]:
         """The arguments that, with these new layouts, more axes split along freedoms in which those

@@ -29,10 +29,12 @@ def other_layouts(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries,
     bare = without(entries, axes)
     if _has_parts(bare):
         return                                   # users cannot write parts of axes
-    for new in _with(mesh, shape, bare, axes):
-        if new not in seen:
-            seen.add(new)
-            yield new
+    own = tuple([a for a in axes if any(a in e for e in entries)])
+    for moved in dict.fromkeys((own or axes, axes)):      # where several exchange, its own first
+        for new in _with(mesh, shape, bare, moved):
+            if new not in seen and new != entries:
+                seen.add(new)
+                yield new
     if bare not in seen:
         yield bare
     if _has_parts(entries):

@@ -123,6 +123,8 @@ def _about(m: Match) -> Iterator[Equation]:
     for e in makers:                                       # and what those look through
         if e is not None and e.op.name in ("pvary", "reshape", "rev"):
             makers.append(m.maker(e.invars[0]))
+        elif e is not None and e.op is m.eqn.op and e.op.name == "add":
+            makers += map(m.maker, e.invars)
     inside = [e for _, p in inner_programs(m.eqn, 0) for e in p.eqns
               if e.op.collective is not None]
     yield from (m.eqn, *inside, *behind(m), *[e for e in makers if e is not None])

@@ -4,6 +4,7 @@
     reduce first, between  reducing a value computed from a gather    reducing that of a block, psum
     products first         a product along a gathered dimension       that of the blocks, then psum
     added up first         adding gathered values up by place         adding up a block's, psum
+    sums together          adding sums over devices                   adding what they sum, one psum
 
 What such a value is computed from is reduced likewise, where it is a reduction of what is gathered.
 """
@@ -11,7 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial, reduce
 
+from ....ir.op import OPS
 from ....ir.program import Atom, Equation
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rewriting.unread import read_by_others
@@ -129,6 +132,47 @@ def _added_up_first_code(m: Match) -> str:
     return f"lax.{over_devices}({text}, {axes})" if axes else ""
 
 
+def _summed_together(m: Match) -> Atom | None:
+    """A sum of which two terms are sums over the same devices, that nothing else reads: these are
+    one sum, of what they sum.
+    """
+    terms, sums = _terms(m, m.eqn), dict[tuple, list[int]]()
+    for i, a in enumerate(terms):
+        made = m.maker(without_pvary(m, a))
+        if made is not None and made.op.name in ("psum", "psum_invariant") and _is_read_once(
+                m, a) and _is_read_once(m, made.outvars[0]):
+            sums.setdefault((made.op, *map(str, made.params.items()), made.invars[0].aval, a.aval),
+                            []).append(i)
+    found = next((own for own in sums.values() if len(own) > 1), None)
+    if found is None:
+        return None
+    makers = [e for i in found if (e := m.maker(without_pvary(m, terms[i]))) is not None]
+    total, add = makers[0].invars[0], partial(m.emit, m.eqn.op, **m.eqn.params)
+    for e in makers[1:]:
+        total = add(total, e.invars[0])
+    last = makers[-1]
+    total = m.emit(last.op, total, like=last, **last.params)
+    if missing := terms[found[-1]].aval.manual.varying - total.aval.manual.varying:
+        total = m.emit(OPS["pvary"], total, axes=tuple(sorted(missing)))
+    return reduce(add, [total if i == found[-1] else a for i, a in enumerate(terms)
+                        if i == found[-1] or i not in found])
+
+
+def _terms(m: Match, add: Equation) -> list[Atom]:
+    """What an addition adds up, also by additions of which nothing else reads the result."""
+    found: list[Atom] = []
+    for a in add.invars:
+        made = m.maker(a)
+        nested = made is not None and made.op is add.op and _is_read_once(m, a)
+        found += _terms(m, made) if nested and made is not None else [a]
+    return found
+
+
+def _is_read_once(m: Match, a: Atom) -> bool:
+    return sum(a is b for e in m.program.eqns for b in e.invars) == 1 and not any(
+        a is b for b in m.program.outvars)
+
+
 _REDUCES = ("parts are reduced where they are, and only their results exchanged",
             "reduce before the exchange instead of gathering")
 REDUCED: tuple[CodeChange, ...] = (
@@ -144,4 +188,9 @@ REDUCED: tuple[CodeChange, ...] = (
         "added up first", "out = scatter-add|scatter-max|scatter-min base *others",
         _added_up_first, why="parts are added up where they are, and only the sums exchanged"),
         "add up each device's own before the exchange instead of gathering", _added_up_first_code),
+    CodeChange(Rewrite(
+        "sums together", "out = add x y", _summed_together,
+        where=lambda m: any(e.op.name.startswith("psum") for e in m.program.eqns),
+        why="one sum over devices instead of several"),
+        "add what is summed over devices, and sum it once"),
 )

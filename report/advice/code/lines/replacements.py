@@ -189,8 +189,8 @@ class _Replacement:
         if maker is not None and maker.op.name == "pvary":
             return self.of(maker.invars[0])
         for reader in self.m.program.eqns:
-            if a in reader.invars and isinstance(a, Var) and a.name:
-                name = _name_in(a.name, expression(reader))
+            if a in reader.invars and isinstance(a, Var):
+                name = a.name and _name_in(a.name, expression(reader)) or _operand_name(reader, a)
                 if name and is_kept(name, reader.location, self.at):
                     return name
         if maker is None or not self.is_whole(maker):
@@ -302,6 +302,20 @@ class _Replacement:
         if maker is not None and maker.location.key != reader.location.key:
             names.append(expression(maker))
         return next((n for n in names if n and expression(reader).count(n) == 1), "")
+
+
+def _operand_name(reader: Equation, a: Atom) -> str:
+    """The name of an operand of an operator, as a step of a loop has one for its own parameter; ""
+    if it is another expression.
+    """
+    try:
+        node = ast.parse(expression(reader), mode="eval").body
+    except SyntaxError:
+        return ""
+    if reader.op.name not in _INFIX or not isinstance(node, ast.BinOp):
+        return ""
+    side = node.left if reader.invars[0] is a else node.right
+    return side.id if isinstance(side, ast.Name) else ""
 
 
 def _name_in(name: str, text: str) -> str:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from .explained_code import check_change
-from .test_changes import HEAD, values_of
+from .test_changes import HEAD, blocks, values_of
 
 WORDS = "add up each device's own before the exchange"
 
@@ -57,3 +57,29 @@ args = struct((16384, 128), "d"), st.ShapeDtypeStruct(
                            rtol=1e-3, atol=1e-3)
     if best is not None:
         assert [after for _, after in best.diff] == [f"return {written}"]
+
+
+TOGETHER = {
+    "two": ('lax.psum(x * 2, "d") + lax.psum(jnp.tanh(x), "d")',
+            lambda b: (b * 2 + np.tanh(b)).sum(0)),
+    "two beside something else": ('jnp.cos(x) + lax.psum(x * 2, "d") + lax.psum(jnp.tanh(x), "d")',
+                                  lambda b: np.cos(b) + (b * 2 + np.tanh(b)).sum(0)),
+    "one of them is read again": (
+        'jnp.cos(total := lax.psum(x * 2, "d")) + (total + lax.psum(jnp.tanh(x), "d"))', None),
+    "a largest and a sum": ('lax.pmax(x * 2, "d") + lax.psum(jnp.tanh(x), "d")', None)}
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+def test_sums_over_devices_that_are_added_are_one(name, tmp_path):
+    code, reference = TOGETHER[name]
+    source = HEAD + f"""\
+def body(x):
+    return {code}
+
+
+f = mapped(body)
+args = (struct((8192, 256), "d"),)
+"""
+    wanted = reference and (lambda x: np.broadcast_to(
+        reference(blocks(x)), blocks(x).shape).reshape(x.shape))
+    check_change(tmp_path, source, "sum it once", 1.9, values_of, wanted, rtol=1e-4, atol=1e-4)
