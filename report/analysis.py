@@ -13,7 +13,7 @@ from ..partitioner.cost.schedule import Times, exchange_seconds
 from ..partitioner.cost.timeline import Event, timeline
 from ..partitioner.cost.topology import Topology
 from ..partitioner.pipeline import Partitioned
-from .advice.freedoms import Freedoms
+from .advice.layouts.freedoms import Freedoms
 from .advice.suggestion import Suggestion
 from .advice.suggestions import SECONDS, Search
 from .advice.trials import Subject, key_of

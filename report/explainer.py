@@ -10,7 +10,7 @@ from ..partitioner.cost.figures import Figures, figures
 from ..partitioner.cost.topology import Topology
 from ..partitioner.pipeline import Partitioned
 from .advice.candidates import Candidates
-from .advice.freedoms import Freedoms, freedoms_of
+from .advice.layouts.freedoms import Freedoms, freedoms_of
 from .advice.suggestion import Found
 from .advice.suggestions import Search
 from .advice.trials import Subject

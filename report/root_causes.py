@@ -5,8 +5,8 @@ with most bytes is named first, with all its collectives (of several with nearly
 one whose own value is moved or wanted); then the root of most of the remaining ones, and so on.
 Bytes that no way of running the operation avoids count half. Everything written on one line is one
 root. Arguments in one row of a table of specs, such as the `wo` of all layers, are one root; those
-laid out unlike others (advice/freedoms.py), or unlike most of their row, are suspect, and count for
-more.
+laid out unlike others (advice/layouts/freedoms.py), or unlike most of their row, are suspect, and
+count for more.
 """
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from ..ir.source.wording import duration
 from ..partitioner.pipeline import Partitioned
 from .advice.changes import Argument, Change, Constrain, Respec, Result, pattern_of, row_of
 from .advice.code.changes import Rewritten
-from .advice.freedoms import Freedoms
 from .advice.interleaving.change import Interleave
+from .advice.layouts.freedoms import Freedoms
 from .advice.trials import key_of
 from .equal_collectives import grouped
 from .explained_collective import ExplainedCollective

@@ -1,6 +1,6 @@
 """What would avoid a collective: candidate changes, each costed on the whole program.
 
-    candidates, freedoms, other_layouts, charges    which changes are worth a trial, likeliest first
+    candidates, layouts/                            which changes are worth a trial, likeliest first
     changes, code/, interleaving/                   a change as data: of shardings, of the code, of
                                                     the order of rows
     trials, repetition                              a program partitioned with changes made

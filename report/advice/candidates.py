@@ -5,53 +5,46 @@ the paths of its axes back to their annotations. For each, the candidates are ot
 most arguments of its shape, with the axes left out, on another dimension, replaced by others, or as
 the other side wants it. A value is changed where it is decided: an argument in its sharding, a
 constraint in its spec, a result in out_shardings, any other value by a constraint after its
-equation. Values behind collectives that take long come first (charges.py), and the first candidate
-of a value counts more than its second.
+equation. Values behind collectives that take long come first (layouts/charges.py), and the first
+candidate of a value counts more than its second.
 Before all these come changes after which arguments agree along dimensions that can only be split
-together (freedoms.py). Whether a candidate helps is not judged here.
+together (layouts/freedoms.py). Whether a candidate helps is not judged here.
 """
 from __future__ import annotations
 
 import functools
 import itertools
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...ir.facts import CHEAP, VIEW
 from ...ir.op import OPS
-from ...ir.ops.communication.sharding import reshard_p, sharding_constraint_p
-from ...ir.program import Equation, Var
-from ...ir.shardings.sharding import NamedSharding
-from ...ir.spec import UNCONSTRAINED, spec_from_entries
+from ...ir.program import Var
+from ...ir.spec import spec_from_entries
 from ...ir.types import Entries
 from ...partitioner.collectives import CollectiveRecord
 from ...partitioner.pipeline import Partitioned
-from ..reasons.causes import Cause, sharding_key, where, whole_axes
+from ..reasons.causes import Cause, where, whole_axes
 from ..reasons.explain_collective import Reasons
-from ..reasons.value_paths import Place
-from ..words import spec_text
 from .changes import Argument, Change, Respec, Result, pattern_of, rows
-from .charges import Charges
 from .code.changes import Rewritten, Site, sites
 from .code.left_axes import left_axes
 from .code.shard_map_bodies import Ungather, body_changes
-from .freedoms import Freedoms
-from .grouped_changes import GroupedChanges
 from .interleaving.change import Interleave
 from .interleaving.seeds import Seed, seeds
-from .other_layouts import is_layout, layouts_over_others, merged, other_layouts, without
-from .placed_values import line_of
+from .layouts.charges import Charges
+from .layouts.freedoms import Freedoms
+from .layouts.other_layouts import is_layout, merged, without
+from .layouts.value_changes import ValueChanges
 
 _NEAR, _CONSTRAINTS, _ARGUMENTS = 6, 12, 24        # most that are looked at
 _LATER = 3          # values further on that are looked at in place of a constrained one
 _DOUBT = 0.5        # of the largest charge, what a constraint is charged at least
 _UNSPLIT = 2        # freedoms that nothing splits which are tried over an idle axis
 _SMALL = 0.02       # of the bytes of all arguments, up to which one is whole for nothing
-_USUAL = 2          # layouts of other arguments of its shape that are tried for one
 
 
-class Candidates(GroupedChanges):
+class Candidates(ValueChanges):
     """Enumerates changes for the collectives of one partitioned program. explained: these, with
     their causes and seconds; freedoms: of its arguments.
     """
@@ -308,75 +301,6 @@ class Candidates(GroupedChanges):
                 yield from fresh(t, None)
         for v in (*self.laid_out[:_CONSTRAINTS], *self.inlined.invars[:_ARGUMENTS]):
             yield from fresh(self.graph_tensor(v), None)
-
-    # -- changes of one value --------------------------------------------------------------------
-
-    def changes(self, t: int, axes: tuple[str, ...], wanted: Entries | None, others: bool = False
-                ) -> Iterator[Change]:
-        """The changes of the layout of one tensor that may avoid an exchange over these axes.
-        wanted: what its reader would have; others: over other axes of the mesh, too.
-        """
-        var = self.value.get(t)
-        if var is None or var not in self.place or not var.aval.shape:
-            return
-        place, maker = self.place[var], self.maker[var]
-        key = sharding_key(maker) if maker is not None else ""
-        if maker is not None and key:
-            yield from self.of_annotation(maker, place, key, axes, wanted, others)
-            return
-        entries = self.entries.get(t)
-        if entries is None:
-            return
-        entries = merged(entries, self.mesh)
-        usual = (self.usual_layouts.get(var.aval.shape, ())
-                 if place.is_argument and not others else ())
-        for new in itertools.chain(usual, self.layouts(var.aval.shape, entries, axes, wanted,
-                                                       others, place.is_argument)):
-            spec = spec_from_entries(new)
-            if place.is_argument:
-                if new != entries:
-                    yield self.argument(place.index, new)
-            elif maker is not None and self.is_of_user(var, maker):
-                yield self.constrained(var, maker, spec)
-
-    @functools.cached_property
-    def usual_layouts(self) -> dict[tuple[int, ...], list[Entries]]:
-        """By shape the layouts that most arguments of it have, such as the parameters of a slot."""
-        counts: dict[tuple[int, ...], Counter[Entries]] = {}
-        for v in self.inlined.invars:
-            entries = self.entries.get(self.graph_tensor(v))
-            if entries is not None and v.aval.shape:
-                counts.setdefault(v.aval.shape, Counter())[merged(entries, self.mesh)] += 1
-        return {shape: [new for new, _ in found.most_common(_USUAL)]
-                for shape, found in counts.items() if len(found) > 1}
-
-    def of_annotation(self, maker: Equation, place: Place, key: str, axes: tuple[str, ...],
-                      wanted: Entries | None, others: bool) -> Iterator[Change]:
-        """Other specs of a constraint, a `reshard` or an `out_sharding=`, or none."""
-        word = {sharding_constraint_p: "with_sharding_constraint", reshard_p: "reshard"}.get(
-            maker.op, "out_sharding")
-        sharding: NamedSharding = maker.params[key]
-        if sharding.spec.unreduced or sharding.spec.reduced:
-            return
-        aval = maker.outvars[place.index].aval
-        if word != "with_sharding_constraint" and "transpose" in maker.location.transform:
-            return                            # a cotangent is laid out as the user's value was
-        same = tuple(self.by_line[line_of(maker, place.index)])
-        was = spec_text(sharding.spec)
-        if not others:
-            yield Respec(same, None, word, maker.location, was)
-        own = tuple(() if e is UNCONSTRAINED else e
-                    for e in sharding.spec.padded(aval.ndim).entries)
-        for new in self.layouts(aval.shape, own, axes, wanted, others, True):
-            if new != own:
-                yield Respec(same, spec_from_entries(new), word, maker.location, was)
-
-    def layouts(self, shape: tuple[int, ...], entries: Entries, axes: tuple[str, ...],
-                wanted: Entries | None, others: bool, annotated: bool) -> Iterator[Entries]:
-        """Other layouts of a value, in these axes or in others; annotated: the user chose it."""
-        if others:
-            return layouts_over_others(self.mesh, shape, entries, axes, annotated)
-        return other_layouts(self.mesh, shape, entries, axes, wanted)
 
     # -- results ---------------------------------------------------------------------------------
 

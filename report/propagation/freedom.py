@@ -18,7 +18,7 @@ from ...ir.spec import PartitionSpec, spec_from_entries
 from ...ir.support.immutable import immutable
 from ...partitioner.propagation.graph import Graph
 from ..advice.changes import Argument, Change, Result, text_of
-from ..advice.freedoms import together
+from ..advice.layouts.freedoms import together
 from ..advice.trials import Trials
 from ..reasons.axis_paths import AxisPaths
 from ..words import changed_by, quantity

@@ -12,6 +12,8 @@ from ...ir.source.wording import duration
 from ..words import quantity
 from .calls import NO_CALLS, Calls
 
+AS_WRITTEN = ("", "jvp")       # results have the values and shapes of the user's code
+
 
 @dataclass(frozen=True)
 class Path:

@@ -15,7 +15,7 @@ from ....ir.ops.control.loop_operands import scan_operands
 from ....ir.program import Atom, Equation, Literal, Program, Var
 from ....ir.rewriting.unread import drop_dead
 from ....ir.rules.factor import PASS, REDUCE
-from ..placed_values import AS_WRITTEN
+from ...reasons.causes import AS_WRITTEN
 from .row_order import Emitter, Order, Rows, of_factors, rule_of
 from .written import Replaced
 

@@ -5,10 +5,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ....ir.program import Atom, Equation, Program
-from ...reasons.causes import where
+from ...reasons.causes import AS_WRITTEN, where
 from ..code.lines.replacements import replaced_lines
 from ..code.lines.statements import Edit
-from ..placed_values import AS_WRITTEN
 
 
 class Replaced(NamedTuple):

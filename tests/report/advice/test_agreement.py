@@ -7,7 +7,7 @@ import pytest
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import config, lax, nn
-from shardtrace.report.advice.other_layouts import layouts_over_others, other_layouts
+from shardtrace.report.advice.layouts.other_layouts import layouts_over_others, other_layouts
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

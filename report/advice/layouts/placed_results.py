@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-from ...ir.ops.communication.sharding import reshard_p
-from ...ir.program import Atom, Equation, Var
-from ...ir.rules.rule import ELEMENTWISE
-from ...ir.spec import PartitionSpec, spec_from_entries
-from ...ir.types import Entries
-from ..reasons.causes import Cause
-from .changes import Change, Result, row_of
+from ....ir.ops.communication.sharding import reshard_p
+from ....ir.program import Atom, Equation, Var
+from ....ir.rules.rule import ELEMENTWISE
+from ....ir.spec import PartitionSpec, spec_from_entries
+from ....ir.types import Entries
+from ...reasons.causes import Cause
+from ..changes import Change, Result, row_of
 from .other_layouts import is_layout, merged, other_layouts
 from .placed_values import PlacedValues
 

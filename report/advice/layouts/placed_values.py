@@ -5,18 +5,17 @@ import functools
 import re
 from collections import deque
 
-from ...ir.meshes.mesh import AbstractMesh
-from ...ir.ops.communication.sharding import reshard_p
-from ...ir.program import Equation, Program, Var
-from ...ir.source.location import Location
-from ...ir.types import Entries
-from ...partitioner.pipeline import Partitioned
-from ..reasons.causes import sharding_key, where
-from ..reasons.explain_collective import Reasons
-from ..reasons.value_paths import Place, places
+from ....ir.meshes.mesh import AbstractMesh
+from ....ir.ops.communication.sharding import reshard_p
+from ....ir.program import Equation, Program, Var
+from ....ir.source.location import Location
+from ....ir.types import Entries
+from ....partitioner.pipeline import Partitioned
+from ...reasons.causes import AS_WRITTEN, sharding_key, where
+from ...reasons.explain_collective import Reasons
+from ...reasons.value_paths import Place, places
 
 _NO_PLACE = frozenset(("shard_map",))
-AS_WRITTEN = ("", "jvp")       # results have the values and shapes of the user's code
 _NUMBERED = re.compile(r"(\w+?)_\d+")
 
 

@@ -13,14 +13,14 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from ...ir.meshes.mesh import AbstractMesh
-from ...ir.passes import Requests
-from ...ir.support.disjoint_sets import DisjointSets
-from ...ir.support.named_tuple import NamedTuple
-from ...ir.types import Entries
-from ...partitioner.pipeline import Partitioned
-from ...partitioner.propagation.graph import Graph
-from ...partitioner.propagation.origins import origins_of
+from ....ir.meshes.mesh import AbstractMesh
+from ....ir.passes import Requests
+from ....ir.support.disjoint_sets import DisjointSets
+from ....ir.support.named_tuple import NamedTuple
+from ....ir.types import Entries
+from ....partitioner.pipeline import Partitioned
+from ....partitioner.propagation.graph import Graph
+from ....partitioner.propagation.origins import origins_of
 from .other_layouts import is_layout, merged, moved_to, without
 
 _SMALL = 0.01       # share of the largest argument's elements below which one may be whole

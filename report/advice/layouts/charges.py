@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from ...ir.reasons import NEEDED
-from ...ir.source.location import Location
-from ...partitioner.collectives import CollectiveRecord
-from ..reasons.causes import Cause
+from ....ir.reasons import NEEDED
+from ....ir.source.location import Location
+from ....partitioner.collectives import CollectiveRecord
+from ...reasons.causes import Cause
 
 _NEEDED = 0.5        # weight of a collective that no way of running its operation avoids
 _BETWEEN = 0.25      # weight of a value that only passes an axis on

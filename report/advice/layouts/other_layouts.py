@@ -5,10 +5,10 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from ...ir.meshes.mesh import AbstractMesh, AxisType
-from ...ir.ops.communication.retiling import merged_axes
-from ...ir.types import Entries
-from ..reasons.causes import whole_axes
+from ....ir.meshes.mesh import AbstractMesh, AxisType
+from ....ir.ops.communication.retiling import merged_axes
+from ....ir.types import Entries
+from ...reasons.causes import whole_axes
 
 
 def other_layouts(mesh: AbstractMesh, shape: tuple[int, ...], entries: Entries,

@@ -5,12 +5,12 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from ...ir.program import Atom, Equation, Var
-from ...ir.spec import PartitionSpec, spec_from_entries
-from ...ir.types import Entries
-from ...partitioner.pipeline import Partitioned
-from ..reasons.explain_collective import Reasons
-from .changes import Argument, Change, Constrain, Result, row_of, tree_of
+from ....ir.program import Atom, Equation, Var
+from ....ir.spec import PartitionSpec, spec_from_entries
+from ....ir.types import Entries
+from ....partitioner.pipeline import Partitioned
+from ...reasons.explain_collective import Reasons
+from ..changes import Argument, Change, Constrain, Result, row_of, tree_of
 from .other_layouts import is_layout, merged
 from .placed_results import PlacedResults
 from .placed_values import line_of
