@@ -100,7 +100,8 @@ def expression(e: Equation, x: Texts) -> str | None:
         return WRITERS[name](e, x)
     function = e.op.jax
     if function:
-        return function(e, x) if callable(function) else _call(e, ", ".join(x), function)
+        return (_call(e, ", ".join(x), function) if isinstance(function, str)
+                else function(e, x))
     if IDENTITY in e.op.facts:
         return x[0]
     lax = sys.modules.get("jax.lax")

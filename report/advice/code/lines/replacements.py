@@ -10,10 +10,9 @@ import ast
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from .....ir.program import Atom, Equation, Literal, Var
-from .....ir.rewriting.rewrite import Match
+from .....ir.program import Atom, Equation, Literal, Program, Var
 from .....ir.rewriting.unread import read_by_others
 from .....ir.rules.rule import ELEMENTWISE
 from .....ir.source.location import Location
@@ -47,7 +46,18 @@ _SMALL = ("axis_index", "broadcast_in_dim", "pvary")     # written again instead
 _AS_IS = ("gather", "conv_general_dilated")     # calls that state no size of their operands
 
 
-def replaced_lines(m: Match, found: Sequence[tuple[Match, Any]]) -> tuple[Edit, ...]:
+class Replaced(Protocol):
+    """An equation of a program for which others stand, such as a match of a rewrite."""
+    @property
+    def program(self) -> Program: ...
+    @property
+    def eqn(self) -> Equation: ...
+    @property
+    def emitted(self) -> Sequence[Equation]: ...
+    def maker(self, atom: Atom, /) -> Equation | None: ...
+
+
+def replaced_lines(m: Replaced, found: Sequence[tuple[Replaced, Any]]) -> tuple[Edit, ...]:
     """The edits that put replacements in place of the expression of a match; none if that cannot be
     written. found: the matches at its place, with what their results become.
     """
@@ -64,7 +74,7 @@ class _Replacement:
     replacement. names: of values that lines before compute, with these lines.
     """
 
-    def __init__(self, m: Match, found: Sequence[tuple[Match, Any]]) -> None:
+    def __init__(self, m: Replaced, found: Sequence[tuple[Replaced, Any]]) -> None:
         self.m = m
         self.at: Location = m.eqn.location
         self.values: dict[Var, Atom] = {}
