@@ -51,4 +51,4 @@ def forget_plans() -> None:
     """
     for jitted in list(JITTED):
         jitted.clear_cache()
-    forget(*[name for name in CACHES if name.startswith(("driver.", "runtime."))])
+    forget(*[name for name in CACHES if name.startswith(("arrays.", "driver.", "runtime."))])
