@@ -100,8 +100,7 @@ def expression(e: Equation, x: Texts) -> str | None:
         return WRITERS[name](e, x)
     function = e.op.jax
     if function:
-        return (_call(e, ", ".join(x), function) if isinstance(function, str)
-                else function(e, x))
+        return _call(e, ", ".join(x), function) if isinstance(function, str) else function(e, x)
     if IDENTITY in e.op.facts:
         return x[0]
     lax = sys.modules.get("jax.lax")
