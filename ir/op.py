@@ -350,7 +350,8 @@ def defop(name: str, *, doc: str = "",
       nor repeated, nor moved. "check" for errors that are raised, which only traced programs have.
     jax: the function that a program for JAX calls with the op's params, if not that of `lax` of the
       op's name: "jnp.trunc", "linalg.qr_p.bind", or where JAX has none "roll_rows", one of
-      engines/xla/helpers.py; or (equation, texts of operands) -> expression.
+      engines/xla/helpers.py; "lax.sort(*)" and "lax.dynamic_slice(x, *)" where it takes operands as
+      one tuple: all, or those after the first; or (equation, texts of operands) -> expression.
     """
     if name in OPS:
         raise ValueError(f"op {name!r} is declared twice")

@@ -6,7 +6,8 @@ Most ops have the name and the params of a JAX function, so their declaration sa
 
 The declaration of an op whose function has another name, that `jax.lax` offers only as a
 primitive, or that JAX lacks says so (`jax=` of `defop`); helpers.py has the functions that JAX
-lacks. `WRITERS` has the ops whose function takes its arguments in another form.
+lacks. `WRITERS` has the ops of random keys and selections, which are written with what the engine
+knows of generators and primitives.
 """
 from __future__ import annotations
 
@@ -27,28 +28,23 @@ GENERATORS = {"fry": "threefry2x32", "rbg": "rbg", "urbg": "unsafe_rbg"}      # 
 TYPING_PARAMS = frozenset({"input_dtype", "weak_type"})     # which no function of JAX takes
 
 
-def _call(e: Equation, operands: str, function: str = "") -> str:
+def _call(e: Equation, x: Texts, call: str = "") -> str:
     """A call of the op's function with these operands and the params that the op has. A primitive
     is given all of them, a function those that are not None.
+
+    call: the function (`jax=` of `defop`), with its arguments where some operands are one tuple.
     """
+    function, _, text = call.removesuffix(")").partition("(")
+    form = text.split(", ") if text else []
+    operands = x if not form else [
+        tuple_of(x[k:]) if part == "*" else x[k] for k, part in enumerate(form) if "=" not in part]
     function = function or f"lax.{e.op.name.replace('-', '_')}"
     is_primitive = function.endswith(".bind")
     left_out = TYPING_PARAMS | {e.op.sharding_param}
     passed = keywords((name, value) for name, value in e.params.items()
                       if name not in left_out and (is_primitive or value is not None))
-    return f"{function}({operands or passed.removeprefix(', ')}{passed if operands else ''})"
-
-
-def _together(e: Equation, x: Texts) -> str:
-    """The operands are one argument, a tuple."""
-    return _call(e, tuple_of(x))
-
-
-def _from_start(e: Equation, x: Texts) -> str:
-    """The numbers of a start, which an op has as operands of their own, are one argument."""
-    before = 1 if e.op.name == "dynamic_slice" else 2
-    operands = ", ".join([*x[:before], tuple_of(x[before:])])
-    return _call(e, operands).removesuffix(")") + ", allow_negative_indices=False)"
+    arguments = [*operands, passed.removeprefix(", "), *[part for part in form if "=" in part]]
+    return f"{function}({', '.join(filter(None, arguments))})"
 
 
 def _by_selection(e: Equation, x: Texts) -> str:
@@ -77,8 +73,6 @@ def _random_block(e: Equation, x: Texts) -> str:
 
 
 WRITERS: dict[str, Writer] = {
-    **dict.fromkeys(("concatenate", "optimization_barrier", "sort", "stack"), _together),
-    **dict.fromkeys(("dynamic_slice", "dynamic_update_slice"), _from_start),
     **dict.fromkeys(("select_and_gather_add", "select_and_scatter_add"), _by_selection),
     "shard_alike": lambda e, x: tuple_of(x),
     "random_seed": lambda e, x: f"jax.extend.random.random_seed({x[0]}, impl=jax.extend.random."
@@ -100,13 +94,13 @@ def expression(e: Equation, x: Texts) -> str | None:
         return WRITERS[name](e, x)
     function = e.op.jax
     if function:
-        return _call(e, ", ".join(x), function) if isinstance(function, str) else function(e, x)
+        return _call(e, x, function) if isinstance(function, str) else function(e, x)
     if IDENTITY in e.op.facts:
         return x[0]
     lax = sys.modules.get("jax.lax")
     if e.op.evaluate is None or (lax is not None and not hasattr(lax, name.replace("-", "_"))):
         return None
-    return _call(e, ", ".join(x))
+    return _call(e, x)
 
 
 def generator(dtype: Any) -> str:

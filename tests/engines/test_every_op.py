@@ -52,7 +52,8 @@ def test_every_op_that_runs_in_numpy_has_a_function_of_jax(name: str, jax: Any) 
         for eqn in sampled(op):
             text = ops.expression(eqn, [f"x{i}" for i in range(len(eqn.invars))])
             assert text is not None
-            assert callable(op.jax) or text.startswith(f"{op.jax}(" if op.jax else "")
+            declared = "" if callable(op.jax) else op.jax.partition("(")[0]
+            assert text.startswith(f"{declared}(" if declared else "")
             for node in ast.walk(ast.parse(text, mode="eval")):
                 if isinstance(node, ast.Call):
                     assert callable(eval(ast.unparse(node.func), known)), text

@@ -105,6 +105,7 @@ barrier_p = optimization_barrier_p = defop(
     transpose=lambda cts, *operands: _through_barrier(cts),
     batch=lambda operands, dims, size: (barrier_p.bind(*operands), list(dims)),
     evaluate=lambda lead, *arrays: list(arrays), arithmetic=False, facts=(IDENTITY,),
+    jax="lax.optimization_barrier(*)",
     samples=lambda: [Sample((values((4, 6), np.float32, -3, 3), values((2,), np.int32, -9, 9)),
                             grad=False)])
 

@@ -164,6 +164,7 @@ dynamic_slice_p = defop(
     resize=lambda params, operands, results: {**params, "slice_sizes": results[0]},
     padded=lambda context: started_on_padding(context, context.result_types[0].shape, 1),
     localize=_dynamic_slice_localize,
+    jax="lax.dynamic_slice(x, *, allow_negative_indices=False)",
     samples=lambda: [
         Sample((arange(4, 6), np.int32(1), np.int32(2)), {"slice_sizes": (2, 3)}),
         Sample((arange(4, 6), np.int32(9), np.int32(-2)), {"slice_sizes": (2, 6)}),

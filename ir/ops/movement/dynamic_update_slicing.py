@@ -197,6 +197,7 @@ dynamic_update_slice_p = defop(
     arithmetic=False, facts=(IN_PLACE,), cost=DeviceCost(traffic=_update_traffic),
     padded=lambda context: started_on_padding(context, context.operands[1].shape, 2),
     localize=_update_localize,
+    jax="lax.dynamic_update_slice(x, y, *, allow_negative_indices=False)",
     samples=lambda: [
         Sample((arange(4, 5), -arange(2, 3), np.int32(1), np.int32(4))),
         Sample((arange(4, 5), -arange(1, 5), np.int32(2), np.int32(0))),

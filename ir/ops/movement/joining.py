@@ -178,6 +178,7 @@ concatenate_p = defop(
     evaluate=Evaluator(_concatenate_evaluate, prepare=_concatenate_prepared),
     arithmetic=False, facts=(REARRANGED, SPLICED, UNEVEN),
     padded=_concatenate_padded, localize=_concatenate_localize,
+    jax="lax.concatenate(*)",
     samples=lambda: [
         Sample((arange(2, 3), -arange(2, 2)), {"dimension": 1}),
         Sample((arange(2, 3), arange(1, 3), arange(3, 3)), {"dimension": 0}),
@@ -233,6 +234,7 @@ stack_p = defop(
     infer=_stack_infer, rule=_stack_rule, explicit=_stack_explicit, pending=_concat_pending,
     linear="all", jvp="linear", transpose=_stack_transpose, batch=in_front("stack", "axis"),
     evaluate=_stack_evaluate, arithmetic=False, facts=(REARRANGED, SPLICED),
+    jax="lax.stack(*)",
     samples=lambda: [Sample((arange(2, 3), -arange(2, 3)), {"axis": 1}),
                      Sample((arange(2), arange(2), -arange(2)), {"axis": 0})])
 

@@ -223,6 +223,7 @@ sort_p = defop(
     jvp=_sort_jvp, transpose=_sort_transpose, batch=in_front("sort", "dimension"),
     evaluate=Evaluator(_sort, narrowed=lambda read: {"read": read}), facts=(IN_PLACE,),
     cost=DeviceCost(_sort_flops, _sort_traffic), padded=_sort_padded, localize=_sort_localize,
+    jax="lax.sort(*)",
     samples=lambda: [
         Sample((values((4, 6), F32, -3, 3),), {"dimension": 1, "is_stable": True, "num_keys": 1}),
         Sample((values((4, 6), F32, -3, 3), values((4, 6), F32, -3, 3, 1)),
