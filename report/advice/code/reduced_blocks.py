@@ -138,15 +138,14 @@ def _summed_together(m: Match) -> Atom | None:
     """
     terms, sums = _terms(m, m.eqn), dict[tuple, list[int]]()
     for i, a in enumerate(terms):
-        made = m.maker(without_pvary(m, a))
-        if made is not None and made.op.name in ("psum", "psum_invariant") and _is_read_once(
-                m, a) and _is_read_once(m, made.outvars[0]):
+        made = _summed(m, a)
+        if made is not None and _is_read_once(m, a) and _is_read_once(m, made.outvars[0]):
             sums.setdefault((made.op, *map(str, made.params.items()), made.invars[0].aval, a.aval),
                             []).append(i)
     found = next((own for own in sums.values() if len(own) > 1), None)
     if found is None:
         return None
-    makers = [e for i in found if (e := m.maker(without_pvary(m, terms[i]))) is not None]
+    makers = [e for i in found if (e := _summed(m, terms[i])) is not None]
     total, add = makers[0].invars[0], partial(m.emit, m.eqn.op, **m.eqn.params)
     for e in makers[1:]:
         total = add(total, e.invars[0])
@@ -156,6 +155,12 @@ def _summed_together(m: Match) -> Atom | None:
         total = m.emit(OPS["pvary"], total, axes=tuple(sorted(missing)))
     return reduce(add, [total if i == found[-1] else a for i, a in enumerate(terms)
                         if i == found[-1] or i not in found])
+
+
+def _summed(m: Match, a: Atom) -> Equation | None:
+    """The equation that sums a value over devices, if one does."""
+    made = m.maker(without_pvary(m, a))
+    return made if made is not None and made.op.name in ("psum", "psum_invariant") else None
 
 
 def _terms(m: Match, add: Equation) -> list[Atom]:
@@ -190,7 +195,7 @@ REDUCED: tuple[CodeChange, ...] = (
         "add up each device's own before the exchange instead of gathering", _added_up_first_code),
     CodeChange(Rewrite(
         "sums together", "out = add x y", _summed_together,
-        where=lambda m: any(e.op.name.startswith("psum") for e in m.program.eqns),
+        where=lambda m: any(_summed(m, a) is not None for a in m.eqn.invars),
         why="one sum over devices instead of several"),
         "add what is summed over devices, and sum it once"),
 )
