@@ -46,18 +46,23 @@ _SMALL = ("axis_index", "broadcast_in_dim", "pvary")     # written again instead
 _AS_IS = ("gather", "conv_general_dilated")     # calls that state no size of their operands
 
 
-class Replaced(Protocol):
-    """An equation of a program for which others stand, such as a match of a rewrite."""
+class InPlace(Protocol):
+    """An equation that is replaced: a match, or what is known like one (interleaving/written.py).
+    """
+
     @property
     def program(self) -> Program: ...
+
     @property
     def eqn(self) -> Equation: ...
+
     @property
     def emitted(self) -> Sequence[Equation]: ...
-    def maker(self, atom: Atom, /) -> Equation | None: ...
+
+    def maker(self, atom: Atom) -> Equation | None: ...
 
 
-def replaced_lines(m: Replaced, found: Sequence[tuple[Replaced, Any]]) -> tuple[Edit, ...]:
+def replaced_lines(m: InPlace, found: Sequence[tuple[InPlace, Any]]) -> tuple[Edit, ...]:
     """The edits that put replacements in place of the expression of a match; none if that cannot be
     written. found: the matches at its place, with what their results become.
     """
@@ -74,7 +79,7 @@ class _Replacement:
     replacement. names: of values that lines before compute, with these lines.
     """
 
-    def __init__(self, m: Replaced, found: Sequence[tuple[Replaced, Any]]) -> None:
+    def __init__(self, m: InPlace, found: Sequence[tuple[InPlace, Any]]) -> None:
         self.m = m
         self.at: Location = m.eqn.location
         self.values: dict[Var, Atom] = {}
