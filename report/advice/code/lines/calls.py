@@ -18,6 +18,8 @@ class Writer(Protocol):
     equation that has to be written for a value, None if it has a text itself.
     """
 
+    def now(self, a: Atom) -> Atom: ...
+
     def of(self, a: Atom) -> str: ...
 
     def operand(self, a: Atom) -> str: ...
@@ -64,9 +66,15 @@ def _slice(r: Writer, eqn: Equation) -> str:
 
 
 def _reshape(r: Writer, eqn: Equation) -> str:
-    if eqn.params.get("dimensions") is not None:
+    if eqn.op.name == "reshape" and eqn.params.get("dimensions") is not None:
         raise Unwritten
-    return f"{r.operand(eqn.invars[0])}.reshape({', '.join(map(str, eqn.params['new_sizes']))})"
+    source, shape = r.now(eqn.invars[0]), eqn.outvars[0].aval.shape
+    while (made := r.maker(source)) is not None and (
+            made.op.name == "squeeze" or made.op.name == "reshape"
+            and made.params.get("dimensions") is None):
+        source = r.now(made.invars[0])      # the last of several in a row is enough
+    return r.of(source) if source.aval.shape == shape else (
+        f"{r.operand(source)}.reshape({', '.join(map(str, shape))})")
 
 
 def _broadcast(r: Writer, eqn: Equation) -> str:
@@ -144,7 +152,7 @@ CALLS: Mapping[str, Callable[[Writer, Equation], str]] = {
     "concatenate": lambda r, e: f"jnp.concatenate({_listed(r, e)}, {e.params['dimension']})",
     "transpose": lambda r, e: (
         f"{r.operand(e.invars[0])}.transpose{tuple(e.params['permutation'])}"),
-    "squeeze": lambda r, e: f"{r.operand(e.invars[0])}.reshape{e.outvars[0].aval.shape}",
+    "squeeze": _reshape,
     "rev": lambda r, e: f"jnp.flip({r.of(e.invars[0])}, {axes_of(e.params['dimensions'])})",
     "top_k": _top_k,
 }

@@ -161,7 +161,7 @@ class _Replacement:
         reads, order = Counter[Atom](), dict[int, Equation]()
 
         def visit(a: Atom) -> None:
-            a = self.values.get(a, a) if isinstance(a, Var) else a
+            a = self.now(a)
             eqn = self.maker(a)
             reads[a] += 1
             if eqn is not None and reads[a] == 1:
@@ -183,9 +183,13 @@ class _Replacement:
 
     # -- values ------------------------------------------------------------------------------------
 
+    def now(self, a: Atom) -> Atom:
+        """What stands for a value."""
+        return self.values.get(a, a) if isinstance(a, Var) else a
+
     def of(self, a: Atom) -> str:
         """A value as an expression."""
-        a = self.values.get(a, a) if isinstance(a, Var) else a
+        a = self.now(a)
         if a in self.names:
             return self.names[a]
         if isinstance(a, Literal):
