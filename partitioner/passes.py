@@ -145,7 +145,8 @@ PREPARE = pipeline(
          plans="xla", decides=True),
     Pass("pad-uneven", "inlined",
          lambda p, r: pad_uneven(p, r.mesh, r.in_shardings, r.out_shardings,
-                                 TRIED if r.objective.tried_for else POLICIES[r.objective.name],
+                                 TRIED if r.objective.tried_for and r.objective.name == "xla"
+                                 else POLICIES[r.objective.name],
                                  r.objective.kept_rows),
          "dimensions that axes would split, but do not divide, are padded so that they do",
          names_with(UNEVEN), inside=True, decides=True),
