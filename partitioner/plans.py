@@ -177,8 +177,12 @@ def _best_stages(plans: _Plans, dump: Dump | None) -> dict[str, Program]:
     taken = _best_plan(plans)
     if plans.is_least_wanted:
         taken = _with_least_memory(plans, taken)
-    if taken.stages is plans.first or plans.request.draft:
+    if taken.stages is plans.first:
         return taken.stages
+    if plans.request.draft:             # drafts have stages in common, which name no objective
+        said = taken.objective.as_attribute
+        return {name: with_attribute(stage, OBJECTIVE, said)
+                for name, stage in taken.stages.items()}
     if dump is not None and dump.folder is not None:
         dump.rewind(len(taken.stages))
     return dict(plans.stages(taken.objective, dump))

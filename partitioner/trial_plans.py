@@ -305,7 +305,8 @@ TRIALS = (
           lambda found: found.cuts, lambda o, *_: [no_repeats(o)._replace(kept_rows=True)],
           _much_shorter),
     Trial("fewest bytes", "rows that slices cut off may also be moved to other layouts and back",
-          lambda found: found.cuts, lambda o, *_: [o._replace(name="bytes", tried_for=o.name)],
+          lambda found: found.cuts and found.repeats,
+          lambda o, *_: [o._replace(name="bytes", tried_for=o.name)],
           _much_shorter),
     *[Trial(f"idle axes of {what}", why, lambda found: found.idle,
             lambda o, found, taken, what=what: [
