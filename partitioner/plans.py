@@ -28,9 +28,6 @@ from .dumps import Dump
 from .passes import PartitionRequest
 from .stages import staged, with_attribute
 from .trial_plans import (
-    AS_LONG,
-    MOST_FOR_WIDE_SEARCH,
-    NEAR,
     TRIALS,
     Plan,
     as_xla,
@@ -138,8 +135,7 @@ class _Plans:
         """The stages of a draft by another objective; those of the usual plan if it makes the same
         choices, or splits an open result otherwise.
         """
-        if objective.idle and self.laid_out_at is None or objective.idle == "both" and (
-                self._is_hopeless(objective)):
+        if objective.idle and self.laid_out_at is None:
             return self.first
         stages = {**self.prepared} if objective.idle else {}
         for stage, made in self.stages(objective, draft=True):
@@ -154,14 +150,6 @@ class _Plans:
         *_, local = stages.values()
         # no plan decides how an open result is split
         return stages if local.global_out == self.usual.local.global_out else self.first
-
-    def _is_hopeless(self, objective: Objective) -> bool:
-        """Is a program long, and neither its arguments nor its values alone are worth splitting
-        further?
-        """
-        return len(self.program.eqns) > MOST_FOR_WIDE_SEARCH and all(
-            [self.of(objective._replace(idle=one)).local is self.usual.local
-             for one in ("arguments", "values")])
 
     def _exchanges_too_much(self, resharded: Program) -> bool:
         """Does what a plan moves alone take longer than the exchanges of the usual one and half of
@@ -200,13 +188,12 @@ def _best_plan(plans: _Plans) -> Plan:
     taken = usual
     too_large = found.repeats and usual.much_larger_than(plans.of(no_repeats(objective)))
     for trial in TRIALS:
-        for variant in trial.variants(objective, found, taken) if trial.when(found) else ():
+        for variant in trial.variants(objective, found) if trial.when(found) else ():
             other = plans.of(variant)
             is_usual = other.local is usual.local
-            if is_usual and trial.stops or trial.near and taken.longer_than(other, NEAR) < NEAR:
+            if is_usual and trial.stops:
                 break
-            if not (is_usual and too_large or trial.near and found.large
-                    and other.seconds > AS_LONG * plans.of(as_xla(objective)).seconds):
+            if not (is_usual and too_large):
                 taken = trial.judge(taken, other, found)
     if found.large:         # what came after XLA's plan for less memory may not be longer than it
         xla = plans.of(as_xla(objective))

@@ -3,10 +3,8 @@
 The plan with the shorter step wins, and between plans whose steps take as long, in some trials the
 one that receives fewer bytes; within a limit of memory: one that repeats computation may hold a
 tenth more than one that does not; any other may hold more by the factor by which its step is
-shorter, and a tenth (one that uses idle axes three tenths, if its step is much shorter); and any
-amount more if the step of the other is longer than that of XLA's plan.
-
-A plan that uses idle axes is made with the weights of the plan that is taken so far, too.
+shorter, and a tenth; and any amount more if the step of the other is longer than that of XLA's
+plan.
 """
 from __future__ import annotations
 
@@ -36,20 +34,14 @@ _schedule = lazy_import(".cost.schedule", __package__)
 WEIGHTS = (16, 256)             # weights of the bytes of blocks, beside time
 MAX_PEAK_RATIO = 1.1            # how much more a plan may hold at the same step time
 MUCH_SHORTER = 0.95             # ratio of step times up to which it may hold more than that
-MAX_PEAK_OF_SHORTER = 1.3       # how much more, if it is made of what axes leave idle
 MIN_GAIN = 1.03                 # ratio of step times from which blocks may be split in another way
-MIN_IDLE_GAIN = 1.01            # likewise, from which arguments or values may be split further, ...
-MIN_IDLE_SECONDS = 5e-7         # ... and seconds by which a step must be shorter then
-NEAR = 0.85                     # ratio of step times from which a plan is worth changing
+MIN_IDLE_GAIN = 1.1             # likewise, from which arguments or values may be split further
 AS_LONG = 1.005                 # ratio of step times up to which fewer bytes count
 MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which XLA's plan is worth making;
                                         # any where starting kernels, which it has fewer of, counts
 MOST_FOR_WIDE_SEARCH = 200      # equations
 MIN_STEP = 2e-5         # seconds from which plans that use idle axes are worth making
 WAITS = 0.25            # part of a step that starting the exchanges in loops takes, to try more
-IDLE = {"arguments": "what they leave idle may be used for what is computed from them",
-        "values": "likewise for what is computed, where it is between products",
-        "both": "arguments and values may only together take less time"}
 _USUAL = frozenset(("all-reduce", "all-gather", "reduce-scatter"))
 
 
@@ -79,11 +71,6 @@ class Plan(NamedTuple):
         """Seconds of the computation and of the exchanges of a step, without overlap."""
         return _schedule.totals(self.local, Topology.of(
             self.objective.hardware, self.local.mesh.shape))
-
-    @property
-    def seconds(self) -> float:
-        """Those of both in sum."""
-        return sum(self.one_by_one)
 
     @property
     def received(self) -> int:
@@ -205,14 +192,11 @@ def step_of(local: Program, objective: Objective) -> float:
 
 # -- which of two plans is better ------------------------------------------------------------------
 
-def _shorter(own: Plan, other: Plan, _: Facts) -> Plan:
-    """The other plan where its step is shorter, by a margin that counts in short steps. It may hold
-    more, in proportion, and three tenths if its step is much shorter.
-    """
-    least = MIN_IDLE_GAIN + MIN_IDLE_SECONDS / own.step
-    shorter = own.longer_than(other, NEAR)
-    most = MAX_PEAK_RATIO * shorter if shorter < 1 / MUCH_SHORTER else MAX_PEAK_OF_SHORTER
-    return other if shorter > least and other.peak <= max(most, shorter) * own.peak else own
+def _shorter_by_a_tenth(own: Plan, other: Plan, _: Facts) -> Plan:
+    """The other plan where its step is shorter by a tenth; it may hold more, in proportion."""
+    shorter = own.longer_than(other, MIN_IDLE_GAIN)
+    return other if shorter > MIN_IDLE_GAIN and (
+        other.peak <= MAX_PEAK_RATIO * shorter * own.peak) else own
 
 
 def _much_shorter(own: Plan, other: Plan, _: Facts) -> Plan:
@@ -258,15 +242,6 @@ def with_lighter_blocks(objective: Objective) -> list[Objective]:
     return [objective._replace(weight=weight, no_repeats=True) for weight in WEIGHTS]
 
 
-def _around(objective: Objective, taken: Plan) -> list[Objective]:
-    """The objective with the weights of the plan that is taken so far, with its own, and lighter
-    blocks.
-    """
-    own = taken.objective
-    return [*dict.fromkeys((objective._replace(weight=own.weight, no_repeats=own.no_repeats),
-                            objective, *with_lighter_blocks(objective)[:1]))]
-
-
 def as_xla(objective: Objective) -> Objective:
     """The objective of XLA's plan, to be judged by another one."""
     return objective._replace(name="xla", tried_for=objective.name)
@@ -274,50 +249,48 @@ def as_xla(objective: Objective) -> Objective:
 
 class Trial(NamedTuple):
     """Plans that are tried besides the usual one, each complete. when: they are tried. variants:
-    the objectives by which they are made, by that of the usual plan and the plan that is taken so
-    far. judge: the better one of the plan that is taken so far and another. stops: a plan that is
-    the usual one is the last of them. near: so is one whose step is much longer than that of the
-    plan that is taken so far.
+    the objectives by which they are made, by that of the usual plan. judge: the better one of the
+    plan that is taken so far and another. stops: a plan that is the usual one is the last of them.
     """
     name: str
     why: str
     when: Callable[[Facts], bool]
-    variants: Callable[[Objective, Facts, Plan], Sequence[Objective]]
+    variants: Callable[[Objective, Facts], Sequence[Objective]]
     judge: Callable[[Plan, Plan, Facts], Plan]
     stops: bool = False
-    near: bool = False
 
 
 TRIALS = (
     Trial("no repeats", "computation that is repeated may need too much memory",
-          lambda found: found.repeats, lambda o, *_: [no_repeats(o)], _within_memory),
+          lambda found: found.repeats, lambda o, _: [no_repeats(o)], _within_memory),
     Trial("lighter blocks, no repeats", "without repeats blocks may be split in other ways",
-          lambda found: found.repeats, lambda o, *_: with_lighter_blocks(o)[:1],
+          lambda found: found.repeats, lambda o, _: with_lighter_blocks(o)[:1],
           lambda own, other, _: shorter_or_lighter(own, other)),
     Trial("as XLA", "large exchanges may be none in the plan that XLA makes",
-          lambda found: found.large, lambda o, *_: [as_xla(o)], _no_larger),
+          lambda found: found.large, lambda o, _: [as_xla(o)], _no_larger),
     Trial("lighter blocks", "with more weight on blocks, computation is seldom repeated",
           lambda found: found.large,      # with repeats the first was tried
-          lambda o, found, _: with_lighter_blocks(o)[found.repeats:], _much_shorter, stops=True),
+          lambda o, found: with_lighter_blocks(o)[found.repeats:], _much_shorter, stops=True),
     Trial("carried rows", "rows that iterations keep apart are exchanged outside of the loop",
-          lambda found: found.waits, lambda o, *_: [o._replace(carried_rows=True)], _much_shorter),
+          lambda found: found.waits, lambda o, _: [o._replace(carried_rows=True)], _much_shorter),
     Trial("kept rows", "where rows that slices cut off stay as padding, the others need not move",
-          lambda found: found.cuts, lambda o, *_: [no_repeats(o)._replace(kept_rows=True)],
+          lambda found: found.cuts, lambda o, _: [no_repeats(o)._replace(kept_rows=True)],
           _much_shorter),
     Trial("fewest bytes", "rows that slices cut off may also be moved to other layouts and back",
           lambda found: found.cuts and found.repeats,
-          lambda o, *_: [o._replace(name="bytes", tried_for=o.name)],
-          _much_shorter),
-    *[Trial(f"idle axes of {what}", why, lambda found: found.idle,
-            lambda o, found, taken, what=what: [
-                one._replace(idle=what, wide=found.narrow) for one in _around(o, taken)],
-            _shorter, near=True)
-      for what, why in IDLE.items()],
+          lambda o, _: [o._replace(name="bytes", tried_for=o.name)], _much_shorter),
+    Trial("idle axes", "what arguments leave idle may be used for what is computed from them",
+          lambda found: found.idle,
+          lambda o, found: [one._replace(idle="arguments") for one in (
+              o._replace(wide=found.narrow), *with_lighter_blocks(o)[:1])], _shorter_by_a_tenth),
+    Trial("idle axes of values", "likewise for what is computed, where it is between products",
+          lambda found: found.idle,
+          lambda o, found: [o._replace(idle="values", wide=found.narrow)], _shorter_by_a_tenth),
     Trial("wide search", "large exchanges are worth a longer search",
-          lambda found: found.large and found.narrow, lambda o, *_: [o._replace(wide=True)],
+          lambda found: found.large and found.narrow, lambda o, _: [o._replace(wide=True)],
           _no_larger),
     Trial("lighter blocks, wide search", "likewise, with more weight on blocks",
           lambda found: found.large and found.narrow,
-          lambda o, *_: with_lighter_blocks(o._replace(wide=True))[:1], _much_shorter),
+          lambda o, _: with_lighter_blocks(o._replace(wide=True))[:1], _much_shorter),
 )
 """In the order in which they are tried."""

@@ -184,7 +184,7 @@ def towers(x, y, ws):
 
 
 def test_values_are_split_further_where_that_takes_less_time() -> None:
-    x, ws = struct((2048, 512), "d"), [struct((512, 1024), None, "m"), struct((1024, 256), "m")] * 2
+    x, ws = struct((4096, 512), "d"), [struct((512, 1024), None, "m"), struct((1024, 256), "m")] * 2
 
     def explained(objective):
         return st.jit(towers, out_shardings=[w.sharding for w in ws], compiler_options={

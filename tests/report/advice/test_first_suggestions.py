@@ -104,7 +104,7 @@ def negatives_beside_an_idle_axis(q, queue):
     return (nn.logsumexp(z, -1) - z[:, 0]).mean()
 
 
-@case({"in": struct((16, 512, 1024), None, "data"), "out": struct((16, 1024, 512), None, None,
+@case({"in": struct((16, 512, 2048), None, "data"), "out": struct((16, 2048, 512), None, None,
                                                                    "data")},
       struct((64, 128, 512), "data"), struct((64, 128, 16, 16), "data"),
       fix=r"^pass `w\['in'\]` as P\('model'\).*`w\['out'\]` as P\('model'\)")

@@ -113,7 +113,7 @@ def test_what_is_read_twice_in_each_of_many_layers_is_followed_once() -> None:
 
     rows = {"gate": large((1024, 4096), "model"), "up": large((1024, 4096), "model"),
             "down": large((4096, 1024), None, "model")}
-    found = st.explain(step)([rows] * 24, large((65536, 1024), "data"))
+    found = st.explain(step)([rows] * 12, large((65536, 1024), "data"))
     assert len(found.collectives) > 70                  # of several values each
     assert all(c.reason for c in found.collectives)
 
