@@ -127,8 +127,9 @@ def idle_axes(e: Analysis) -> Iterator[Waste]:
         trials = e.search.whole.apart()
         best = FreedomMap(e.reasons, trials).best_over(str(axis), _TRIALS)
         suggestion = None
-        if best is not None and best.time < e.time:
+        if best is not None:
             fix += f": {best.text}"
+        if best is not None and best.time < e.time:
             suggestion = Suggestion(best.text, best.received_bytes, best.time, best.peak_bytes,
                                     best.flops, False, best.changes, trials.subject)
         yield Waste("idle-axis", f"mesh axis `{axis}` of {n} devices splits nothing: they do the "
