@@ -100,7 +100,7 @@ class FreedomMap:
         return tuple([Freedom(sizes, members, self._worth(dict(places), members))
                       for places, sizes, members in self._groups])
 
-    def best_over(self, axis: str, most: int) -> Worth | None:
+    def best_over(self, axis: Any, most: int) -> Worth | None:
         """The best way to split a freedom over a mesh axis: of the freedoms with most values those
         whose splits change fewest arguments are tried, `most` of them, until one is nearly ideal.
         None if nothing can be split so, or no time is left to try.
@@ -149,11 +149,11 @@ class FreedomMap:
         """
         mesh = self.partitioned.mesh
         have = {a for m in members for a in m.axes}
-        found = [self._worth_over(str(axis), dims) for axis, n in zip(
+        found = [self._worth_over(axis, dims) for axis, n in zip(
             mesh.axis_names, mesh.axis_sizes, strict=True) if n > 1 and str(axis) not in have]
         return tuple(sorted(filter(None, found), key=lambda w: (w.time, w.axis)))
 
-    def _worth_over(self, axis: str, dims: dict[int, int]) -> Worth | None:
+    def _worth_over(self, axis: Any, dims: dict[int, int]) -> Worth | None:
         """What splitting a freedom over one more axis gives; None if that is impossible."""
         changes = self._changes(dims, axis, self.partitioned.mesh.axis_size(axis))
         if not changes:
@@ -165,7 +165,7 @@ class FreedomMap:
         if tried is None:
             return None
         f = tried.figures
-        return Worth(axis, changes, f.time, f.received_bytes, f.peak_bytes, f.flops)
+        return Worth(str(axis), changes, f.time, f.received_bytes, f.peak_bytes, f.flops)
 
     def _changes(self, dims: dict[int, int], axis: str, n: int) -> tuple[Change, ...]:
         """The changes of arguments, and of requested results, that split a freedom over one more

@@ -125,7 +125,7 @@ def idle_axes(e: Analysis) -> Iterator[Waste]:
         lost = e.peak_bytes - e.peak_bytes // n
         fix = f"leave `{axis}` out of the mesh, or split something over it"
         trials = e.search.whole.apart()
-        best = FreedomMap(e.reasons, trials).best_over(str(axis), _TRIALS)
+        best = FreedomMap(e.reasons, trials).best_over(axis, _TRIALS)
         suggestion = None
         if best is not None:
             fix += f": {best.text}"

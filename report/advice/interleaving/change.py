@@ -50,8 +50,8 @@ class Interleave:
 
     @cached_property
     def edits(self) -> tuple[Edit, ...]:
-        """The edits of the user's lines that make it; none if they cannot be told. (Arguments he
-        has to pass with their rows in that order.)
+        """The edits of the user's lines that make it; none if they cannot be told. (Arguments
+        have to be passed with their rows in that order.)
         """
         walks: list[Walk] = []
         if self.inside is not None:

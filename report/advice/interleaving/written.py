@@ -41,7 +41,7 @@ def written(replaced: Iterable[Replaced]) -> tuple[Edit, ...]:
 
 
 def _as_written(replaced: Iterable[Replaced]) -> list[Replaced]:
-    """These, in programs in which what a derivative repeats of the user's code is as he wrote it.
+    """These, in programs in which what a derivative repeats of the user's code is as it is written.
     """
     new: dict[int, Program] = {}
     found: list[Replaced] = []
