@@ -17,6 +17,7 @@ from shardtrace.sharding import PartitionSpec as P
 
 from ... import specs
 
+WHOLE_SEARCH = ("a table that is split unlike the others",)
 MESH = AbstractMesh((8, 4), ("data", "model"))
 LINE = AbstractMesh((8,), ("d",))
 struct = functools.partial(specs.struct, mesh=MESH)

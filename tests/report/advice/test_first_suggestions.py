@@ -22,6 +22,7 @@ from shardtrace.report.render import advice
 from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
+WHOLE_SEARCH = ("experts_beside_an_idle_axis", "a_batch_that_is_split_by_features")
 MESH = AbstractMesh((8, 4), ("data", "model"))
 LINE = AbstractMesh((8,), ("d",))
 EXPLICIT = st.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)

@@ -20,6 +20,7 @@ from shardtrace.sharding import PartitionSpec as P
 
 from ... import specs
 
+WHOLE_SEARCH = ("what_alone_saves_much", "what_computes_much_more")
 MESH = st.make_mesh((2, 4), ("data", "model"))
 
 

@@ -15,6 +15,7 @@ from shardtrace.sharding import PartitionSpec as P
 
 from ... import specs
 
+WHOLE_SEARCH = ("over data",)
 MESH = AbstractMesh((8, 4), ("data", "model"))
 RIGHT: dict[str, tuple[str | None, ...]] = {
     "q": (None, "model"), "k": (None, "model"), "v": (None, "model"), "o": ("model",),

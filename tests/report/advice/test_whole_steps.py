@@ -17,6 +17,9 @@ from .test_first_suggestions import struct, to
 CASES: dict[str, tuple] = {}
 
 
+WHOLE_SEARCH = ("parts_of_a_batch",
+                "another_layout_where_a_chain_is_widest",
+                "a_bias_over_the_axis_of_the_batch")
 def case(*args, fix: str, reason: str):
     """fix, reason: what is found in the first suggestion, and in what is said of why."""
     def enter(f):
