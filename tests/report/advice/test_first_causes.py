@@ -17,7 +17,8 @@ from shardtrace.sharding import PartitionSpec as P
 
 from ... import specs
 
-WHOLE_SEARCH = ("a table that is split unlike the others",)
+WHOLE_SEARCH = ("a table that is split unlike the others",
+                "batches that are cut along the split dimension")
 MESH = AbstractMesh((8, 4), ("data", "model"))
 LINE = AbstractMesh((8,), ("d",))
 struct = functools.partial(specs.struct, mesh=MESH)

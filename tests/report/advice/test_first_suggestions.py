@@ -22,7 +22,8 @@ from shardtrace.report.render import advice
 from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
-WHOLE_SEARCH = ("experts_beside_an_idle_axis", "a_batch_that_is_split_by_features")
+WHOLE_SEARCH = ("experts_beside_an_idle_axis", "a_batch_that_is_split_by_features",
+                "negatives_beside_an_idle_axis", "a_row_comes_before_the_same_row")
 MESH = AbstractMesh((8, 4), ("data", "model"))
 LINE = AbstractMesh((8,), ("d",))
 EXPLICIT = st.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)

@@ -15,7 +15,7 @@ from shardtrace.sharding import PartitionSpec as P
 
 from ... import specs
 
-WHOLE_SEARCH = ("over data",)
+WHOLE_SEARCH = ("over data", "a_row_is_tried_as_most_of_its_shape_are")
 MESH = AbstractMesh((8, 4), ("data", "model"))
 RIGHT: dict[str, tuple[str | None, ...]] = {
     "q": (None, "model"), "k": (None, "model"), "v": (None, "model"), "o": ("model",),
