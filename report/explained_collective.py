@@ -11,6 +11,7 @@ from .advice.suggestion import Found, Suggestion
 from .bounds import reshard_bound
 from .explainer import Explainer
 from .reasons.causes import Asked, Cause, Path
+from .reasons.explain_collective import Reasons
 from .words import excerpt
 
 
@@ -48,11 +49,15 @@ class ExplainedCollective:
     def cause(self) -> Cause:
         return self._explainer.cause(self.largest.record)
 
+    @property
+    def _reasons(self) -> Reasons:
+        return self._explainer.reasons.beside(self.source)
+
     @functools.cached_property
     def value(self) -> str:
         """The name of what is moved, in backquotes; "" where the user wrote the exchange."""
         move = self.cause.move
-        return "" if move is None else self._explainer.reasons.name(move.invars[0])
+        return "" if move is None else self._reasons.name(move.invars[0])
 
     @functools.cached_property
     def reason(self) -> str:
@@ -126,7 +131,7 @@ class ExplainedCollective:
         """Where the helper function was called that this line is in, the nearest call first: the
         calls by which this value differs from others of the line.
         """
-        return self._explainer.reasons.calls.of(self.source)
+        return self._reasons.calls.of(self.source)
 
     @property
     def place(self) -> str:
@@ -161,7 +166,8 @@ class ExplainedCollective:
     @functools.cached_property
     def vetoes(self) -> tuple[str, ...]:
         """Layouts that would have needed no exchange, each with what forbade it."""
-        return self._explainer.reasons.vetoes(self.cause)
+        cause = self.cause
+        return self._reasons.vetoes(cause)
 
     def excerpt(self) -> str:
         """The user's line with a caret under the expression."""

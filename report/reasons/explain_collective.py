@@ -34,8 +34,7 @@ class Reasons(BodyPaths):
 
     def cause(self, record: CollectiveRecord) -> Cause:
         """Why this collective is there."""
-        self.calls = self.calls.beside(record.source)
-        cause = self.traced(record)
+        cause = self.beside(record.source).traced(record)
         kind, other = record.reason_kind, record.alternative
         if kind == ASKED:
             return replace(cause, kind=kind, asked_by=self.asked_by(record, cause))

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Self
 
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Atom, Equation, Literal, Var
 from ...ir.reasons import MOVED, OPERAND, RESULT, Clause, Tensor
+from ...ir.source.location import Location
 from ...partitioner.pipeline import Partitioned
 from ...partitioner.propagation.graph import Node
 from ...partitioner.propagation.origins import origins_of
 from ...partitioner.regions import has_region, region_of
 from ..words import as_written
 from .calls import Calls
-from .causes import reached
+from .causes import AS_WRITTEN, reached
 from .value_paths import equations
 
 
@@ -53,6 +54,11 @@ class Values:
         self.begins: dict[tuple, str] = {}          # the op of the first equation of a place
         self._index_values()
         self._index_places()
+
+    def beside(self, at: Location) -> Self:
+        """This, for what is read beside a place: lines of its file are said without the file."""
+        self.calls = self.calls.beside(at)
+        return self
 
     def _index_values(self) -> None:
         """Which equation makes a value, which read it, and where it is resharded."""
@@ -121,7 +127,7 @@ class Values:
         the others compute what these need.
         """
         at = made.location
-        return not at.transform or at.transform == "jvp" and (
+        return not at.transform or at.transform in AS_WRITTEN and (
             self.begins.get(reached(at)) == made.op.name)
 
     def source(self, var: Var) -> Var:

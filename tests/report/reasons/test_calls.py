@@ -102,3 +102,24 @@ def test_an_equation_is_said_with_its_line_once() -> None:
     text = found.text(each=True)
     number = re.findall(r"line (\d+)", text)[0]
     assert f"line {number}, line {number}" not in " ".join(text.split())
+
+
+def test_what_is_asked_of_one_later_is_said_for_a_reader_of_its_file(tmp_path) -> None:
+    """Vetoes are found when they are asked for, after the causes of others."""
+    layers = tmp_path / "layers.py"
+    layers.write_text("def dense(x, w):\n    return (x + 1.0) @ w\n")
+    of_layers: dict = {}
+    exec(compile(layers.read_text(), str(layers), "exec"), of_layers)
+
+    def step(x: st.Array, w: st.Array, u: st.Array) -> st.Array:
+        h = st.lax.with_sharding_constraint(x * 2.0, NamedSharding(MESH, P(None, "model")))
+        return of_layers["dense"](jnp.tanh(h), w) @ u
+
+    found = st.explain(step)(struct((512, 256), "data"), struct((256, 512)),
+                             struct((512, 256), "model")).collectives
+    assert len({c.source.file for c in found if c.cause is not None}) == 2
+    for c in found:
+        places = [veto.partition(" at line ")[2] for veto in c.vetoes if " at line " in veto]
+        for place in places:
+            assert (" of test_calls.py" in place) == (c.source.file != __file__), c.vetoes
+    assert any(" at line " in veto for c in found for veto in c.vetoes)
