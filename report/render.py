@@ -126,9 +126,10 @@ def _by_cause(e: Analysis, advised: int) -> Iterator[str]:
     root_causes = e.root_causes if advised else e.causes_by_cost
     best = [*root_causes[0].groups[0][0].suggestions[:1]] if advised and root_causes else []
     best = [s for s in (*idle, *best) if s.time < e.time]
-    least = min([s.time for s in best], default=0.0)
     shown = _Shown()
-    for first in [s for s in best if s.time <= NEARLY * least][:1]:
+    if best:
+        least = min(s.time for s in best)
+        first = next(s for s in best if s.time <= NEARLY * least)
         yield "\n".join(["", *_proposal(e, "change first", first, shown)])
     left = [g for cause in root_causes for g in cause.groups[1:]
             if g[0].exchange is None or g[0].exchange is not cause.groups[0][0].exchange]

@@ -105,16 +105,14 @@ class FreedomMap:
         whose splits change fewest arguments are tried, `most` of them, until one is nearly ideal.
         None if nothing can be split so, or no time is left to try.
         """
-        n = self.partitioned.mesh.axis_size(axis)
-        ways = [dict(places) for places, *_ in self._groups[:_MANY * most]]
-        ways = sorted([dims for dims in ways if self._changes(dims, axis, n)],
-                      key=lambda dims: len(self._changes(dims, axis, n)))
+        ideal = self.trials.base.time / self.partitioned.mesh.axis_size(axis)
+        ways = [self._changes(dict(places), axis) for places, *_ in self._groups[:_MANY * most]]
         best: Worth | None = None
-        for dims in ways[:most]:
-            w = self._worth_over(axis, dims)
+        for changes in sorted(filter(None, ways), key=len)[:most]:
+            w = self._worth_of(changes, axis)
             if w is not None and (best is None or w.time * NEARLY < best.time):
                 best = w
-                if w.time <= NEARLY * self.trials.base.time / n:
+                if w.time <= NEARLY * ideal:
                     break
         return best
 
@@ -149,13 +147,14 @@ class FreedomMap:
         """
         mesh = self.partitioned.mesh
         have = {a for m in members for a in m.axes}
-        found = [self._worth_over(axis, dims) for axis, n in zip(
+        found = [self._worth_of(self._changes(dims, axis), axis) for axis, n in zip(
             mesh.axis_names, mesh.axis_sizes, strict=True) if n > 1 and str(axis) not in have]
         return tuple(sorted(filter(None, found), key=lambda w: (w.time, w.axis)))
 
-    def _worth_over(self, axis: Any, dims: dict[int, int]) -> Worth | None:
-        """What splitting a freedom over one more axis gives; None if that is impossible."""
-        changes = self._changes(dims, axis, self.partitioned.mesh.axis_size(axis))
+    def _worth_of(self, changes: tuple[Change, ...], axis: Any) -> Worth | None:
+        """What the changes that split a freedom over an axis give; None if there are none, or that
+        is impossible.
+        """
         if not changes:
             return None
         if self.trials.work > self.trials.budget.left and not self.trials.known(changes):
@@ -167,11 +166,12 @@ class FreedomMap:
         f = tried.figures
         return Worth(str(axis), changes, f.time, f.received_bytes, f.peak_bytes, f.flops)
 
-    def _changes(self, dims: dict[int, int], axis: str, n: int) -> tuple[Change, ...]:
+    def _changes(self, dims: dict[int, int], axis: Any) -> tuple[Change, ...]:
         """The changes of arguments, and of requested results, that split a freedom over one more
         axis.
         """
         p, changes = self.partitioned, []
+        n = p.mesh.axis_size(axis)
         assert self.names.origins is not None
         tensors = self.names.origins.tensors
         solution = self.names.origins.solution

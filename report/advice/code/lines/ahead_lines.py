@@ -19,7 +19,16 @@ from typing import NamedTuple
 from .....ir.program import Equation
 from .....ir.source.location import Location, source_version
 from .expressions import expression
-from .statements import Edit, Statement, call_of, path_of, statement_of, syntax_tree, unused
+from .statements import (
+    Edit,
+    Statement,
+    call_of,
+    names_in,
+    path_of,
+    statement_of,
+    syntax_tree,
+    unused,
+)
 
 _SCOPES = (ast.FunctionDef, ast.Lambda)
 
@@ -121,7 +130,7 @@ def _needed(step: ast.FunctionDef, taken: Sequence[_Taken], item: str) -> list[S
     """
     file, carry = taken[0].at.file, step.args.args[0].arg
     first = max(t.at.line for t in taken)
-    wanted = set[str]().union(*[_names(t.at.text()) for t in taken])
+    wanted = set[str]().union(*[names_in(t.at.text()) for t in taken])
     found: list[Statement] = []
     for node in reversed([s for s in step.body if s.lineno < first]):
         if not _bound_in(node) & wanted:
@@ -130,7 +139,7 @@ def _needed(step: ast.FunctionDef, taken: Sequence[_Taken], item: str) -> list[S
         text = line[node.col_offset:node.end_col_offset]
         if not isinstance(node, ast.Assign) or node.lineno != node.end_lineno:
             return None
-        wanted |= _names(ast.unparse(node.value))
+        wanted |= names_in(ast.unparse(node.value))
         own = next((t for t in taken if t.own and t.at.line == node.lineno), None)
         if own is not None:
             continue
@@ -148,7 +157,7 @@ def _kept(step: ast.FunctionDef, gone: Sequence[Statement]) -> set[int]:
     for s in reversed(gone):
         if _bound_in(s.node) & read:
             kept.add(s.location.line)
-            read |= _names(ast.unparse(s.node))
+            read |= names_in(ast.unparse(s.node))
     return kept
 
 
@@ -161,8 +170,8 @@ def _is_visible(step: ast.FunctionDef, loop: Location, needed: Sequence[Statemen
     if tree is None or loop.file != taken[0].at.file:
         return False
     own = {step.args.args[1].arg}.union(*[_bound_in(s.node) for s in needed])
-    free = set[str]().union(*[_names(t.at.text()) for t in taken],
-                            *[_names(ast.unparse(s.node)) for s in needed]) - own
+    free = set[str]().union(*[names_in(t.at.text()) for t in taken],
+                            *[names_in(ast.unparse(s.node)) for s in needed]) - own
     around = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
 
     def holders(line: int) -> list[ast.FunctionDef]:
@@ -186,10 +195,6 @@ def _with_items(step: ast.FunctionDef, file: str, name: str, unpacked: str) -> E
         return None
     return (Location.at(file, step.lineno, step.col_offset, step.lineno, len(line)),
             f"{text}\n{' ' * first.col_offset}{unpacked} = {name}")
-
-
-def _names(text: str) -> set[str]:
-    return {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
 
 
 def _bound_in(node: ast.AST) -> set[str]:

@@ -80,11 +80,16 @@ def is_kept(text: str, made: Location, at: Location, own: bool = False) -> bool:
         return True
     tree = syntax_tree(at.file, source_version(at.file))
     try:
-        names = {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+        names = names_in(text)
     except SyntaxError:
         return False
     return tree is not None and names.isdisjoint(
         name for line, name in _bound(tree) if made.line + own <= line < at.line)
+
+
+def names_in(text: str) -> set[str]:
+    """The names that a text of Python reads or binds. Raises SyntaxError if it is none."""
+    return {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
 
 
 def rebound_name(at: Location) -> str:
