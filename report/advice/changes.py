@@ -86,7 +86,7 @@ class Result:
 @dataclass(frozen=True)
 class Constrain:
     """Insert a constraint (over Explicit axes: a `reshard`) after the equation of a value, at each
-    of its places. written: is it the value of the expression at the location?
+    of its places. written: is it the value of the expression at the location? axes: of the mesh.
     """
     places: tuple[Place, ...]
     name: str = field(compare=False)
@@ -94,6 +94,7 @@ class Constrain:
     location: Location = field(compare=False)
     explicit: bool = False
     written: bool = field(default=False, compare=False)
+    axes: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def word(self) -> str:

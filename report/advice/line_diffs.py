@@ -73,7 +73,8 @@ def edits_of(change: Change) -> tuple[Edit, ...]:
     if isinstance(change, Rewritten | LeaveAxes | Interleave):
         return change.edits
     if isinstance(change, Constrain):
-        code = laid_out(change.location, change.word, change.spec) if change.written else ""
+        code = laid_out(change.location, change.word, change.spec, change.axes) if (
+            change.written) else ""
         return ((change.location, code),) if code else ()
     if isinstance(change, Respec | Ungather | Unsum) and (code := _code_of(change)):
         return ((change.location, code),)

@@ -33,7 +33,7 @@ class GroupedChanges(PlacedResults):
     def constrained(self, var: Var, maker: Equation, spec: PartitionSpec) -> Constrain:
         places = self.by_line[line_of(maker, self.place[var].index)]
         return Constrain(tuple(places), self.name(var, maker), spec, maker.location, self.explicit,
-                         self.is_expression(var, maker))
+                         self.is_expression(var, maker), self.mesh.axis_names)
 
     def whole_row(self, change: Change) -> tuple[Change, ...]:
         """A change of an argument or result, made to its whole row in a table of specs: elements

@@ -161,6 +161,8 @@ def line_of(eqn: Equation, index: int) -> tuple:
     """What a change of a line applies to: the facts that its equations share."""
     key = sharding_key(eqn)
     at = where(eqn.location)
-    # derivatives of a constraint repeat it, those of other equations do not
-    return (at[:-1] if key else at, eqn.op.name, index, eqn.outvars[index].aval.shape,
-            eqn.params[key].spec if key else None, 0 if eqn.location.line else id(eqn))
+    # derivatives of a constraint repeat it, those of other equations do not; a constraint in a
+    # function of a tree's leaves is one of all of them, whatever their shapes
+    return (at[:-1] if key else at, eqn.op.name, index,
+            eqn.params[key].spec if key else eqn.outvars[index].aval.shape,
+            0 if eqn.location.line else id(eqn))

@@ -108,6 +108,49 @@ args = struct((4096, 2048), "data"), struct((4096, 1024), "data")
             'NamedSharding(mesh, P("data")))') in shown, shown
 
 
+def test_a_constraint_on_the_leaves_of_a_tree_is_changed_for_all_of_them(tmp_path):
+    line = "v = lax.with_sharding_constraint(jnp.tanh(v), NamedSharding(mesh, P()))"
+    typed = "v = jnp.tanh(v)"
+    source = HEAD + f"""\
+def f(x, w):
+    made = []
+    for v in (x, w):
+        {line}
+        made.append(v)
+    return made
+
+
+args = struct((4096, 1024), "data"), struct((1024, 32768), None, "model")
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f, "v5p")(*module.args)
+        (out,) = {s for c in found.collectives for s in c.suggestions if s.diff == ((line, typed),)}
+    with user_module(user_file(tmp_path, source.replace(line, typed))) as module:
+        after = st.explain(module.f, "v5p")(*module.args)
+    assert (after.received_bytes, after.flops) == (out.received_bytes, out.flops)
+
+
+@pytest.mark.parametrize(("made", "named"), [
+    ('wide = AbstractMesh((4, 2, 4), ("data", "seq", "model"))\nmesh = MESH', "mesh"),
+    ("mesh = [MESH][0]", "")])
+def test_a_constraint_is_written_with_the_mesh_of_the_program(made, named, tmp_path):
+    mesh = 'AbstractMesh((8, 4), ("data", "model"))'
+    lines = [made.replace("MESH", mesh) if line == f"mesh = {mesh}" else line
+             for line in HEAD.splitlines() if not line.startswith("explicit")]
+    source = "\n".join(lines) + """
+def f(x, w):
+    h = x.T @ w
+    return jnp.sort(h, 0), jnp.cumsum(h, 0)
+
+
+args = struct((4096, 1024), "data"), struct((4096, 2048), "data")
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f, "v5p")(*module.args)
+        shown = [new for c in found.collectives for s in c.suggestions for _, new in s.diff]
+    assert all(f"NamedSharding({named}, " in new for new in shown) and bool(shown) == bool(named)
+
+
 # what a helper takes, its spec, a call of it, that with another spec, if it is written there
 HELPERS = {
     "of entries": ("x, *spec", "P(*spec)", 'to(x @ w, "data", None)',

@@ -4,6 +4,7 @@ from __future__ import annotations
 import ast
 import linecache
 import re
+from collections.abc import Collection
 
 from .....ir.source.location import Location, source_version
 from .....ir.spec import PartitionSpec
@@ -11,10 +12,10 @@ from ....words import spec_text
 from .statements import path_of, syntax_tree
 
 
-def laid_out(at: Location, word: str, spec: PartitionSpec) -> str:
+def laid_out(at: Location, word: str, spec: PartitionSpec, axes: Collection[str]) -> str:
     """The expression at a location as the argument of a call of `reshard`, or of
-    `with_sharding_constraint` with a mesh of the file that has the axes; "" if it is not written on
-    one line.
+    `with_sharding_constraint` with the mesh of the file that has these axes; "" if it is not
+    written on one line, or if the file makes shardings of meshes that it has from elsewhere.
     """
     text = at.text()
     if not text:
@@ -25,19 +26,22 @@ def laid_out(at: Location, word: str, spec: PartitionSpec) -> str:
         asked = f"PartitionSpec{asked[1:]}"
     if word == "reshard":
         return f"{path_of(at, word, 'sharding')}({text}, {asked})"
-    mesh = _mesh_of(at, source, {str(a) for e in spec.padded(len(spec)).entries for a in e})
     call = f"{path_of(at, 'lax')}.{word}"
-    return f"{call}({text}, {f'NamedSharding({mesh}, {asked})' if mesh else asked})"
+    if "NamedSharding" not in source:           # the mesh is set in context
+        return f"{call}({text}, {asked})"
+    mesh = _mesh_of(at, source, {*map(str, axes)})
+    return f"{call}({text}, NamedSharding({mesh}, {asked}))" if mesh else ""
 
 
 def _mesh_of(at: Location, source: str, axes: set[str]) -> str:
-    """The name of a mesh that a file makes and that has these axes, one of which shardings are made
-    if there are several; "" if there is none, as where the mesh is set in context.
+    """The name of a mesh that a file makes and that has these axes and no others, one of which
+    shardings are made if there are several; "" if there is none.
     """
     tree = syntax_tree(at.file, source_version(at.file))
     names = [n.targets[0].id for n in (tree.body if tree is not None else ())
              if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
              and isinstance(n.value, ast.Call) and "esh" in ast.unparse(n.value.func)
-             and axes <= {c.value for c in ast.walk(n.value) if isinstance(c, ast.Constant)}]
+             and axes == {c.value for c in ast.walk(n.value)
+                          if isinstance(c, ast.Constant) and isinstance(c.value, str)}]
     used = [n for n in names if re.search(rf"NamedSharding\({n}\b", source)]
-    return next(iter([*used, *names]), "") if "NamedSharding" in source else ""
+    return next(iter([*used, *names]), "")
