@@ -9,6 +9,7 @@
 """
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from .lines.expressions import (
     whole_name,
     written,
 )
-from .lines.statements import Edit, as_operand, in_place
+from .lines.statements import Edit, as_operand, call_of, in_place
 
 T = TypeVar("T")
 SCALARS = 60             # equations that an index may be computed by
@@ -149,11 +150,11 @@ def _widened_behind(m: Match) -> Atom | None:
 
 def _widened_behind_code(m: Match) -> str:
     text, wide = expression(m.eqn), called_in(m, m.wide, m.eqn)
-    narrow = called_in(m, m.x, m.maker(m.wide))
-    cast = wide.removeprefix(narrow)
-    if not narrow or not cast.startswith(".astype(") or text.count(wide) != 1:
+    call = call_of(wide, "astype")
+    if call is None or not isinstance(call.func, ast.Attribute) or text.count(wide) != 1:
         return ""
-    return text.replace(wide, narrow) + cast
+    narrow = ast.get_source_segment(wide, call.func.value) or ""
+    return text.replace(wide, narrow) + wide.removeprefix(narrow)
 
 
 # -- one block of what is gathered ----------------------------------------------------------------

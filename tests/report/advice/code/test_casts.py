@@ -46,3 +46,17 @@ args = (struct((512, 1024), "d"),)
     if best is not None and name == "permuted":
         ((old, new),) = best.diff
         assert new == old.replace("h.astype(jnp.float32)", "h") + ".astype(jnp.float32)"
+
+
+def test_a_cast_in_a_helper_is_written_with_the_helpers_names(tmp_path):
+    source = HEAD + """\
+def whole(w):
+    return lax.all_gather(w.astype(jnp.float32), "d", axis=0, tiled=True)
+
+
+f = st.shard_map(lambda x: whole(x)[::8], mesh=mesh, in_specs=P("d"), out_specs=P("d"),
+                 check_vma=False)
+args = (struct((512, 1024), "d", dtype=np.float16),)
+"""
+    check_change(tmp_path, source, WORDS, 1.9, values_of,
+                 lambda x: np.tile(x[::8].astype(np.float32), (8, 1)))
