@@ -120,7 +120,7 @@ class Roots:
         for c in collectives:
             if c.cause.move is None and c.cause.asked_by is not None:
                 self.of[id(c)] = {text: direct for text, direct in self.of[id(c)].items()
-                                  if not rows.annotations[text].arguments}
+                                  if text in rows.asked}
 
 
 def root_causes(known: Roots, changes: Sequence[Change] = (),

@@ -258,3 +258,18 @@ def test_what_is_read_of_a_gather_is_because_of_the_gather_and_not_of_the_index(
     assert "exchange the parts that are read" in first.collectives[0].suggestions[0].text
     assert first.text.startswith("`lax.all_gather(rows, \"x\")` at line ")
     assert first.groups[0][0].kind == "all-gather"
+
+
+def test_exchanges_of_a_body_are_because_of_their_lines_and_not_of_the_index() -> None:
+    mesh = st.make_mesh((8,), ("d",))
+
+    def body(x: st.Array) -> st.Array:
+        first = lax.axis_index("d") == 0
+        x = jnp.where(first, jnp.tanh(x), x)
+        total = lax.psum(jnp.where(first, x, 0), "d")
+        return total + lax.ppermute(x, "d", [(i, (i + 1) % 8) for i in range(8)])
+
+    f = st.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma=False)
+    x = st.ShapeDtypeStruct((512, 1024), np.float32, sharding=NamedSharding(mesh, P("d")))
+    summed, sent = st.explain(f)(x).root_causes
+    assert summed.text.startswith("`lax.psum(") and sent.text.startswith("`lax.ppermute(")

@@ -20,6 +20,7 @@ from ....ir.program import Atom, Equation, Literal, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS, REDUCE
 from ....ir.rules.rule import FactorRule
+from .alike import differs_over
 from .lines.expressions import axes_text, expression, gathered_in, whole_name, written
 from .lines.statements import follows_shape, is_inside
 from .rewrites import (
@@ -34,8 +35,6 @@ from .rewrites import (
 
 GATHERS = ("all_gather", "all_gather_invariant")
 SUMS = ("psum", "psum_invariant")
-_EXCHANGES = (*GATHERS, *SUMS, "pmax", "pmin")
-SPLIT = "split over"     # attribute of a body: by parameter, the axes over which that is split
 
 
 def behind(m: Match) -> list[Equation]:
@@ -229,29 +228,10 @@ class Blocks(MadeOf[tuple[Atom, int]]):
             a.aval.ndim)], slice_sizes=shape)
 
     def same(self, atom: Atom) -> bool:
-        """Is a value the same on all devices of the gather? It is if it is a result of exchanges
-        among them, passed whole into the body, or computed from such values and numbers.
-        """
+        """Is a value the same on all devices of the gather?"""
         assert self.gather is not None
-        axes, waiting = {*self.gather.axes}, [atom]
-        split = self.m.program.attributes.get(SPLIT, {})
-        for _ in range(MadeOf.MOST):
-            if not waiting:
-                break
-            a = waiting.pop()
-            if isinstance(a, Literal):
-                continue
-            eqn = self.m.maker(a)
-            if eqn is None and a in split and not axes & split[a]:
-                continue
-            if eqn is None or eqn.op.effect or eqn.op.subprograms or (
-                    not eqn.invars and eqn.op.evaluate is None):
-                return False             # of another device it is another, such as its number
-            if eqn.op.name not in _EXCHANGES:
-                waiting += eqn.invars
-            elif eqn.params.get("axis_index_groups") is not None or not axes <= {*eqn.axes}:
-                return False
-        return not waiting
+        found = differs_over(atom, self.m.program, self.m.maker)
+        return found.isdisjoint(map(str, self.gather.axes))
 
 
 def _smaller_first(m: Match) -> Atom | None:

@@ -20,7 +20,8 @@ from ....ir.rewriting.unread import drop_dead
 from ....ir.source.location import UNKNOWN, Location
 from ...reasons.causes import where
 from ...reasons.value_paths import inner_programs
-from .blocks import BLOCKS, SPLIT, behind
+from .alike import SPLIT, with_split_steps
+from .blocks import BLOCKS, behind
 from .enlarging import ENLARGING
 from .joins import JOINS
 from .lines.expressions import replaced_name
@@ -135,15 +136,18 @@ def _programs(program: Program) -> Iterator[Program]:
     makers: dict[Var, Equation] = {}
     for n, eqn in enumerate(program.eqns if program.holds_programs else ()):
         makers.update(dict.fromkeys(eqn.outvars, eqn))
-        for _, inner in _held(eqn, n, makers):
+        for _, inner in _held(program, eqn, n, makers):
             yield from _programs(inner)
     yield program
 
 
-def _held(eqn: Equation, n: int, makers: dict[Var, Equation]) -> Iterator[tuple[Any, Program]]:
-    """The programs that the n-th equation holds, each with its place, as changes see them."""
+def _held(program: Program, eqn: Equation, n: int, makers: dict[Var, Equation]
+          ) -> Iterator[tuple[Any, Program]]:
+    """The programs that the n-th equation of one holds, each with its place, as changes see them.
+    """
     for place, inner in inner_programs(eqn, n):
-        inner = with_numbers(eqn, inner, makers) if eqn.op.name == "scan" else inner
+        if eqn.op.name == "scan":
+            inner = with_split_steps(eqn, with_numbers(eqn, inner, makers), program, makers.get)
         if "in_specs" in eqn.params:
             inner.attributes[SPLIT] = {
                 v: {str(a) for e in s.padded(v.aval.ndim).entries for a in e}
@@ -158,7 +162,7 @@ def _rewritten(program: Program, rewrites: Rewrites) -> Program:
     for n, eqn in enumerate(program.eqns if program.holds_programs else ()):
         makers.update(dict.fromkeys(eqn.outvars, eqn))
         new = {}
-        for (_, name, j), inner in _held(eqn, n, makers):
+        for (_, name, j), inner in _held(program, eqn, n, makers):
             made = _rewritten(inner, rewrites)
             if made is not inner:
                 held = new.get(name, eqn.params[name])

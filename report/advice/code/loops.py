@@ -4,6 +4,8 @@
     sum behind            a psum or pmean in each step of a scan  one after the scan
     stack behind          a psum, pmean, pmax or pmin of what     one of the stacked results
                           each step of a scan stacks
+    write behind          a psum or pmean of what each step of a  one of the whole of that
+                          scan writes into zeros that it carries
     loop ahead            computing in each step of a scan what   a loop of its own before it, whose
                           does not depend on the carry            exchanges are made after that loop
     product ahead         a product of each item of a scan with   one product of all items, before
@@ -14,17 +16,21 @@ Scalars that enter a loop and depend only on the device's index are computed ins
 """
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from ....ir.builder import ProgramBuilder
 from ....ir.dtypes import issubdtype
+from ....ir.facts import VIEW
 from ....ir.op import OPS
 from ....ir.ops.control.loop_operands import scan_operands
 from ....ir.program import Atom, Equation, Literal, Program, Var
 from ....ir.rewriting.rewrite import Match, Rewrite, Shape, finder
 from ....ir.rewriting.substitution import substituted
 from ....ir.rewriting.unread import drop_dead
+from .alike import differs_over, with_split_steps
 from .lines.ahead_lines import computed_ahead
 from .lines.expressions import without_pvary
 from .lines.loop_lines import reduced_behind
@@ -51,6 +57,7 @@ _MEAN = f"{_SUM}\nmean = div total count"
 _REDUCED = (
     Shape(_SUM.replace(" part", "|pmax|pmin part"), where=_is_over_all, single_use=("total",)),
     Shape(_MEAN, where=_is_over_all, single_use=("total", "mean")))
+_SUM_OR_MEAN = (Shape(_SUM, where=_is_over_all, single_use=("total",)), _REDUCED[1])
 _SUMMED = tuple([
     Shape(f"{made}\nout = add {operands}", where=_is_over_all, single_use=(*used, "carry", "out"))
     for made, *used in ((_SUM, "total"), (_MEAN, "total", "mean"))
@@ -105,6 +112,78 @@ def _summed_behind_code(m: Match) -> tuple[Edit, ...]:
             missing = found.part.aval.manual.varying - m.eqn.invars[first + j].aval.manual.varying
             return () if zero is None or zero.val != 0 else reduced_behind(
                 m.eqn, _reduction(found), True, j, carries, sorted(missing))
+    return ()
+
+
+_WRITES = {"dynamic_update_slice": 1, "scatter": 2}       # the operand that is written
+
+
+def _writes(m: Match) -> Iterator[tuple[int, list[Equation], Match]]:
+    """The carries of a scan that hold zeros first and into which its steps write, each with the
+    equations from the last to the first by which a step writes what it sums over devices, and that
+    sum. Where it writes is the same on all of them, and nothing else reads the carry.
+    """
+    body, (first, carries) = m.eqn.params["jaxpr"], scan_operands(m.eqn.params)
+    known = with_split_steps(m.eqn, body, m.program, m.maker)
+    made_as, made = finder(body), {v: e for e in body.eqns for v in e.outvars}
+    reads = Counter([a for e in body.eqns for a in e.invars] + [*body.outvars])
+    for j in range(carries):
+        write, start = made.get(body.outvars[j]), without_pvary(m, m.eqn.invars[first + j])
+        at = _WRITES.get(write.op.name) if write is not None else None
+        zero = start if isinstance(start, Literal) else m.constant_of(start)
+        if write is None or at is None or write.invars[0] is not body.invars[first + j] or (
+                reads[write.invars[0]] > 1 or zero is None or zero.val != 0):
+            continue
+        steps, value = [write], write.invars[at]
+        while (found := made_as(value, _SUM_OR_MEAN)) is None and reads[value] == 1 and (
+                e := made.get(value)) is not None and VIEW in e.op.facts and len(e.invars) == 1:
+            steps.append(e)
+            value = e.invars[0]
+        if found is not None and all(differs_over(a, known, made.get).isdisjoint(
+                map(str, _reduction(found)[0].axes)) for k, a in enumerate(write.invars)
+                if k not in (0, at)):
+            yield j, steps, found
+
+
+def _written_behind(m: Match) -> list[Atom] | None:
+    """Of a scan whose steps write what they sum over devices into zeros that they carry."""
+    body, first = m.eqn.params["jaxpr"], scan_operands(m.eqn.params).consts
+    for j, steps, found in _writes(m):
+        part, totals, carry = found.part, _reduction(found), body.invars[first + j]
+
+        def varying(v: Var, part: Atom = part) -> Var:
+            return Var(v.aval.update(manual=part.aval.manual), v.name)
+
+        now: dict[Atom, Atom] = {carry: varying(carry), totals[-1].outvars[0]: part}
+        now.update((e.outvars[0], varying(e.outvars[0])) for e in steps)
+        missing = part.aval.manual.varying - carry.aval.manual.varying
+        casts = ProgramBuilder(part.aval.mesh, body.level)       # of where it writes
+        places = {a: casts.emit(OPS["pvary"], (a,), {"axes": tuple(sorted(missing))},
+                                location=steps[0].location)[0]
+                  for a in steps[0].invars if missing and a not in now}
+        eqns: list[Equation] = []
+        for e in body.eqns:
+            if e is steps[0]:
+                eqns += casts.eqns
+                e = e.replace(invars=[places.get(a, a) for a in e.invars])
+            if e not in totals:
+                eqns.append(e.replace(invars=[now.get(a, a) for a in e.invars], outvars=[
+                    now.get(v, v) for v in e.outvars]))
+        inside = body.replace(eqns=eqns, invars=[now.get(v, v) for v in body.invars],
+                              outvars=[now.get(v, v) for v in body.outvars])
+        zero = m.full(varying_as(m, np.zeros((), carry.aval.dtype)[()], part), carry.aval.shape)
+        given = [zero if i == first + j else a for i, a in enumerate(m.eqn.invars)]
+        results = m.emit(m.eqn.op, *given, **{**m.eqn.params, "jaxpr": inside})
+        results[j] = _repeated(m, totals, results[j])
+        return results if results[j].aval == m.eqn.outvars[j].aval else None
+    return None
+
+
+def _written_behind_code(m: Match) -> tuple[Edit, ...]:
+    body, (first, carries) = m.eqn.params["jaxpr"], scan_operands(m.eqn.params)
+    for j, _, found in _writes(m):
+        missing = found.part.aval.manual.varying - body.invars[first + j].aval.manual.varying
+        return reduced_behind(m.eqn, _reduction(found), True, j, carries, sorted(missing))
     return ()
 
 
@@ -301,6 +380,11 @@ LOOPS: tuple[CodeChange, ...] = (
         why="devices add up their own parts, and these are summed once"),
         "sum over devices once, behind the loop, instead of in each step of the one",
         _summed_behind_code),
+    CodeChange(Rewrite(
+        "write behind", "out = scan *operands", _written_behind,
+        why="devices write their own parts, and these are summed once"),
+        "sum over devices once, behind the loop, instead of in each step of the one",
+        _written_behind_code),
     CodeChange(Rewrite(
         "loop ahead", "out = scan *operands", _loop_ahead,
         why="what no step takes from the one before is exchanged for all steps together"),

@@ -74,6 +74,24 @@ CASES = {
     return lax.scan(step, (x, jnp.zeros(256)), None, length=6)[0][1]
 """, "P()", "behind the loop",
         lambda x: sum([hops_alone(x, n + 1).sum(0) / 8 for n in range(6)])),
+    "sums that a loop writes into a buffer": ("""
+    def step(carry, n):
+        state, made = carry
+        state = jnp.tanh(state * 0.5)
+        total = lax.psum(state.sum(0), "d")
+        return (state, lax.dynamic_update_index_in_dim(made, total, n // 2, 0)), None
+    (_, made), _ = lax.scan(step, (x, jnp.zeros((4, 256))), jnp.arange(6))
+    return made
+""", "P()", "behind the loop", lambda x: np.stack([
+        *[hops_alone(x, n + 1).sum(0) for n in (1, 3, 5)], np.zeros(256)])),
+    "means that a counted loop sets": ("""
+    def step(n, carry):
+        state, made = carry
+        state = jnp.tanh(state * 0.5)
+        return state, made.at[n].set(lax.pmean(state.sum(0), "d"))
+    return lax.fori_loop(0, 6, step, (x, jnp.zeros((6, 256))))[1]
+""", "P()", "behind the loop",
+        lambda x: np.stack([hops_alone(x, n + 1).sum(0) / 8 for n in range(6)])),
     "scaled and narrowed behind the gather": ("""
     whole = lax.all_gather(x, "d", axis=0, tiled=True)
     return (jnp.tanh(whole) * 0.5).astype(jnp.float16)
@@ -116,6 +134,27 @@ args = (struct((4096, 256), "d"),)
     if out != "P()" and len(changed) > len(wanted):
         wanted = np.concatenate([wanted] * 8)
     np.testing.assert_allclose(changed, wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("at", "start", "reader"), [
+    ("lax.axis_index('d') % 4", "jnp.zeros((4, 256))", "made"),      # on each device another row
+    ("n % 4", "jnp.ones((4, 256))", "made"), ("n % 4", "jnp.zeros((4, 256))", "made + made.max()")])
+def test_what_is_written_is_summed_behind_where_it_is_the_same(at, start, reader, tmp_path) -> None:
+    source = HEAD + f"""\
+def body(x):
+    def step(carry, n):
+        state, made = carry
+        total = lax.psum(jnp.tanh(state * 0.5).sum(0), "d")
+        made = lax.dynamic_update_index_in_dim({reader}, total, {at}, 0)
+        return (state, made), None
+    return lax.scan(step, (x, {start}), jnp.arange(6))[0][1]
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma=False)
+args = (struct((4096, 256), "d"),)
+"""
+    with explained_code(tmp_path, source, "behind the loop") as (_, _, best):
+        assert best is None
 
 
 @pytest.mark.parametrize("checked", [False, True])
