@@ -9,6 +9,8 @@
                           sum over devices                      of a psum_scatter, then the gather
     swapped               taking the own block of a gathered    an all_to_all
                           value along another dimension
+    neighbours            taking the own block of a gathered    a ppermute from either side, and the
+                          value with rows next to it            own block in between
     smaller of one block  computing less from one block of a    computing it on the device that has
     first                 gathered value, the same on all       the block, and broadcasting it
 
@@ -21,7 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ....ir.op import OPS
-from ....ir.program import Atom, Equation
+from ....ir.program import Atom, Equation, Literal
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS
 from .blocks import GATHERS, SUMS, Blocks, behind, size_of
@@ -193,6 +195,49 @@ def _swapped_code(m: Match) -> str:
     return f"lax.all_to_all({own.part}, {axes_text(m.names)}, {d}, {m.d}, tiled=True)"
 
 
+def _with_neighbours(m: Match) -> Atom | None:
+    """Of a gathered value, with zeros around it or without, each device's own block with some rows
+    of the blocks before and behind it: these exchanged alone.
+    """
+    padded = m.maker(m.value)
+    pads = padded is not None and padded.op.name == "pad"
+    gather = m.maker(padded.invars[0]) if padded is not None and pads else padded
+    if gather is None or padded is None or gather.op.name not in GATHERS or len(
+            gather.axes) != 1 or not gather.params["tiled"] or (
+                gather.params.get("axis_index_groups") is not None):
+        return None
+    d, x = gather.params["all_gather_dimension"], gather.invars[0]
+    read, whole, size = m.eqn.outvars[0].aval.shape, m.value.aval.shape, x.aval.shape[d]
+    n, around = gather.outvars[0].aval.shape[d] // size, (0, 0, 0)
+    if pads:
+        fill, config = without_pvary(m, padded.invars[1]), padded.params["padding_config"]
+        around = config[d]
+        if not isinstance(fill, Literal) or fill.val != 0 or around[2] or any(
+                c != (0, 0, 0) for k, c in enumerate(config) if k != d):
+            return None
+    starts = [by_device(m, a, n, gather.axes) for a in m.eqn.invars[1:]]
+    if any(s is None or k != d and (s.any() or read[k] != whole[k]) for k, s in enumerate(starts)):
+        return None
+    first = np.clip(starts[d], 0, whole[d] - read[d]) - around[0]       # type: ignore[arg-type]
+    before = -int(first[0])
+    behind_it = read[d] - size - before
+    if (first + before != np.arange(n) * size).any() or not (
+            0 <= before <= size and 0 <= behind_it <= size and before + behind_it):
+        return None
+
+    def sent(start: int, rows: int, perm: Sequence[tuple[int, int]]) -> list[Atom]:
+        if not rows:
+            return []
+        cut = [(start, start + rows) if k == d else (0, s) for k, s in enumerate(x.aval.shape)]
+        part = m.emit(OPS["slice"], x, start_indices=tuple([a for a, _ in cut]),
+                      limit_indices=tuple([b for _, b in cut]), strides=None)
+        return [m.emit(OPS["ppermute"], part, like=gather, axis_name=gather.axes, perm=tuple(perm))]
+
+    parts = [*sent(size - before, before, [(i, i + 1) for i in range(n - 1)]), x,
+             *sent(0, behind_it, [(i + 1, i) for i in range(n - 1)])]
+    return fit(m, m.emit(OPS["concatenate"], *parts, dimension=d))
+
+
 # -- what is smaller of the one block that all read -----------------------------------------------
 
 class _OneBlock(MadeOf[Atom]):
@@ -267,6 +312,10 @@ ONE_BLOCK: tuple[CodeChange, ...] = (
         "swapped", GATHERED + "out = dynamic_slice whole *starts", _swapped,
         why="each device receives the part that it reads"),
         "exchange the parts that are read instead of gathering all", _swapped_code),
+    CodeChange(Rewrite(
+        "neighbours", "out = dynamic_slice value *starts", _with_neighbours,
+        why="each device receives the rows next to its own, and no others"),
+        "exchange the rows of neighbours that are read instead of gathering all"),
     CodeChange(Rewrite(
         "smaller of one block first",
         "out = dot_general|reduce_sum|reduce_max|reduce_min *operands", _one_smaller_first,

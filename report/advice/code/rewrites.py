@@ -22,6 +22,7 @@ from ....ir.program import Atom, Equation, Literal
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.rule import FactorRule
 from ....ir.types import array_type
+from .lines.calls import pairs_text
 from .lines.expressions import (
     axes_text,
     called_in,
@@ -280,17 +281,13 @@ def _one_block_code(m: Match) -> str:
     if m.tiled and part < size:
         rows = f"{first or ''}:{first + part if first + part < size else ''}"
         x = f"{as_operand(x)}[{':, ' * m.d}{rows}]"
-    shift = source[0] % n
     if source == tuple(range(n)):
         return in_place(m.eqn.location, x)
     if len(set(source)) == 1:
         return (f"lax.psum(jnp.where(lax.axis_index({axes_text(m.names)}) == {source[0]}, {x}, 0), "
                 f"{axes_text(m.names)})")
-    if source == tuple((d + shift) % n for d in range(n)):
-        pairs = f"[((i + {shift}) % {n}, i) for i in range({n})]"
-    else:
-        pairs = str([(s, d) for d, s in enumerate(source)])
-    return f"lax.ppermute({x}, {axes_text(m.names)}, {pairs})"
+    perm = [(s, d) for d, s in enumerate(source)]
+    return f"lax.ppermute({x}, {axes_text(m.names)}, {pairs_text(perm)})"
 
 
 GATHERED = ("whole = all_gather|all_gather_invariant x {all_gather_dimension=d, axis_name=names, "

@@ -143,6 +143,18 @@ def _listed(r: Writer, eqn: Equation) -> str:
     return f"[{', '.join(map(r.of, eqn.invars))}]"
 
 
+def pairs_text(perm: Sequence[tuple[int, int]]) -> str:
+    """The pairs of a `ppermute`, by their rule where there is one: to the next device, say."""
+    n = len(perm)
+    for text, source, target in (("(i, i + 1)", 0, 1), ("(i + 1, i)", 1, 0)):
+        if sorted(perm) == sorted([(i + source, i + target) for i in range(n)]):
+            return f"[{text} for i in range({n})]"
+    shift = (perm[0][0] - perm[0][1]) % n
+    if sorted(perm) == sorted([((i + shift) % n, i) for i in range(n)]):
+        return f"[((i + {shift}) % {n}, i) for i in range({n})]"
+    return str([tuple(pair) for pair in perm])
+
+
 CALLS: Mapping[str, Callable[[Writer, Equation], str]] = {
     "dot_general": _dot_general, "slice": _slice, "reshape": _reshape, "iota": _iota,
     "broadcast_in_dim": _broadcast, "all_gather": _all_gather,
@@ -155,4 +167,6 @@ CALLS: Mapping[str, Callable[[Writer, Equation], str]] = {
     "squeeze": _reshape,
     "rev": lambda r, e: f"jnp.flip({r.of(e.invars[0])}, {axes_of(e.params['dimensions'])})",
     "top_k": _top_k,
+    "ppermute": lambda r, e: (f"lax.ppermute({r.of(e.invars[0])}, {axes_text(e.axes)}, "
+                              f"{pairs_text(e.params['perm'])})"),
 }

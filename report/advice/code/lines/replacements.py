@@ -324,16 +324,18 @@ class _Replacement:
 
 
 def _operand_name(reader: Equation, a: Atom) -> str:
-    """The name of an operand of an operator, as a step of a loop has one for its own parameter; ""
-    if it is another expression.
+    """The name of an operand of an operator, or of what a collective exchanges, as a step of a loop
+    or a helper has one for its own parameter; "" if it is another expression.
     """
     try:
         node = ast.parse(expression(reader), mode="eval").body
     except SyntaxError:
         return ""
-    if reader.op.name not in _INFIX or not isinstance(node, ast.BinOp):
-        return ""
-    side = node.left if reader.invars[0] is a else node.right
+    side = None
+    if reader.op.name in _INFIX and isinstance(node, ast.BinOp):
+        side = node.left if reader.invars[0] is a else node.right
+    elif reader.op.collective is not None and isinstance(node, ast.Call) and node.args:
+        side = node.args[0]
     return side.id if isinstance(side, ast.Name) else ""
 
 
