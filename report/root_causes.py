@@ -128,8 +128,8 @@ def root_causes(known: Roots, changes: Sequence[Change] = (),
     """The root causes, that with the costliest collectives first; an argument that is laid out
     unlike others rather than these. changes: what of the program is known to save most if it is
     changed, a root cause before all others; about: the collective that they are for. A line of
-    code, or a constraint, that is changed, or what shapes a value that is to be constrained, is one
-    of this, if no line asked for it.
+    code, or a constraint, that is changed, or what shapes a value that is to be constrained, or
+    cuts it into parts, is one of this, if no line asked for it.
     """
     collectives, rows = known.collectives, known.rows
     roots = {key: {**texts} for key, texts in known.of.items()}
@@ -140,13 +140,18 @@ def root_causes(known: Roots, changes: Sequence[Change] = (),
             and all(isinstance(c, Rewritten) for c in changes)):
         changed = own
     elif about is not None and not changed:
-        lines = {rows.placed(_expression(c.location), c.location): True for c in changes
-                 if isinstance(c, Rewritten | Respec) and c.location.line
+        lines = {rows.placed(_expression(c.location), c.location): c.location for c in changes
+                 if isinstance(c, Rewritten | Respec) and c.location.line or _cuts(c)
                  or isinstance(c, Constrain) and _is_view(c, about)}
         changed |= lines.keys()
+        cut = {text for text, at in lines.items() if any(
+            _cuts(c) and c.location == at for c in changes)}
         for c in collectives:
             if (key_of(c.record), c.mesh_axes) == (key_of(about.record), about.mesh_axes):
-                roots[id(c)].update(lines)
+                roots[id(c)].update(dict.fromkeys(lines, True))
+            roots[id(c)].update({text: True for text in cut if any(
+                where(at) == where(lines[text]) for path in c.cause.paths
+                for _, at in path.steps)})
     elif about is not None and (_is_lacked(changes, about) or changed.isdisjoint(
             itertools.chain.from_iterable(roots.values()))):
         for c in collectives:           # changed arguments that no axis comes from: what they lack
@@ -211,6 +216,13 @@ def _is_view(change: Constrain, about: ExplainedCollective) -> bool:
     """
     return any(name in OPS and VIEW in OPS[name].facts and where(at) == where(change.location)
                for path in about.cause.paths for name, at in path.steps)
+
+
+def _cuts(change: Change) -> bool:
+    """Is it one of the order of rows that a reshape cuts into parts? It is because of how that cuts
+    them that a device does not have rows of each part.
+    """
+    return isinstance(change, Interleave) and bool(change.arguments and change.location.line)
 
 
 def _is_lacked(changes: Sequence[Change], about: ExplainedCollective) -> bool:
@@ -339,7 +351,7 @@ class _Rows:
         for c in changes:
             if isinstance(c, Argument):
                 found.add(self.text.get(c.index, ""))
-            elif isinstance(c, Interleave) and c.arguments:
+            elif isinstance(c, Interleave) and c.arguments and not c.location.line:
                 found |= {self.text.get(i, "") for i in c.arguments}
             elif isinstance(c, Result):
                 found |= {root for root in self.annotations

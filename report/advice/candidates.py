@@ -210,8 +210,8 @@ class Candidates(ValueChanges):
         row = self.groups[0].get(i, {i: self.partitioned.traced.arg_names[i]})
         name = f"`{pattern_of([*row.values()])}`"
         return Interleave((), tuple(row), seed.dim, seed.group, seed.counts,
-                          name if len(row) == 1 else f"all {len(row)} {name}",
-                          inside=self.inlined)
+                          name if len(row) == 1 else f"all {len(row)} {name}", seed.cut,
+                          self.inlined)
 
     @functools.cached_property
     def seeds_of_parts(self) -> list[Seed]:

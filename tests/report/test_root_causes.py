@@ -273,3 +273,20 @@ def test_exchanges_of_a_body_are_because_of_their_lines_and_not_of_the_index() -
     x = st.ShapeDtypeStruct((512, 1024), np.float32, sharding=NamedSharding(mesh, P("d")))
     summed, sent = st.explain(f)(x).root_causes
     assert summed.text.startswith("`lax.psum(") and sent.text.startswith("`lax.ppermute(")
+
+
+def test_rows_that_a_loop_takes_in_turn_are_moved_because_of_what_cuts_them() -> None:
+    """As where gradients are added up over parts of a batch, which one device after the other has.
+    """
+    def step(w: st.Array, x: st.Array) -> st.Array:
+        def part(total: st.Array, rows: st.Array) -> tuple[st.Array, None]:
+            return total + st.grad(lambda w: (jnp.tanh(rows @ w) ** 2).sum())(w), None
+        return lax.scan(part, jnp.zeros_like(w), x.reshape(8, -1, x.shape[1]))[0]
+
+    found = st.explain(step)(struct((512, 512)), struct((65536, 512), "data"))
+    first = found.root_causes[0]
+    assert re.match(r"`x\.reshape\(8, -1, x\.shape\[1\]\)` at line \d+", first.text), first.text
+    best = first.groups[0][0].suggestions[0]
+    assert best.text == ("keep `x` with rows of the 8 parts of dimension 0 side by side, instead of "
+                         "one part behind the other")
+    assert best.received_bytes < found.received_bytes / 10

@@ -37,7 +37,7 @@ class Interleave:
 
     at: the place of the line, () for arguments. dim, group: the dimension, and the rows of a group.
     counts: how many groups of each part are side by side. inside: the program that it is proposed
-    for.
+    for. location: of the line, or where a reshape cuts arguments into the parts.
     """
     at: tuple
     arguments: tuple[int, ...]

@@ -14,6 +14,7 @@ from itertools import accumulate
 from ....ir.ops.control.loop_operands import scan_operands
 from ....ir.program import Atom, Equation, Literal, Program, Var
 from ....ir.rules.factor import PASS
+from ....ir.source.location import UNKNOWN, Location
 from ....ir.support.named_tuple import NamedTuple
 from ...reasons.causes import where
 from ...reasons.value_paths import inner_programs
@@ -26,7 +27,7 @@ _PARTS = 16             # parts of a dimension, at most
 class Seed(NamedTuple):
     """A value that consists of parts. maker: the equation that joins them, None for an argument.
     counts, group: as in `Interleave`; near: the places of that equation and of those that read
-    parts.
+    parts; cut: where a reshape reads all parts, if one does.
     """
     value: Var
     maker: Equation | None
@@ -34,22 +35,27 @@ class Seed(NamedTuple):
     group: int
     counts: tuple[int, ...]
     near: frozenset[tuple]
+    cut: Location = UNKNOWN
 
 
 def seeds(program: Program) -> list[Seed]:
     """The values whose parts are read separately, each once for each dimension."""
     made: dict[Atom, Equation] = {}
     outside: dict[Atom, tuple[Atom, int]] = {}
-    readers: list[tuple[Var, int, tuple[Fraction, ...], tuple]] = []
+    readers: list[tuple[Var, int, tuple[Fraction, ...], Equation]] = []
     _collect(program, made, outside, readers)
     cuts: dict[tuple[Var, int, int], set[Fraction]] = {}
     near: dict[tuple[Var, int, int], set[tuple]] = {}
-    for value, d, at, place in readers:
-        if value not in made and value not in outside:
+    reshaped: dict[tuple[Var, int, int], Location] = {}
+    for value, d, at, reader in readers:
+        is_reshape = reader.op.name == "reshape"
+        if value not in made and value not in outside and not is_reshape:
             continue                             # whoever reads parts of it may be given these
         for key in _back(value, d, made, outside):
             cuts.setdefault(key, set()).update(at)
-            near.setdefault(key, set()).add(place)
+            near.setdefault(key, set()).add(where(reader.location))
+            if is_reshape:
+                reshaped.setdefault(key, reader.location)
     given = {*program.invars}
     found = []
     for (v, d, group), at in cuts.items():
@@ -61,7 +67,8 @@ def seeds(program: Program) -> list[Seed]:
             near[v, d, group].add(where(maker.location))
         counts = _counts(sorted({*at, Fraction(0), Fraction(1)}), n, group)
         if counts is not None:
-            found.append(Seed(v, maker, d, group, counts, frozenset(near[v, d, group])))
+            found.append(Seed(v, maker, d, group, counts, frozenset(near[v, d, group]),
+                              reshaped.get((v, d, group), UNKNOWN)))
     return found
 
 
@@ -91,26 +98,26 @@ def _collect(program: Program, made: dict[Atom, Equation], outside: dict[Atom, t
                 _collect(inner, made, outside, readers)
 
 
-def _cuts(eqn: Equation) -> Iterator[tuple[Var, int, tuple[Fraction, ...], tuple]]:
-    """(value, dimension, where it is cut as parts of its size, place) of what an equation reads."""
+def _cuts(eqn: Equation) -> Iterator[tuple[Var, int, tuple[Fraction, ...], Equation]]:
+    """(value, dimension, where it is cut as parts of its size, equation) of what one reads."""
     name, params = eqn.op.name, eqn.params
     if name not in ("slice", "split", "reshape") or not isinstance(eqn.invars[0], Var):
         return
-    x, at = eqn.invars[0], where(eqn.location)
+    x = eqn.invars[0]
     shape, result = x.aval.shape, eqn.outvars[0].aval.shape
     if name == "slice" and (params["strides"] is None or {*params["strides"]} == {1}):
         for d, (a, b) in enumerate(zip(params["start_indices"], params["limit_indices"],
                                        strict=True)):
             if b - a != shape[d]:
-                yield x, d, (Fraction(a, shape[d]), Fraction(b, shape[d])), at
+                yield x, d, (Fraction(a, shape[d]), Fraction(b, shape[d])), eqn
     elif name == "split":
         d = params["axis"]
         ends = accumulate(params["sizes"])
-        yield x, d, tuple([Fraction(e, shape[d]) for e in ends]), at
+        yield x, d, tuple([Fraction(e, shape[d]) for e in ends]), eqn
     elif name == "reshape" and len(result) > len(shape):
         d = next((d for d, n in enumerate(shape) if n != result[d]), len(shape))
         if d < len(shape) and 1 < result[d] <= _PARTS and not shape[d] % result[d]:
-            yield x, d, tuple([Fraction(i, result[d]) for i in range(result[d])]), at
+            yield x, d, tuple([Fraction(i, result[d]) for i in range(result[d])]), eqn
 
 
 def _back(value: Var, d: int, made: dict[Atom, Equation], outside: dict[Atom, tuple[Atom, int]]
