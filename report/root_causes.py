@@ -18,6 +18,7 @@ from typing import Any
 
 from ..ir.facts import VIEW
 from ..ir.op import OPS
+from ..ir.reasons import SPLITS_FURTHER, reason_text
 from ..ir.rules.rule import ELEMENTWISE
 from ..ir.source.location import Location
 from ..ir.source.wording import duration
@@ -277,6 +278,8 @@ class _Rows:
                                                 strict=False)):
             by_form.setdefault((row_of(name), v.aval.shape, spec_text(spec)), []).append(i)
         self.text: dict[int, str] = {}                     # of an argument
+        self.further = {reason_text((SPLITS_FURTHER(f"argument `{name}`"),)): i
+                        for i, name in enumerate(names)}   # that the planner splits further
         self.annotations: dict[str, Annotation] = {}       # by text
         for (_, _, spec), row in by_form.items():
             text = f"`{pattern_of([names[i] for i in row])}` as {spec}"
@@ -327,7 +330,8 @@ class _Rows:
             if over := axes & whole_axes([path.axis]):
                 own = path.wanted or all(_keeps_layout(name) for name, _ in path.steps)
                 result = self.result_of.get(path.tensors[-1], -1) if path.tensors else -1
-                yield self.text.get(path.argument) or self.annotated(
+                argument = self.further.get(path.root, path.argument)
+                yield self.text.get(argument) or self.annotated(
                     result, path.root, path.root_location), own, over
         for hold in cause.holds:
             result = self.result_of.get(hold.tensor, -1)

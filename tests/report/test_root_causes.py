@@ -287,6 +287,6 @@ def test_rows_that_a_loop_takes_in_turn_are_moved_because_of_what_cuts_them() ->
     first = found.root_causes[0]
     assert re.match(r"`x\.reshape\(8, -1, x\.shape\[1\]\)` at line \d+", first.text), first.text
     best = first.groups[0][0].suggestions[0]
-    assert best.text == ("keep `x` with rows of the 8 parts of dimension 0 side by side, instead of "
-                         "one part behind the other")
+    assert best.text == ("keep `x` with rows of the 8 parts of dimension 0 side by side, "
+                         "instead of one part behind the other")
     assert best.received_bytes < found.received_bytes / 10

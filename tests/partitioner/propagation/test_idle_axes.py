@@ -130,6 +130,7 @@ def test_a_large_batch_is_split_over_all_axes() -> None:
     assert str(compiled.input_shardings[0][0].spec) == "P('d',)"        # as it is passed
     explained = compiled.explain("v5p")
     assert "the planner, which splits argument `x` further" in str(explained)
+    assert "`x` as P('d')" in {root.text for root in explained.root_causes}
     assert explained.time < 0.7 * lowered(65536, objective="bytes").compile().explain("v5p").time
     assert "_idle_arguments on" not in str(lowered(64).stages["optimized"])
 

@@ -132,6 +132,8 @@ args = struct((4096, 1024), "data"), struct((1024, 32768), None, "model")
 
 @pytest.mark.parametrize(("made", "named"), [
     ('wide = AbstractMesh((4, 2, 4), ("data", "seq", "model"))\nmesh = MESH', "mesh"),
+    ('own = st.make_mesh((2, 4), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)\n'
+     "kept = NamedSharding(own, P())\nmesh = MESH", "mesh"),
     ("mesh = [MESH][0]", "")])
 def test_a_constraint_is_written_with_the_mesh_of_the_program(made, named, tmp_path):
     mesh = 'AbstractMesh((8, 4), ("data", "model"))'

@@ -34,13 +34,14 @@ def laid_out(at: Location, word: str, spec: PartitionSpec, axes: Collection[str]
 
 
 def _mesh_of(at: Location, source: str, axes: set[str]) -> str:
-    """The name of a mesh that a file makes and that has these axes and no others, one of which
-    shardings are made if there are several; "" if there is none.
+    """The name of a mesh that a file makes and that has these axes and no others, none of them
+    Explicit; one of which shardings are made if there are several; "" if there is none.
     """
     tree = syntax_tree(at.file, source_version(at.file))
     names = [n.targets[0].id for n in (tree.body if tree is not None else ())
              if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
              and isinstance(n.value, ast.Call) and "esh" in ast.unparse(n.value.func)
+             and "Explicit" not in ast.unparse(n.value)
              and axes == {c.value for c in ast.walk(n.value)
                           if isinstance(c, ast.Constant) and isinstance(c.value, str)}]
     used = [n for n in names if re.search(rf"NamedSharding\({n}\b", source)]
