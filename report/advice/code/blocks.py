@@ -3,6 +3,8 @@
     NAME                   instead of                                 written
     smaller first          computing less from a gathered value       computing it, then the gather
     narrow first           casting such a value to fewer bits         the cast, then the gather
+    take first             taking some of what is computed of a sum   some of what each device adds,
+                           over devices, element by element           then the sum
 
 What is computed from a gather is traced back through every op along whose factor blocks can be
 worked on one by one, with values that are equal on all devices.
@@ -19,7 +21,7 @@ from ....ir.op import OPS
 from ....ir.program import Atom, Equation, Literal, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS, REDUCE
-from ....ir.rules.rule import FactorRule
+from ....ir.rules.rule import ELEMENTWISE, FactorRule
 from .alike import differs_over
 from .lines.expressions import axes_text, expression, gathered_in, whole_name, written
 from .lines.statements import follows_shape, is_inside
@@ -35,10 +37,11 @@ from .rewrites import (
 
 GATHERS = ("all_gather", "all_gather_invariant")
 SUMS = ("psum", "psum_invariant")
+_OVER_DEVICES = (*SUMS, "pmax", "pmin")
 
 
 def behind(m: Match) -> list[Equation]:
-    """The equations by which a value is computed from a gather, a sum over devices or a
+    """The equations by which a value is computed from a gather, a sum or extreme over devices or a
     concatenation, as far as the rewrites look through them.
     """
     found: dict[Var, Equation] = {}
@@ -48,12 +51,12 @@ def behind(m: Match) -> list[Equation]:
         eqn = None if isinstance(a, Literal) or a in found else m.maker(a)
         if eqn is None or isinstance(a, Literal):
             continue
-        if eqn.op.name in (*GATHERS, *SUMS):
+        if eqn.op.name in (*GATHERS, *_OVER_DEVICES):
             found[a] = eqn
         elif eqn.op.collective is None and not eqn.op.subprograms:
             found[a] = eqn
             waiting += eqn.invars
-    known = any(e.op.name in (*GATHERS, *SUMS, "concatenate") for e in found.values())
+    known = any(e.op.name in (*GATHERS, *_OVER_DEVICES, "concatenate") for e in found.values())
     return list(found.values()) if known else []
 
 
@@ -274,6 +277,39 @@ def _smaller_first_code(m: Match) -> str:
             f"{axes_text(own.gather.axes)}, axis={found[1]}, tiled=True{to})")
 
 
+class _Taken(MadeOf[Atom]):
+    """Takes, where the program does of a value, of what this is computed of by element: of what
+    devices add where it is summed over them.
+    """
+
+    def made(self, eqn: Equation) -> Atom | None:
+        """What is taken of the result of an equation; None if it is not made of a sum."""
+        m, op = self.m, eqn.op
+        if op.name in _OVER_DEVICES:
+            alike = len(eqn.invars) == 1 and eqn.params.get("axis_index_groups") is None and all(
+                differs_over(a, m.program, m.maker).isdisjoint(map(str, eqn.axes))
+                for a in m.eqn.invars[1:])
+            return m.emit(op, self.taken(eqn.invars[0]), like=eqn, **eqn.params) if alike else None
+        if op.rule != ELEMENTWISE or op.collective is not None or op.effect or (
+                op.multiple_results or op.subprograms):
+            return None
+        parts = [self.of(a) if a.aval.shape else a for a in eqn.invars]
+        if all(part is None for part, a in zip(parts, eqn.invars, strict=True) if a.aval.shape):
+            return None
+        return m.emit(op, *[self.taken(a) if part is None else part for part, a in zip(
+            parts, eqn.invars, strict=True)], **eqn.params)
+
+    def taken(self, a: Atom) -> Atom:
+        return self.m.emit(self.m.eqn.op, a, *self.m.eqn.invars[1:], **self.m.eqn.params)
+
+
+def _taken_first(m: Match) -> Atom | None:
+    """What is taken of values that are summed over devices, taken of each before."""
+    value = None if m.program.op_names.isdisjoint(_OVER_DEVICES) or (
+        size_of(m.eqn.outvars[0]) >= size_of(m.value)) else _Taken(m).of(m.value)
+    return None if value is None else fit(m, value)
+
+
 def size_of(v: Atom) -> int:
     return math.prod(v.aval.shape) * v.aval.dtype.itemsize
 
@@ -289,4 +325,8 @@ BLOCKS: tuple[CodeChange, ...] = (
         why="what is smaller is exchanged"),
         "compute what is smaller of each block before the exchange instead of behind it",
         _smaller_first_code),
+    CodeChange(Rewrite(
+        "take first", "out = slice|dynamic_slice|gather value *starts", _taken_first,
+        why="only what is read is summed over devices"),
+        "take what is read before the sum over devices instead of behind it"),
 )

@@ -6,10 +6,13 @@
     widen behind          exchanging what is cast to more bits      the exchange, then the cast
     one block             reading one block of a gathered value,  ppermute, or a psum, of that block
                           or the same part of one                 or part
+    there and back        exchanging what is exchanged back       what is computed of it alone
+                          after work on each element
 """
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,11 +20,14 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from ....ir.dtypes import issubdtype
 from ....ir.op import OPS
 from ....ir.program import Atom, Equation, Literal
 from ....ir.rewriting.rewrite import Match, Rewrite
-from ....ir.rules.rule import FactorRule
+from ....ir.rewriting.unread import read_by_others
+from ....ir.rules.rule import ELEMENTWISE, FactorRule
 from ....ir.types import array_type
+from .alike import differs_over
 from .lines.calls import pairs_text
 from .lines.expressions import (
     axes_text,
@@ -132,12 +138,17 @@ def reduction_over_devices(name: str, text: str) -> str:
 
 
 def _reduced_first_summed(m: Match) -> Atom | None:
-    """The sum over devices of what is summed of each device's own."""
-    total = m.maker(m.eqn.invars[0])
-    if total is None or total.params.get("axis_index_groups") is not None:
+    """The sum over devices, or mean, of what is summed of each device's own."""
+    total, mean = m.maker(m.whole), m.maker(m.eqn.invars[0])
+    if total is None or mean is None or total.params.get("axis_index_groups") is not None:
         return None
     part = m.emit(m.eqn.op, m.x, **m.eqn.params)
-    return fit(m, m.emit(total.op, part, like=total, **total.params))
+    value = m.emit(total.op, part, like=total, **total.params)
+    if mean is not total:
+        if not isinstance(m.count, Literal) or not issubdtype(value.aval.dtype, np.inexact):
+            return None
+        value = m.emit(mean.op, value, m.count, like=mean, **mean.params)
+    return fit(m, value)
 
 
 # -- more bits behind the exchange ---------------------------------------------------------------
@@ -290,6 +301,69 @@ def _one_block_code(m: Match) -> str:
     return f"lax.ppermute({x}, {axes_text(m.names)}, {pairs_text(perm)})"
 
 
+# -- an exchange that is undone -------------------------------------------------------------------
+
+class _Before(MadeOf[Atom]):
+    """Computes of what was exchanged, as it was before, what is exchanged back: element by element.
+    """
+
+    def made(self, eqn: Equation) -> Atom | None:
+        if eqn.op is self.m.eqn.op:
+            return eqn.invars[0] if _undoes(self.m.eqn, eqn) else None
+        if eqn.op.rule != ELEMENTWISE or eqn.op.collective is not None or eqn.op.effect or (
+                eqn.op.multiple_results or eqn.op.subprograms):
+            return None
+        parts = [self.of(a) if a.aval.shape else self.number(a) for a in eqn.invars]
+        return self.m.emit(eqn.op, *[a for a in parts if a is not None], **eqn.params) if (
+            all(a is not None for a in parts)) else None
+
+    def number(self, a: Atom) -> Atom | None:
+        """A number that is the same on all devices that exchange; None if it is not."""
+        m = self.m
+        return a if differs_over(a, m.program, m.maker).isdisjoint(map(str, m.eqn.axes)) else None
+
+
+def _undoes(back: Equation, there: Equation) -> bool:
+    """Does an exchange bring everything to where it was before another one?"""
+    if back.axes != there.axes:
+        return False
+    one, other = there.params, back.params
+    if back.op.name == "all_to_all":
+        return bool(one["tiled"] and other["tiled"]) and (
+            one["axis_index_groups"] is None and other["axis_index_groups"] is None) and (
+                one["split_axis"], one["concat_axis"]) == (
+                    other["concat_axis"], other["split_axis"])
+    count = math.prod(map(there.invars[0].aval.mesh.axis_size, there.axes))
+    return len(one["perm"]) == count and {(d, s) for s, d in one["perm"]} == {
+        (s, d) for s, d in other["perm"]}
+
+
+def _there_and_back(m: Match) -> Atom | None:
+    value = _Before(m).of(m.value)
+    return None if value is None else fit(m, value)
+
+
+def _there_and_back_code(m: Match) -> Sequence[Edit]:
+    """What both calls exchange in their places; none where something else needs one of them."""
+    chain = _Before(m)
+    chain.of(m.value)
+    between = [e for v, part in chain.known.items() if part is not None and (e := m.maker(v))]
+    calls = [*[e for e in between if e.op is m.eqn.op], m.eqn]
+    places = [e.location.key for e in m.program.eqns if e.op is m.eqn.op]
+    others = read_by_others(m.program, {m.eqn, *between})
+    if len(calls) != 2 or len({places.count(e.location.key) for e in calls}) > 1 or any(
+            not others.isdisjoint(e.outvars) for e in between):
+        return ()
+    edits: list[Edit] = []
+    for e in calls:
+        call = call_of(expression(e), m.eqn.op.name)
+        if call is None or not call.args or e.location.line != e.location.end_line:
+            return ()
+        operand = ast.get_source_segment(expression(e), call.args[0]) or ""
+        edits.append((e.location, in_place(e.location, operand)))
+    return edits
+
+
 GATHERED = ("whole = all_gather|all_gather_invariant x {all_gather_dimension=d, axis_name=names, "
              "axis_index_groups=groups, tiled}\n")
 CHANGES: tuple[CodeChange, ...] = (
@@ -297,11 +371,16 @@ CHANGES: tuple[CodeChange, ...] = (
         "reduce first", GATHERED + "out = reduce_sum|reduce_max|reduce_min whole {axes}",
         _reduced_first, why="parts are reduced where they are, and only their results exchanged"),
         "reduce before the exchange instead of gathering", _reduced_first_code),
-    CodeChange(Rewrite(
+    *[CodeChange(Rewrite(
         "reduce first, summed", "whole = psum|psum_invariant x {axes=names}\n"
-        "out = reduce_sum whole", _reduced_first_summed,
+        f"{mean}out = reduce_sum {read}", _reduced_first_summed,
         why="parts are summed where they are, and only their sums exchanged"),
-        "reduce before the sum over devices instead of behind it"),
+        "reduce before the sum over devices instead of behind it")
+      for read, mean in (("whole", ""), ("mean", "mean = div whole count\n"))],
+    CodeChange(Rewrite(
+        "there and back", "out = all_to_all|ppermute value", _there_and_back,
+        why="each device has what it works on, and gets the same back"),
+        "leave out an exchange and the one that undoes it", _there_and_back_code),
     CodeChange(Rewrite(
         "widen behind", "wide = convert_element_type x\n"
         "out = ppermute|all_to_all|all_gather|all_gather_invariant wide", _widened_behind,

@@ -1,0 +1,73 @@
+"""What is read of a sum over devices is taken before it, and what is exchanged back is not sent."""
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from .explained_code import check_change
+from .test_changes import HEAD, blocks, values_of
+
+BEFORE = "take what is read before the sum over devices"
+REDUCED = "reduce before the sum over devices"
+BACK = "leave out an exchange and the one that undoes it"
+
+
+def total(x):
+    """Of rows of eight devices, what each has then of the sum of their blocks."""
+    return np.broadcast_to(blocks(x).sum(0), (8, len(x) // 8, x.shape[1]))
+
+
+def on_all(value):
+    return np.concatenate([*value])
+
+
+# lines of a body, the words of the change, what is computed of whole values, are lines shown
+CASES = {
+    "columns of a value with the sum": ("""
+    h = x + lax.psum(jnp.tanh(x), "d")
+    return h[:, :4] * 2
+""", BEFORE, lambda x: on_all(2 * (blocks(x) + total(np.tanh(x)))[..., :4]), True),
+    "the largest of rows at an index": ("""
+    h = jnp.exp(lax.pmax(x, "d") * 0.5)
+    return lax.dynamic_slice(h, (jnp.arange(9).sum(), 0), (1, 1024))
+""", BEFORE, lambda x: on_all([np.exp(0.5 * blocks(x).max(0))[[36]]] * 8), True),
+    "rows at an index of each device": ("""
+    h = lax.psum(x, "d")
+    return h[lax.axis_index("d")][None]
+""", BEFORE, None, False),
+    "means over devices that are averaged": ("""
+    return lax.pmean(x, "d").mean(0, keepdims=True)
+""", REDUCED, lambda x: on_all([blocks(x).mean((0, 1))[None]] * 8), True),
+    "there and back": ("""
+    h = lax.all_to_all(x * 2, "d", 1, 0, tiled=True)
+    h = jnp.tanh(h)
+    return lax.all_to_all(h, "d", 0, 1, tiled=True)
+""", BACK, lambda x: np.tanh(2 * x), True),
+    "around the ring and back": ("""
+    h = lax.ppermute(x, "d", [(i, (i + 1) % 8) for i in range(8)])
+    return lax.ppermute(jnp.tanh(h) * 3, "d", [((i + 1) % 8, i) for i in range(8)])
+""", BACK, lambda x: 3 * np.tanh(x), True),
+    "on": ("""
+    h = lax.ppermute(x, "d", [(i, (i + 1) % 8) for i in range(8)])
+    return lax.ppermute(jnp.tanh(h), "d", [(i, (i + 1) % 8) for i in range(8)])
+""", BACK, None, False),
+    "to some and back": ("""
+    h = lax.ppermute(x, "d", [(i, i + 1) for i in range(7)])
+    return lax.ppermute(jnp.tanh(h), "d", [(i + 1, i) for i in range(7)])
+""", BACK, None, False),
+    "with what others have": ("""
+    h = lax.all_to_all(x, "d", 1, 0, tiled=True)
+    return lax.all_to_all(h * lax.axis_index("d"), "d", 0, 1, tiled=True)
+""", BACK, None, False)}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_not_needed_is_not_exchanged(name, tmp_path):
+    lines, words, wanted, shown = CASES[name]
+    source = HEAD + f"""\
+def body(x):{lines}
+
+f = st.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma=False)
+args = (struct((512, 1024), "d"),)
+"""
+    check_change(tmp_path, source, words, 3, values_of, wanted, shown, rtol=1e-4, atol=1e-4)
