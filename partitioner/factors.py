@@ -32,9 +32,10 @@ class RuleInfo:
     flows: per factor, whether sharding may flow along it at all. is_product: whether operands are
       multiplied and summed (a dot product, a convolution).
     positions: per factor, where sharding flows along it, as (tensor, dim, is_minor). flowing,
-      passing: the factors along which it flows, and those of them that pass through. simple:
-      whether no dimension has several factors; plain: per tensor the factor of each dimension
-      (-1 for none), or None where a dimension has several. carried: per tensor its factors.
+      passing: the factors along which it flows, and those of them that pass through, as do rows
+      that each device writes if it owns them. simple: whether no dimension has several factors;
+      plain: per tensor the factor of each dimension (-1 for none), or None where a dimension has
+      several. carried: per tensor its factors.
     """
 
     __slots__ = ("carried", "count", "factors", "flowing", "flows", "has_halos", "has_other_kinds",
@@ -142,7 +143,8 @@ class _Structure:
             not factor.blocked and f not in twice and not (stuck and factor.kind == ORDERED)
             for f, factor in enumerate(factors)])
         self.flowing = tuple([f for f, flows in enumerate(self.flows) if flows])
-        self.passing = tuple([f for f in self.flowing if kinds[f] == PASS])
+        self.passing = tuple([f for f in self.flowing if kinds[f] == PASS or (
+            kinds[f] == INDEXED and factors[f].operator == "own")])
         ends: frozenset[int] = _NONE
         if self.has_halos and operands:
             ends = self.carried[0] & _NONE.union(*self.carried[operands:])

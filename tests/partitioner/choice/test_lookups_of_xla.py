@@ -99,3 +99,18 @@ def test_rows_are_written_as_they_are_looked_up(
         return given[0].at[i].add(given[1])
     assert exchanges(axes, add, [(shape, table), ((64, shape[1]), new)], ((64,), indices),
                      table) == found
+
+
+@pytest.mark.parametrize("axes, rows, indices, new, out, found", [
+    (GRID, 4096, ((16, 128), P("x")), ((16, 128, 512), P("x", None, "y")), P("y"),
+     ["all-gather y", "all-gather y", "all-reduce x", "all-to-all x", "collective-permute x,y"]),
+    (GRID, 1024, ((16, 128), P("x")), ((16, 128, 512), P("x", None, "y")), P("y"),
+     ["all-reduce x", "all-to-all y"]),
+    (LINE, 4096, ((512,), P()), ((512, 64), P(None, "x")), P("x"), ["all-gather x"]),
+    (LINE, 256, ((512,), P()), ((512, 64), P(None, "x")), P("x"), ["all-to-all x"])])
+def test_zeros_that_are_written_into_are_laid_out_as_the_larger_of_result_and_rows(
+        axes: dict[str, int], rows: int, indices: tuple, new: tuple, out: P, found: list[str]
+        ) -> None:
+    def add(given: tuple[Any], i: Any) -> Any:
+        return jnp.zeros((rows, given[0].shape[-1])).at[i].add(given[0])
+    assert exchanges(axes, add, [new], indices, out) == found
