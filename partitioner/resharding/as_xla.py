@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from ...ir.facts import REPEATS, WHOLE_IN_XLA
 from ...ir.ops.communication.sharding import reshard_p
+from ...ir.ops.contractions.dot_general import dot_general_p
 from ...ir.ops.movement.padding import pad_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.reasons import NO_CASE
@@ -13,7 +14,7 @@ from ...ir.types import ArrayType, Entries
 from ..choice.xla.local_rule import LocalRule
 from ..cost.kinds import is_product
 from ..cost.prices import Prices
-from ..factors import rule_info
+from ..factors import Axes, rule_info
 from ..propagation.resolved_types import brought, typed
 from ..redistribution.effects import tile_count
 from ..redistribution.steps_of_xla import steps
@@ -25,7 +26,7 @@ _GROUPS = ("feature_group_count", "batch_group_count")
 def shard_as_xla(program: Program, prices: Prices, draft: bool = False) -> Program:
     """The pass: a RESHARDED program whose equations run as in XLA. draft: as for `resharded`.
     """
-    program = _padded_to_blocks(_on_whole_arrays(program))
+    program = _padded_to_blocks(_resharded_products(_on_whole_arrays(program)))
     return _in_steps(resharded(program, prices, LocalRule, draft))
 
 
@@ -54,6 +55,55 @@ def _on_whole_arrays(program: Program) -> Program:
                           eqn.location)
                  for whole, v in zip(results, eqn.outvars, strict=True) if whole is not v]
     return program.replace(eqns=eqns)
+
+
+def _resharded_products(program: Program) -> Program:
+    """The program with a reshard behind each product whose result takes the axes that are summed in
+    place of those of an operand: the product keeps the operand's axes, as in Shardy, and its result
+    moves, which is no larger than the operand.
+    """
+    program = inside(program, _resharded_products)
+    eqns: list[Equation] = []
+    for eqn in program.eqns:
+        entries = _entries_of_operands(eqn) if eqn.op is dot_general_p else None
+        if entries is not None:
+            (out,) = eqn.outvars
+            summed = Var(typed(out.aval, out.aval.mesh, entries))
+            eqns.append(eqn.replace(outvars=(summed,)))
+            eqn = Equation(reshard_p, (summed,), (out,), {"dst_sharding": out.aval.sharding},
+                           eqn.location)
+        eqns.append(eqn)
+    return program.replace(eqns=eqns) if len(eqns) > len(program.eqns) else program
+
+
+def _entries_of_operands(eqn: Equation) -> Entries | None:
+    """The layout of a product's result with the axes of an operand in the one dimension that has
+    the axes of the sum instead. None if there is no such dimension, if operands disagree, or if the
+    result is larger than the operand.
+    """
+    info, out = rule_info(eqn.instance.rule(*eqn.types)), eqn.outvars[0].aval
+    summed: Axes = ()
+    free: Axes = ()                 # of dimensions that one operand has
+    moved: list[tuple[int, Axes]] = []
+    for places in info.positions:
+        held = [(eqn.invars[t].aval, d) for t, d, _ in places if t < info.operands]
+        axes = held[0][0].entries[held[0][1]]
+        if any([t.entries[d] != axes for t, d in held]):
+            return None
+        t, d, _ = places[-1]
+        if t < info.operands:
+            summed += axes
+        elif out.entries[d] != axes:
+            if not axes or out.size > max([t.size for t, _ in held]):
+                return None
+            moved.append((d, axes))
+        free += axes if len(held) == 1 else ()
+    if len(moved) != 1 or len({*free}) < len(free) or out.sharding.spec.unreduced:
+        return None
+    d, axes = moved[0]
+    if not summed or out.entries[d] != summed:
+        return None
+    return (*out.entries[:d], axes, *out.entries[d + 1:])
 
 
 def _padded_to_blocks(program: Program) -> Program:

@@ -60,6 +60,27 @@ def test_the_operand_moves_that_is_smaller(axes: dict[str, int], shapes: Any, sp
     assert exchanges(axes, ROWS, shapes, specs, out) == found
 
 
+@pytest.mark.parametrize("axes, text, shapes, specs, out, found", [
+    (GRID, "bik,kj->bij", ((16, 32, 64), (64, 16)), [P("x", None, "y"), P("y")], P("y"),
+     ["all-reduce y", "collective-permute x,y"]),
+    (GRID, ROWS, ((32, 128), (128, 64)), [P(None, "y"), P("y", "x")], P(None, "y"),
+     ["all-reduce y", "collective-permute x,y"]),
+    (CUBE, ROWS, SIZES[ROWS], [P("z", ("x", "y")), P(("x", "y"))], P(("x", "y")),
+     ["all-reduce x,y", "collective-permute x,y,z"]),
+    # in another order than the sum; larger than the operand; of a dimension that is whole
+    (CUBE, ROWS, SIZES[ROWS], [P("z", ("x", "y")), P(("x", "y"))], P(("y", "x")),
+     ["all-gather z", "reduce-scatter x,y"]),
+    (GRID, ROWS, ((64, 32), (32, 128)), [P("x", "y"), P("y")], P("y"),
+     ["all-gather x", "reduce-scatter y"]),
+    (GRID, ROWS, SIZES[ROWS], [P("x", "y"), P("y")], P(None, "y"),
+     ["all-gather x", "reduce-scatter y"])])
+def test_a_result_moves_whose_sum_was_over_its_axes(axes: dict[str, int], text: str, shapes: Any,
+                                                    specs: list[P], out: P, found: list[str]
+                                                    ) -> None:
+    """The product keeps the axes of its operand, if its result is no larger (Shardy's reshard)."""
+    assert exchanges(axes, text, shapes, specs, out) == found
+
+
 @pytest.mark.parametrize("axes, text, specs, out, found", [
     (LINE, "bik,kj->bij", [P("x"), P("x")], P(None, None, "x"), ["all-gather x", "all-to-all x"]),
     (GRID, BATCH, [P("y", None, "x"), P(None, None, "x")], P("x"),
