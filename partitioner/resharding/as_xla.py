@@ -18,6 +18,7 @@ from ..factors import Axes, rule_info
 from ..propagation.resolved_types import brought, typed
 from ..redistribution.effects import tile_count
 from ..redistribution.steps_of_xla import steps
+from .lookups_as_xla import mask_lookups_apart
 from .reshards import resharded
 
 _GROUPS = ("feature_group_count", "batch_group_count")
@@ -26,7 +27,8 @@ _GROUPS = ("feature_group_count", "batch_group_count")
 def shard_as_xla(program: Program, prices: Prices, draft: bool = False) -> Program:
     """The pass: a RESHARDED program whose equations run as in XLA. draft: as for `resharded`.
     """
-    program = _padded_to_blocks(_resharded_products(_on_whole_arrays(program)))
+    program = _resharded_products(_on_whole_arrays(program))
+    program = mask_lookups_apart(_padded_to_blocks(program))
     return _in_steps(resharded(program, prices, LocalRule, draft))
 
 

@@ -20,7 +20,8 @@ Group = tuple[list[Tensor], Tensor]     # (array, indices, result) as its device
 
 class LookupGroups(DeviceGroups):
     """The groups of a lookup. indexed: the factors along which single rows are read. writes:
-    whether the rows are written instead.
+    whether the rows are written instead. masked: the layouts of indices and result where groups
+    have different rows, and mask what others have; None if all have the same.
     """
 
     def __init__(self, info: RuleInfo, mesh: AbstractMesh) -> None:
@@ -28,6 +29,7 @@ class LookupGroups(DeviceGroups):
         self.indexed = [f for f, factor in enumerate(info.factors)
                         if factor.kind == INDEXED and factor.operator and f in info.carried[0]]
         self.writes, self.steps = info.operands > 2, Steps(mesh)
+        self.masked: tuple[Tensor, Tensor] | None = None
 
     def split(self, tensors: list[Tensor], sizes: Sizes) -> Tensor:
         """The axes of each factor for the devices of a group: along batch factors, or else along
@@ -42,6 +44,8 @@ class LookupGroups(DeviceGroups):
             return {}
         result = found[0][0 if self.writes else 2]
         self.left.append(self.over_groups(result))
+        if not found[1].keys().isdisjoint(self.indexed):
+            self.masked = self.over_groups(found[0][1]), self.over_groups(found[0][2])
         return self.rest(found[0], sizes, found[1])
 
     def cost(self, before: list[Tensor], group: Group, sizes: Sizes) -> tuple[float, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import shardtrace as st
@@ -99,6 +100,46 @@ def test_rows_are_written_as_they_are_looked_up(
         return given[0].at[i].add(given[1])
     assert exchanges(axes, add, [(shape, table), ((64, shape[1]), new)], ((64,), indices),
                      table) == found
+
+
+@pytest.mark.parametrize("axes, shape, table, indices, out, found", [
+    (GRID, (4096, 512), P("y"), ((16, 128), P("x")), P("x", None, "y"),
+     ["all-gather x", "all-to-all x", "collective-permute x,y", "reduce-scatter y"]),
+    (CUBE, (4096, 512), P("y"), ((512,), P("x")), P("x", ("y", "z")),
+     ["all-gather x", "all-to-all x", "collective-permute x,y", "collective-permute x,z",
+      "reduce-scatter y"]),
+    (CUBE, (4096, 512), P("y"), ((512,), P(("x", "y"))), P("z", ("x", "y")),
+     ["all-gather x,z", "all-to-all x,z", "collective-permute y,z", "collective-permute y,z",
+      "reduce-scatter y"]),
+    (CUBE, (512, 512), P(("x", "y")), ((512,), P("z")), P("z", ("y", "x")),
+     ["all-gather z", "all-to-all z", "collective-permute x,y,z", "reduce-scatter x,y"]),
+    (GRID, (512, 512), P("y"), ((64, 8), P("x")), P("y", "x"),
+     ["all-to-all x", "all-to-all x", "reduce-scatter y"])])
+def test_what_other_devices_have_is_masked_where_the_sum_is_taken(
+        axes: dict[str, int], shape: tuple[int, ...], table: P,
+        indices: tuple[tuple[int, ...], P], out: P, found: list[str]) -> None:
+    assert exchanges(axes, rows_of, (shape, table), indices, out) == found
+
+
+@pytest.mark.parametrize("axes, table, indices, out", [
+    (GRID, P("y"), P("x"), P("x", "y")), (CUBE, P(("x", "y")), P("z"), P("z", ("y", "x"))),
+    (CUBE, P("y"), P(("x", "y")), P("z", ("x", "y")))])
+@pytest.mark.parametrize("mode", ["clip", "fill", "wrap"])
+def test_values_of_lookups_that_are_masked_apart(axes: dict[str, int], table: P, indices: P,
+                                                 out: P, mode: str) -> None:
+    mesh = st.make_mesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
+    x = np.arange(2048 * 8, dtype=np.float32).reshape(2048, 8)
+    i = np.random.default_rng(0).integers(-2500, 4000, (2048,)).astype(np.int32)
+
+    def f(x: Any, i: Any) -> Any:
+        return jnp.take(x, i, axis=0, mode=mode)
+    put = [st.device_put(a, NamedSharding(mesh, spec)) for a, spec in ((x, table), (i, indices))]
+    with st.config.override(shardtrace_engine="per_device"):
+        step = st.jit(f, out_shardings=NamedSharding(mesh, out),
+                      compiler_options={"objective": "xla"})
+        assert "all-to-all" in {r.kind for r in step.lower(*put).compile().collectives()}
+        got = np.asarray(step(*put))
+    np.testing.assert_array_equal(got, np.asarray(f(jnp.asarray(x), jnp.asarray(i))))
 
 
 @pytest.mark.parametrize("axes, rows, indices, new, out, found", [
