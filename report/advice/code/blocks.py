@@ -293,14 +293,27 @@ class _Taken(MadeOf[Atom]):
         if op.rule != ELEMENTWISE or op.collective is not None or op.effect or (
                 op.multiple_results or op.subprograms):
             return None
-        parts = [self.of(a) if a.aval.shape else a for a in eqn.invars]
-        if all(part is None for part, a in zip(parts, eqn.invars, strict=True) if a.aval.shape):
+        parts = [self.of(a) if a.aval.shape == eqn.outvars[0].aval.shape else None
+                 for a in eqn.invars]
+        if all(part is None for part in parts):
             return None
         return m.emit(op, *[self.taken(a) if part is None else part for part, a in zip(
             parts, eqn.invars, strict=True)], **eqn.params)
 
     def taken(self, a: Atom) -> Atom:
-        return self.m.emit(self.m.eqn.op, a, *self.m.eqn.invars[1:], **self.m.eqn.params)
+        """What is taken of a value, repeated as the value that it is combined with needs it."""
+        m, shape, params = self.m, self.m.value.aval.shape, self.m.eqn.params
+        repeated = [own != n for own, n in zip(a.aval.shape, shape, strict=False)]
+        if not a.aval.shape:
+            return a
+        if any(repeated) and m.eqn.op.name == "slice":      # all of a dimension that it repeats
+            params = {**params, **{name: tuple([at if again else n for again, n in zip(
+                repeated, params[name], strict=True)]) for name, at in (
+                    ("start_indices", 0), ("limit_indices", 1))}}
+        elif any(repeated):
+            a = m.emit(OPS["broadcast_in_dim"], a, shape=shape, sharding=None,
+                       broadcast_dimensions=tuple(range(len(shape))))
+        return m.emit(m.eqn.op, a, *m.eqn.invars[1:], **params)
 
 
 def _taken_first(m: Match) -> Atom | None:

@@ -313,7 +313,9 @@ class _Before(MadeOf[Atom]):
         if eqn.op.rule != ELEMENTWISE or eqn.op.collective is not None or eqn.op.effect or (
                 eqn.op.multiple_results or eqn.op.subprograms):
             return None
-        parts = [self.of(a) if a.aval.shape else self.number(a) for a in eqn.invars]
+        shape = eqn.outvars[0].aval.shape
+        parts = [self.number(a) if not a.aval.shape else self.of(a) if a.aval.shape == shape
+                 else None for a in eqn.invars]
         return self.m.emit(eqn.op, *[a for a in parts if a is not None], **eqn.params) if (
             all(a is not None for a in parts)) else None
 

@@ -12,7 +12,8 @@ from .test_changes import HEAD, blocks, values_of
 BEFORE = "take what is read before the sum over devices"
 REDUCED = "reduce before the sum over devices"
 BACK = "leave out an exchange and the one that undoes it"
-NARROW, ONE = "convert to fewer bits before the exchange", "compute what is smaller of the one block"
+NARROW = "convert to fewer bits before the exchange"
+ONE = "compute what is smaller of the one block"
 BEHIND = "sum over devices once, behind the loop"
 
 
@@ -35,6 +36,10 @@ CASES = {
     h = jnp.exp(lax.pmax(x, "d") * 0.5)
     return lax.dynamic_slice(h, (jnp.arange(9).sum(), 0), (1, 1024))
 """, BEFORE, lambda x: on_all([np.exp(0.5 * blocks(x).max(0))[[36]]] * 8), True),
+    "what is combined with the sum, for each column": ("""
+    h = lax.psum(x, "d") - jnp.sin(jnp.arange(1024.0)) * 2
+    return h[3:4]
+""", BEFORE, lambda x: on_all(total(x)[:, 3:4] - 2 * np.sin(np.arange(1024.0))), False),
     "rows at an index of each device": ("""
     h = lax.psum(x, "d")
     return h[lax.axis_index("d")][None]
