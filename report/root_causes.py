@@ -141,12 +141,12 @@ def root_causes(known: Roots, changes: Sequence[Change] = (),
             and all(isinstance(c, Rewritten) for c in changes)):
         changed = own
     elif about is not None and not changed:
-        lines = {rows.placed(_expression(c.location), c.location): c.location for c in changes
-                 if isinstance(c, Rewritten | Respec) and c.location.line or _cuts(c)
-                 or isinstance(c, Constrain) and _is_view(c, about)}
+        cuts = [at for c in changes if (at := _cut_at(c)) is not None]
+        lines = {rows.placed(_expression(at), at): at for at in [*cuts, *[
+            c.location for c in changes if isinstance(c, Rewritten | Respec) and c.location.line
+            or isinstance(c, Constrain) and _is_view(c, about)]]}
         changed |= lines.keys()
-        cut = {text for text, at in lines.items() if any(
-            _cuts(c) and c.location == at for c in changes)}
+        cut = {text for text, at in lines.items() if at in cuts}
         for c in collectives:
             if (key_of(c.record), c.mesh_axes) == (key_of(about.record), about.mesh_axes):
                 roots[id(c)].update(dict.fromkeys(lines, True))
@@ -219,11 +219,12 @@ def _is_view(change: Constrain, about: ExplainedCollective) -> bool:
                for path in about.cause.paths for name, at in path.steps)
 
 
-def _cuts(change: Change) -> bool:
-    """Is it one of the order of rows that a reshape cuts into parts? It is because of how that cuts
-    them that a device does not have rows of each part.
+def _cut_at(change: Change) -> Location | None:
+    """Where a reshape cuts rows into parts whose order a change is of; None of another one. It is
+    because of how they are cut that a device does not have rows of each part.
     """
-    return isinstance(change, Interleave) and bool(change.arguments and change.location.line)
+    return change.location if isinstance(change, Interleave) and change.arguments and (
+        change.location.line) else None
 
 
 def _is_lacked(changes: Sequence[Change], about: ExplainedCollective) -> bool:

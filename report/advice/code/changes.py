@@ -147,7 +147,8 @@ def _held(program: Program, eqn: Equation, n: int, makers: dict[Var, Equation]
     """
     for place, inner in inner_programs(eqn, n):
         if eqn.op.name == "scan":
-            inner = with_split_steps(eqn, with_numbers(eqn, inner, makers), program, makers.get)
+            inner = with_split_steps(eqn, with_numbers(eqn, inner, makers), program,
+                                     makers.get)        # type: ignore[arg-type]
         if "in_specs" in eqn.params:
             inner.attributes[SPLIT] = {
                 v: {str(a) for e in s.padded(v.aval.ndim).entries for a in e}
