@@ -76,6 +76,7 @@ class _Plans:
         self.is_least_wanted = bool(objective.memory_limit) or objective.name == "memory"
         self.usual = self._plan(first, objective)
         self._known: dict[Objective, Plan] = {}
+        self._laid_out: dict[str, dict[str, Program]] = {}
 
     def _plan(self, stages: dict[str, Program], objective: Objective) -> Plan:
         *_, local = stages.values()
@@ -93,8 +94,7 @@ class _Plans:
         elif lays_out_otherwise:
             request = request._replace(out_shardings=self.closed.out_shardings)
         if objective.idle and draft:
-            source = [self.given, *self.prepared.values()][-1]
-            steps = self.passes[self.laid_out_at:]
+            source, steps = [*self.laid_out(objective.idle).values()][-1], self.passes[self.at:]
         elif objective != self.objective:                   # for later stages its text names it
             source = with_attribute(source, OBJECTIVE, objective.as_attribute)
         return staged(source, request._replace(objective=objective, draft=draft), steps, dump)
@@ -117,6 +117,17 @@ class _Plans:
         return dict(staged(self.given, self.closed._replace(draft=True),
                            self.passes[:self.laid_out_at]))
 
+    def laid_out(self, idle: str) -> dict[str, Program]:
+        """The stages up to where values are laid out, in drafts that split arguments or values
+        further. `idle`: as of the objective.
+        """
+        if idle not in self._laid_out:
+            request = self.closed._replace(objective=self.objective._replace(idle=idle), draft=True)
+            source, steps = [self.given, *self.prepared.values()][-1], self.passes[:self.at]
+            self._laid_out[idle] = {**self.prepared, **dict(
+                staged(source, request, steps[self.laid_out_at:]))}
+        return self._laid_out[idle]
+
     @property
     def laid_out_at(self) -> int | None:
         """The number of the pass that lays values out; None if they are laid out already."""
@@ -132,24 +143,37 @@ class _Plans:
         return found
 
     def _drafted(self, objective: Objective) -> dict[str, Program]:
-        """The stages of a draft by another objective; those of the usual plan if it makes the same
-        choices, or splits an open result otherwise.
+        """The stages of a draft by another objective; those of the usual plan, or of another draft,
+        if it makes the same choices, and those of the usual plan if it splits an open result
+        otherwise.
         """
-        if objective.idle and self.laid_out_at is None:
-            return self.first
-        stages = {**self.prepared} if objective.idle else {}
-        for stage, made in self.stages(objective, draft=True):
-            if objective.idle and (
-                    stage == "resolved" and programs_equal(made, self.program)
-                    or stage == "resharded" and self._exchanges_too_much(made)):
+        stages: dict[str, Program] = {}
+        if objective.idle:
+            stages |= self.laid_out(objective.idle) if self.laid_out_at is not None else {}
+            if not stages or programs_equal([*stages.values()][-1], self.program):
                 return self.first
-            if stage == "resharded" and not self.is_least_wanted and programs_equal(
-                    made, self.first[stage]):
-                return self.first                   # except for joined exchanges
+        for stage, made in self.stages(objective, draft=True):
+            if stage == "resharded":
+                if objective.idle and self._exchanges_too_much(made):
+                    return self.first
+                found = None if self.is_least_wanted else self._alike(objective, made)
+                if found is not None:
+                    return found
             stages[stage] = made
         *_, local = stages.values()
         # no plan decides how an open result is split
         return stages if local.global_out == self.usual.local.global_out else self.first
+
+    def _alike(self, objective: Objective, resharded: Program) -> dict[str, Program] | None:
+        """The stages of the usual plan or of a draft that makes the same choices, except for joined
+        exchanges; None if none is known. Drafts differ later on by the names of objectives.
+        """
+        if programs_equal(resharded, self.first["resharded"]):
+            return self.first
+        name = objective.name, objective.tried_for
+        return next((plan.stages for o, plan in self._known.items() if (
+            name == (o.name, o.tried_for)
+            and programs_equal(resharded, plan.stages["resharded"]))), None)
 
     def _exchanges_too_much(self, resharded: Program) -> bool:
         """Does what a plan moves alone take longer than the exchanges of the usual one and half of

@@ -62,6 +62,11 @@ class Plan(NamedTuple):
         return self.memory.peak_bytes
 
     @property
+    def least_peak(self) -> int:
+        """A bound of the peak from below, which is known at once."""
+        return _memory.held_throughout(self.local, self.donated)
+
+    @property
     def step(self) -> float:
         """Seconds of a step on the hardware, exchanges overlapped."""
         return step_of(self.local, self.objective)
@@ -216,7 +221,11 @@ def shorter_or_lighter(own: Plan, other: Plan, grows: bool = True) -> Plan:
     if own.longer_than(other, 1.0) > 1 and (
             own.received >= other.received or own.step > AS_LONG * other.step):
         return other                    # whatever they hold, which takes as long to find as a plan
-    if not grows or not own.much_larger_than(other):
+    if not grows:
+        return own
+    shorter = own.longer_than(other, MUCH_SHORTER)
+    if shorter <= MUCH_SHORTER and own.peak * shorter <= MAX_PEAK_RATIO * other.least_peak or (
+            not own.much_larger_than(other)):
         return own
     most = min(MUCH_SHORTER, MAX_PEAK_RATIO * other.peak / own.peak)
     return own if own.longer_than(other, most) <= most else other

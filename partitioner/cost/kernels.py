@@ -19,7 +19,7 @@ from ...ir.support.caches import in_memo
 from ...ir.support.disjoint_sets import DisjointSets
 from ...ir.support.named_tuple import NamedTuple
 from .buffers import buffers
-from .kinds import Kind, by_types, info_of, operand_bytes
+from .kinds import Kind, by_types, info_of, kind_of, operand_bytes
 
 _SCALAR = 16                     # bytes of one element at most
 _LONGEST_ROW = 1 << 16           # elements that a kernel keeps at hand
@@ -40,15 +40,40 @@ def moved_bytes(program: Program, keeps_rows: bool = False) -> Mapping[Equation,
     return kernels(program, keeps_rows).moved
 
 
+class _Traits(NamedTuple):
+    """What kernels ask of an equation. joins: can it run in one with others that read the same
+    values? moves: does it move elements, by indices too? A kernel that reads them does that where
+    it can. read, written: the bytes of each operand and result, if all of them are in memory;
+    largest: of those that are read.
+    """
+    joins: bool
+    moves: bool
+    read: list[int]
+    written: list[int]
+    largest: int
+
+
+@by_types
+def _traits(eqn: Equation) -> _Traits:
+    op, kind, traffic = eqn.op, kind_of(eqn), eqn.op.cost.traffic
+    joins = (kind.elementwise or kind.reduction) and not (
+        kind.bitcast or kind.generated or PERMUTED in op.facts)
+    moves = not (op.arithmetic or op.subprograms or op.effect) and equation_kind(eqn) is None
+    read, written = operand_bytes(eqn)
+    if traffic:
+        read, written = traffic(read, written, eqn.types[0], eqn.params)
+    return _Traits(joins, moves, read, written, max(read, default=0))
+
+
 class _Groups(NamedTuple):
     """Which equations share kernels. root: as of buffers. fused: values that are never written.
-    runs: of each equation how many kernels run before its own. joins: can it share one? made: of
+    runs: of each equation how many kernels run before its own. traits: of each equation. made: of
     each value that others in its kernel may read, `runs` of its equation. readers: of each value.
     """
     root: dict[Var, Var]
     fused: set[Var]
     runs: list[int]
-    joins: list[bool]
+    traits: list[_Traits]
     made: dict[Var, int]
     readers: dict[Atom, list[int]]
 
@@ -68,11 +93,11 @@ def _groups(program: Program, keeps_rows: bool) -> _Groups:
             if type(a) is not Literal:
                 readers.setdefault(root.get(a, a), []).append(i)     # type: ignore[call-overload]
     runs = _levels(program, root, kinds, readers, keeps_rows)
-    joins = [_joins(eqn, kind) for eqn, kind in zip(eqns, kinds, strict=True)]
+    traits = [_traits(eqn) for eqn in eqns]
     made: dict[Var, int] = {}
     results = {held.of(a) for a in program.outvars}
     for i in reversed(range(len(eqns))):
-        if not joins[i]:
+        if not traits[i].joins:
             continue
         v = eqns[i].outvars[0]
         uses = readers.get(v, ())
@@ -83,53 +108,54 @@ def _groups(program: Program, keeps_rows: bool) -> _Groups:
                 fused.add(v)               # computed wherever it is read
                 continue
             made[v] = runs[i]
-            if v not in results and all([joins[j] and runs[j] == runs[i] for j in uses]):
+            if v not in results and all([traits[j].joins and runs[j] == runs[i] for j in uses]):
                 fused.add(v)
-    return _Groups(root, fused, runs, joins, made, readers)
+    return _Groups(root, fused, runs, traits, made, readers)
 
 
 @in_memo
 def kernels(program: Program, keeps_rows: bool = False) -> Kernels:
     """The kernels of a program. keeps_rows: as for `moved_bytes`."""
     eqns = program.eqns
-    root, fused, runs, joins, made, readers = _groups(program, keeps_rows)
+    root, fused, runs, traits, made, readers = _groups(program, keeps_rows)
     results = {root.get(a, a) for a in program.outvars}              # type: ignore[call-overload]
     moved: dict[Equation, int] = {}
     unread: dict[tuple[Var, int], int] = {}       # bytes not yet read by the kernels of a level
     met: dict[tuple[Var, int], int] = {}          # which equation first reads a value at a level
     shared, writing = DisjointSets[int](), list[int]()
-    for i, eqn in enumerate(eqns):
-        if eqn.outvars and eqn.outvars[0] in root:
+    for i, (eqn, own, at) in enumerate(zip(eqns, traits, runs, strict=True)):
+        outvars, invars = eqn.outvars, eqn.invars
+        if outvars and outvars[0] in root:
             moved[eqn] = 0
             continue
-        read, written = _traffic(eqn)
-        total, at, invars = 0, runs[i], eqn.invars
-        largest = max(read, default=0)
+        joins, read, largest, total = own.joins, own.read, own.largest, 0
         distinct = len(invars) < 2 or len({*invars}) == len(invars)
         for n, a in enumerate(invars):
             if type(a) is Literal or not distinct and a in invars[:n]:
                 continue
             source = root.get(a, a)                                  # type: ignore[call-overload]
-            if joins[i] and read[n] == largest:
+            if joins and read[n] == largest:
                 shared.join(met.setdefault((source, at), i), i)
             if source in fused:
                 continue
-            if not joins[i]:
+            if not joins:
                 total += read[n]
             elif source not in made or made[source] != at:
                 rest = unread.setdefault((source, at), source.aval.local_nbytes)
                 part = min(rest, read[n])
                 unread[source, at] = rest - part
                 total += part
-        for n, v in enumerate(eqn.outvars):
-            if joins[i]:
+        is_written = False
+        for n, v in enumerate(outvars):
+            if joins:
                 met[v, at] = i
             if v not in fused:
-                total += written[n]
+                total += own.written[n]
+                is_written = True
         moved[eqn] = total
-        if not all([v in fused for v in eqn.outvars]) and not (_moves(eqn) and all(
+        if is_written and not (own.moves and all(
                 [v not in results and len(readers.get(v, ())) == 1
-                 and (joins[(j := readers[v][0])] or _moves(eqns[j])) for v in eqn.outvars])):
+                 and ((reader := traits[readers[v][0]]).joins or reader.moves) for v in outvars])):
             writing.append(i)
     return Kernels(moved, {eqns[group[0]] for group in shared.groups(writing)})
 
@@ -168,18 +194,6 @@ def _levels(program: Program, root: Mapping[Var, Var], kinds: Sequence[Kind],
     return runs
 
 
-def _moves(eqn: Equation) -> bool:
-    """Does it move elements, by indices too? A kernel that reads them does that where it can."""
-    op = eqn.op
-    return not (op.arithmetic or op.subprograms or op.effect) and equation_kind(eqn) is None
-
-
-def _joins(eqn: Equation, kind: Kind) -> bool:
-    """Can it run in one kernel with others that read the same values?"""
-    return (kind.elementwise or kind.reduction) and not (
-        kind.bitcast or kind.generated or PERMUTED in eqn.op.facts)
-
-
 @by_types
 def _is_of_rows(eqn: Equation) -> bool:
     """Does a reduction go over the last dimensions of its operand, with rows short enough for a
@@ -190,11 +204,3 @@ def _is_of_rows(eqn: Equation) -> bool:
     first = len(shape) - len(dims)
     return bool(dims) and dims == [*range(first, len(shape))] and (
         math.prod(shape[:first]) > 1 and math.prod(shape[first:]) <= _LONGEST_ROW)
-
-
-@by_types
-def _traffic(eqn: Equation) -> tuple[list[int], list[int]]:
-    """The bytes read of each operand, and written of each result, if all of them are in memory."""
-    read, written = operand_bytes(eqn)
-    traffic = eqn.op.cost.traffic
-    return traffic(read, written, eqn.types[0], eqn.params) if traffic else (read, written)

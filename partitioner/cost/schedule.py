@@ -13,7 +13,7 @@ import math
 from typing import Protocol
 
 from ...ir.facts import BRANCHES
-from ...ir.ops.communication.collective_kinds import collective_of, equation_kind
+from ...ir.ops.communication.collective_kinds import collective_of
 from ...ir.ops.control.trips import trips
 from ...ir.program import Atom, Equation, Literal, Program
 from ...ir.support.caches import in_memo
@@ -107,13 +107,13 @@ def totals(program: Program, topology: Topology) -> tuple[float, float]:
     """Seconds of all computation and of all collectives of a LOCAL program, without overlap."""
     computation = communication = 0.0
     costs = _costs(program, topology)
-    for eqn, seconds in zip(program.eqns, costs.seconds, strict=True):
+    for n, (eqn, seconds) in enumerate(zip(program.eqns, costs.seconds, strict=True)):
         if eqn.op.subprograms and (nested := bodies(eqn)):
             each = list(zip(*[totals(p, topology) for p in nested], strict=True))
             a, b = map(max, each) if BRANCHES in eqn.op.facts else (
                 sum(one) * trips(eqn) for one in each)
             computation, communication = computation + a, communication + b
-        elif equation_kind(eqn) is not None:
+        elif n in costs.links:
             communication += seconds
         else:
             computation += seconds

@@ -57,11 +57,11 @@ def equation_seconds(eqn: Equation, grouped: Kernels, device: Hardware) -> float
     """Seconds on one device by the roofline, and those of starting a kernel; 0 for exchanges and
     loops. grouped: the kernels of the program.
     """
-    if eqn.op.subprograms or equation_kind(eqn) is not None:
-        return 0.0
     start = device.kernel if eqn in grouped.first else 0.0
     if eqn.op.collective is not None:               # the own block is read by what reads it
-        return start
+        return start if equation_kind(eqn) is None else 0.0
+    if eqn.op.subprograms:
+        return 0.0
     seconds, flops = grouped.moved[eqn] / device.hbm, _matrix_flops(eqn)
     if flops:
         seconds = max(seconds, flops / device.peak_of(eqn.invars[0].aval.dtype))

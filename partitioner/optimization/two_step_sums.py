@@ -6,7 +6,7 @@ order. Small exchanges over one group count as one.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...ir.inference.infer import infer
@@ -32,14 +32,14 @@ def in_two_steps(program: Program, prices: Prices, combinable: Combinable,
     if not tries:
         return program, combinable
     best, least = (program, combinable), _price(combinable, prices)
-    for axes, part in tries[:_TRIES]:
-        rest = tuple([a for a in axes if a not in part])
-        for steps in ((rest, part), (part, rest)):
-            tried = _split(program, axes, steps, {*small})
-            combinable = regroup(tried)
-            cost = _price(combinable, prices)
-            if cost < least:
-                best, least = (tried, combinable), cost
+    rests = [(axes, part, tuple([a for a in axes if a not in part])) for axes, part in tries]
+    for axes, *steps in dict.fromkeys([(axes, *steps) for axes, part, rest in rests[:_TRIES]
+                                       for steps in ((rest, part), (part, rest))]):
+        tried = _split(program, axes, steps, {*small})
+        combinable = regroup(tried)
+        cost = _price(combinable, prices)
+        if cost < least:
+            best, least = (tried, combinable), cost
     return best
 
 
@@ -53,7 +53,7 @@ def _price(combinable: Combinable, prices: Prices) -> int:
                 for eqns in members.values()])
 
 
-def _split(program: Program, axes: Axes, steps: tuple[Axes, Axes], some: set[Equation]) -> Program:
+def _split(program: Program, axes: Axes, steps: Sequence[Axes], some: set[Equation]) -> Program:
     """The program with those of these sums that go over `axes` in two steps."""
     eqns: list[Equation] = []
     for eqn in program.eqns:

@@ -1,13 +1,19 @@
 """Drafts: programs that are partitioned only to be judged by what they cost."""
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
+from typing import Any
+
 import numpy as np
+import pytest
 
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.ir.fingerprint import programs_equal
 from shardtrace.ir.program import Program
 from shardtrace.ir.support.caches import forget
+from shardtrace.partitioner import stages
 from shardtrace.partitioner.pipeline import Options, partition
 from shardtrace.sharding import AbstractMesh
 from shardtrace.sharding import PartitionSpec as P
@@ -62,3 +68,22 @@ def test_a_variant_is_partitioned_after_others_as_from_nothing() -> None:
 
     after_others, by_itself = texts(False), texts(True)
     assert after_others == by_itself and len({*by_itself}) > len(base)
+
+
+def test_drafts_that_choose_alike_are_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One program is laid out for all that split arguments further, and no two that are made of it,
+    or of another, are equal where they are lowered.
+    """
+    run, given = stages.run_pass, defaultdict(list)
+
+    def noted(step: Any, program: Program, request: Any, dump: Any = None) -> Program:
+        given[step.name, request.objective.name].append((program, request))
+        return run(step, program, request, dump)
+    monkeypatch.setattr(stages, "run_pass", noted)
+    partition(trained(1), mesh=MESH, in_shardings=[*SPECS, P(("data", "model"))],
+              options=Options(objective="time", draft=True))
+    laid_out = [request.objective.idle for _, request in given["propagate", "time"]]
+    assert len(laid_out) == len({*laid_out})
+    lowered = [program for program, _ in given["localize", "time"]]
+    assert 1 < len(lowered) < len(given["insert-reshards", "time"])
+    assert not any([programs_equal(a, b) for a, b in itertools.combinations(lowered, 2)])

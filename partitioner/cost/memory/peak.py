@@ -85,13 +85,19 @@ def _memory(program: Program, donated: Sequence[bool]) -> Memory:
     spans: list[Span] = [*(b for b in ranges.buffers if not b.given), *ranges.copies]
     most = _peak(ranges, timeline, spans)
     results = {id(v): v.aval.local_nbytes for v in program.outvars}
-    donations = Counter([v.aval.local_nbytes for v, d in given.items() if d])
-    own = Counter(results.values()) - donations          # results with memory of their own
-    allocated = sum([v.aval.local_nbytes for v in (*program.invars, *program.constvars)])
-    allocated += sum([n * count for n, count in own.items()])
-    peak = max(most.nbytes, allocated + block_of_temporaries(spans, len(ranges.live)))
+    peak = max(most.nbytes, held_throughout(program, donated)
+               + block_of_temporaries(spans, len(ranges.live)))
     return Memory(peak, sum(v.aval.local_nbytes for v in program.invars),
                   sum(results.values()), most.location, tuple(most.held), tuple(timeline))
+
+
+def held_throughout(program: Program, donated: Sequence[bool] = ()) -> int:
+    """The bytes of arguments and of results with memory of their own, which no peak is below."""
+    results = {id(v): v.aval.local_nbytes for v in program.outvars}
+    given = zip(program.invars, donated, strict=False)
+    own = Counter(results.values()) - Counter([v.aval.local_nbytes for v, free in given if free])
+    return sum([v.aval.local_nbytes for v in (*program.invars, *program.constvars)]) + sum(
+        [n * count for n, count in own.items()])
 
 
 @dataclass
@@ -101,6 +107,9 @@ class _Peak:
     held: list[Held]
 
 
+_NOTHING = _Peak(0, UNKNOWN, [])
+
+
 def _peak(ranges: LiveRanges, timeline: list[Moment] | None = None,
           spans: list[Span] | None = None) -> _Peak:
     """The most that is held at once. timeline: gets a moment for each equation. spans: gets what
@@ -108,7 +117,7 @@ def _peak(ranges: LiveRanges, timeline: list[Moment] | None = None,
     """
     best, at = _Peak(sum([b.nbytes for b in ranges.buffers if b.given]), UNKNOWN, []), GIVEN
     for i, eqn in enumerate(ranges.program.eqns):
-        inside = _inside(eqn)
+        inside = _inside(eqn) if eqn.op.subprograms else _NOTHING
         first = INSTANTS * i
         live = ranges.live[first:first + INSTANTS]
         most = max(live) + inside.nbytes
