@@ -97,8 +97,8 @@ def _groups(info: RuleInfo) -> type[DeviceGroups] | None:
         return None
     if info.operands == 2 and info.is_product:
         return ProductGroups
-    sums = any(f.leaves_sum for f in info.factors)
-    return LookupGroups if info.operands in (2, 3) and _indexed(info) and sums else None
+    reads = info.operands == 2 and any(f.leaves_sum for f in info.factors)
+    return LookupGroups if (reads or info.operands == 3) and _indexed(info) else None
 
 
 def _layouts(decision: Decision, i: int, path: LayoutPath) -> list[tuple[Entries | None, Hashable]]:
@@ -148,7 +148,7 @@ def _whole_factors(info: RuleInfo) -> frozenset[int]:
     indices.
     """
     windows = _indexed(info) and any(
-        f.kind == REPLICATE and f.size > 1 and any(
+        f.kind == REPLICATE and f.size > 1 and k not in info.carried[1] and any(
             k in c for c in info.carried[2:]) for k, f in enumerate(info.factors))
     operands = info.carried[:info.operands]
     return frozenset([

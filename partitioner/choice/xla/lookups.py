@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from ....ir.meshes.mesh import AbstractMesh
-from ....ir.rules.factor import INDEXED
+from ....ir.rules.factor import INDEXED, REDUCE
 from ...factors import RuleInfo
 from ...redistribution.steps_of_xla import Steps
 from .groups import COPIES, DeviceGroups, Sizes, Tensor, is_split
@@ -20,8 +20,9 @@ Group = tuple[list[Tensor], Tensor]     # (array, indices, result) as its device
 
 class LookupGroups(DeviceGroups):
     """The groups of a lookup. indexed: the factors along which single rows are read. writes:
-    whether the rows are written instead. masked: the layouts of indices and result where groups
-    have different rows, and mask what others have; None if all have the same.
+    whether the rows are written instead. replaces: likewise, where of several for one place the
+    last counts. masked: the layouts of indices and result where groups have different rows, and
+    mask what others have; None if all have the same.
     """
 
     def __init__(self, info: RuleInfo, mesh: AbstractMesh) -> None:
@@ -29,6 +30,7 @@ class LookupGroups(DeviceGroups):
         self.indexed = [f for f, factor in enumerate(info.factors)
                         if factor.kind == INDEXED and factor.operator and f in info.carried[0]]
         self.writes, self.steps = info.operands > 2, Steps(mesh)
+        self.replaces = self.writes and all(f.kind != REDUCE for f in info.factors)
         self.masked: tuple[Tensor, Tensor] | None = None
 
     def split(self, tensors: list[Tensor], sizes: Sizes) -> Tensor:
@@ -37,7 +39,9 @@ class LookupGroups(DeviceGroups):
         """
         found = self.by_batch(tensors)
         if found is None:
-            others = [self.by_free(tensors, 0), self.by_indexed(tensors), self.by_free(tensors, 1)]
+            others = [self.by_free(tensors, 0), self.by_indexed(tensors)]
+            if not self.replaces:
+                others.append(self.by_free(tensors, 1))
             found = min([group for group in others if group is not None], default=None,
                         key=lambda group: self.cost(tensors, group, sizes))
         if found is None:

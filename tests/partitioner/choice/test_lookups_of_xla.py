@@ -155,3 +155,40 @@ def test_zeros_that_are_written_into_are_laid_out_as_the_larger_of_result_and_ro
     def add(given: tuple[Any], i: Any) -> Any:
         return jnp.zeros((rows, given[0].shape[-1])).at[i].add(given[0])
     assert exchanges(axes, add, [new], indices, out) == found
+
+
+@pytest.mark.parametrize("axes, table, indices, new, found", [
+    (GRID, ((4096, 64), P("y")), ((512,), P("x")), ((512, 64), P("x", "y")),
+     ["all-gather x", "all-gather x", "all-gather y", "all-gather y", "collective-permute x,y"]),
+    (GRID, ((4096, 64), P("y", "x")), ((512,), P("x")), ((512, 64), P("x")),
+     ["all-gather x", "all-to-all x"]),
+    (CUBE, ((4096, 64), P("x", "y")), ((512,), P("z")), ((512, 64), P("z", "y")),
+     ["all-gather z", "all-gather z"]),
+    (GRID, ((4096, 64), P(None, "x")), ((512,), P("y")), ((512, 64), P("y")),
+     ["all-gather y", "all-gather y"])])
+def test_rows_that_replace_others_are_written_by_the_device_that_has_them(
+        axes: dict[str, int], table: tuple, indices: tuple, new: tuple, found: list[str]) -> None:
+    """Of several for one place the last counts, so that indices and rows are whole."""
+    def put(given: tuple[Any, Any], i: Any) -> Any:
+        return given[0].at[i].set(given[1])
+    assert exchanges(axes, put, [table, new], indices, table[1]) == found
+
+
+@pytest.mark.parametrize("axes, cache, at, new, found", [
+    (GRID, P("x", None, "y"), P("x"), P("x", "y"), ["all-gather x", "all-gather x"]),
+    (GRID, P("x", "y"), P("x"), P("x"), ["all-gather x", "all-gather x"]),
+    (LINE, P(None, "x"), P(), P(), [])])
+def test_one_row_of_each_sequence_is_written_in_place(axes: dict[str, int], cache: P, at: P, new: P,
+                                                      found: list[str]) -> None:
+    def put(given: tuple[Any, Any], i: Any) -> Any:
+        return given[0].at[jnp.arange(16), i].set(given[1])
+    assert exchanges(axes, put, [((16, 256, 8, 64), cache), ((16, 8, 64), new)], ((16,), at),
+                     cache) == found
+
+
+def test_the_largest_of_old_and_new_rows_is_found_as_sums_are() -> None:
+    def put(given: tuple[Any, Any], i: Any) -> Any:
+        return given[0].at[i].max(given[1])
+    assert exchanges(GRID, put, [((4096, 64), P("y")), ((512, 64), P("x", "y"))], ((512,), P("x")),
+                     P("y")) == ["all-gather y", "all-gather y", "all-reduce x", "all-to-all x",
+                                 "collective-permute x,y"]
