@@ -59,10 +59,11 @@ def _strategy(decision: Decision, info: RuleInfo) -> tuple[Strategy | Decision, 
     candidates = table.candidates
     parts = [dict(candidates.part(m, home)[0])
              for m, home in zip(table.maps, decision.homes, strict=True)]
-    if decision.settled is not None and not any(whole.intersection(part) for part in parts):
+    groups = _groups(info)
+    if decision.settled is not None and groups is not LookupGroups and not any(
+            [whole.intersection(part) for part in parts]):
         return decision, paths
     mesh = decision.layouts.mesh
-    groups = _groups(info)
     if groups is not None:
         axes_of, intermediate = groups(info, mesh).run(parts)
         for i, path in enumerate(intermediate):

@@ -132,8 +132,7 @@ class LookupGroups(DeviceGroups):
         if t == 1:                          # as the result has them, if in more tiles
             own = self.refined(own, self.only(out, own, factors))
         group = {f: own[f] for f in factors}
-        rest = {f: () if f in factors else axes for f, axes in out.items()}
-        found = [*tensors[:2], self.refined(self.only(own, out, factors), rest)]
+        found = [*tensors[:2], self.refined(self.only(own, out, factors), out)]
         found[t], found[1 - t] = own, self.copied(tensors[1 - t], found[2], group)
         return found, group
 
@@ -166,7 +165,7 @@ class LookupGroups(DeviceGroups):
         found = {f: max(axes, other.get(f, ()), key=len) for f, axes in tensor.items() if f >= 0}
         used = sum(found.values(), ())
         fits = len({*used}) == len(used) and not any([
-            axes[:len(part)] != part for f, axes in found.items()
+            part and axes != part for f, axes in found.items()
             for part in (tensor[f], other.get(f, ()))])
         return {**found, COPIES: self.rest_of(tensor, found)} if fits else tensor
 

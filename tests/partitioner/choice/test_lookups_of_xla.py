@@ -102,6 +102,15 @@ def test_rows_are_written_as_they_are_looked_up(
                      table) == found
 
 
+@pytest.mark.parametrize("table, out, found", [
+    (P(None, "y"), P("x", ("y", "z")), ["all-gather x"]),
+    (P(None, "y"), P("x", "z"), ["all-gather x", "collective-permute y,z"]),
+    (P(None, ("y", "z")), P("x", "y"), ["all-gather z"])])
+def test_indices_are_whole_where_a_window_has_other_tiles_in_the_table_than_in_the_result(
+        table: P, out: P, found: list[str]) -> None:
+    assert exchanges(CUBE, rows_of, ((64, 512), table), ((512,), P("x")), out) == found
+
+
 @pytest.mark.parametrize("axes, shape, table, indices, out, found", [
     (GRID, (4096, 512), P("y"), ((16, 128), P("x")), P("x", None, "y"),
      ["all-gather x", "all-to-all x", "collective-permute x,y", "reduce-scatter y"]),
@@ -177,7 +186,9 @@ def test_rows_that_replace_others_are_written_by_the_device_that_has_them(
 @pytest.mark.parametrize("axes, cache, at, new, found", [
     (GRID, P("x", None, "y"), P("x"), P("x", "y"), ["all-gather x", "all-gather x"]),
     (GRID, P("x", "y"), P("x"), P("x"), ["all-gather x", "all-gather x"]),
-    (LINE, P(None, "x"), P(), P(), [])])
+    (LINE, P(None, "x"), P(), P(), []),
+    (CUBE, P("x", None, ("y", "z")), P("x"), P("x", "y"),
+     ["all-gather x", "all-to-all x", "collective-permute x,z"])])
 def test_one_row_of_each_sequence_is_written_in_place(axes: dict[str, int], cache: P, at: P, new: P,
                                                       found: list[str]) -> None:
     def put(given: tuple[Any, Any], i: Any) -> Any:
