@@ -3,10 +3,12 @@
 A climb that changes one group at a time does not pass between plans that are good only as a whole:
 exchanges of parameters overlap and combine, and a small exchange takes its latency, none of which
 the model sees. These are the ways in which such plans are written by hand: a least size from which
-parameters are split at all, fewer mesh axes for all of them, and the first dimension of each.
+parameters are split at all, fewer mesh axes for all of them, the first dimension of each, and for
+an axis the dimension that most parameters have (the width of a model).
 """
 from __future__ import annotations
 
+import collections
 import math
 from collections.abc import Callable, Iterator, Sequence
 
@@ -37,6 +39,22 @@ def moved_together(model: Model, roles: Roles, own: Sequence[int]) -> list[tuple
         found = [tuple([axes if d == first else () for d in range(rank)]) for first in range(rank)]
         return next((new for new in found if new in model.layouts[g]), layout)
 
+    def common(axis: str) -> int:
+        """The class of dimensions that most of the parameters have that an axis splits."""
+        found = collections.Counter([
+            c for g in split if any(axis in e for e in model.layouts[g][own[g]])
+            for c in dict.fromkeys(roles.of[model.groups[g]])])
+        return max(found, key=lambda c: (found[c], -c), default=-1)
+
+    def along(axis: str, role: int) -> Callable[[int, GroupLayout], GroupLayout]:
+        def new(g: int, layout: GroupLayout) -> GroupLayout:
+            to = [d for d, c in enumerate(roles.of[model.groups[g]]) if c == role][:1]
+            if not to or not any(axis in e for e in layout):
+                return layout
+            return tuple([(*[a for a in e if a != axis], *([axis] if [d] == to else []))
+                          for d, e in enumerate(layout)])
+        return new
+
     def without(axis: str) -> Callable[[int, GroupLayout], GroupLayout]:
         return lambda _, layout: tuple([tuple([a for a in e if a != axis]) for e in layout])
 
@@ -51,5 +69,6 @@ def moved_together(model: Model, roles: Roles, own: Sequence[int]) -> list[tuple
             if n > 1:
                 yield changed(without(axis))
                 yield changed(without(axis), moved)
+                yield changed(along(axis, common(axis)))
 
     return [choice for choice in dict.fromkeys(choices()) if choice != tuple(own)]

@@ -31,10 +31,10 @@ from ..partitioner.choice.costs import local_cost
 from ..partitioner.choice.layouts import TableHolder
 from ..partitioner.choice.strategies import Strategy, StrategyTable
 from ..partitioner.cost.kernels import moved_bytes
-from ..partitioner.cost.prices import Objective, exchanges_of
+from ..partitioner.cost.prices import Objective
 from ..partitioner.factors import RuleInfo
-from ..partitioner.redistribution.redistribute import plan
 from .groups import Group, Groups, Occurrence, equivalence_classes
+from .moves import Moves
 
 MOST = 64                  # layouts of a group
 EVEN = 1e-4                # of the price of reading it counts what is stored of an argument
@@ -73,6 +73,7 @@ class Model:
         self.prices = objective.prices(mesh)
         self._holder = TableHolder(self.prices)
         self.table = self._holder.layouts
+        self.moves = Moves(self.prices, self.table)
         allow = allowed or (lambda group, layout: True)
         possible = {g: tuple(group_layouts(g, mesh)) for g in dict.fromkeys(groups.of.values())}
         kept = {g: tuple([x for x in every if allow(g, x)]) or every[-1:]
@@ -172,7 +173,7 @@ class Model:
             kind = table.kinds[info.operands + k]
             entries, pending = self.table.table[made]
             if pending:
-                total += self._reshard(kind, made, self.table.numbers[entries, _NONE])
+                total += self.moves.price(kind, made, self.table.numbers[entries, _NONE])
         return total
 
     def _strategy(self, use: Occurrence, info: RuleInfo, axes_of: dict[int, tuple[str, ...]]
@@ -274,34 +275,9 @@ class Model:
         kind, numbers = self.table.kinds_of[var.aval], self.table.numbers
         have = [numbers[self.entries(var, x), _NONE] for x in self.layouts[g]]
         rows = {n: i for i, n in enumerate(dict.fromkeys(needed))}
-        table = np.array([[self._reshard(kind, h, n) if reads else self._reshard(kind, n, h)
+        table = np.array([[self.moves.price(kind, h, n) if reads else self.moves.price(kind, n, h)
                            for h in have] for n in rows], float).reshape(len(rows), len(have))
         return Edge(g, np.array([rows[n] for n in needed]), table * weight)
-
-    def _reshard(self, kind: int, source: int, target: int) -> int:
-        """The price of bringing values of a kind from one layout to another, by the plan for it:
-        axes that leave different dimensions are not gathered at once.
-        """
-        if source == target:
-            return 0
-        memo = self.table.memo
-        key = "reshard", kind, source, target
-        if key not in memo:
-            shape, itemsize = self.table.shapes[kind]
-            (have, sums), (want, others) = (self.table.table[n] for n in (source, target))
-            if sums == others and len(_moving(have, want)) < 2:
-                return self.table.costs[kind, source, target]
-            size = math.prod(shape)
-            if size and all(n % self.mesh.size == 0 for n in shape):
-                # what divides however it is split moves alike, whatever its size
-                shape = (self.mesh.size,) * len(shape)
-            own = "moves", shape, source, target
-            if own not in memo:
-                moves = plan(self.mesh, shape, have, want, sums, others).moves
-                memo[own] = [(self.prices.exchange(name, axes), n / math.prod(shape))
-                             for name, axes, n in exchanges_of(self.mesh, shape, moves, have)]
-            memo[key] = sum([price.of(part * size * itemsize) for price, part in memo[own]])
-        return memo[key]
 
     # -- what a choice costs -----------------------------------------------------------------------
 
@@ -338,11 +314,6 @@ class Model:
         """The cost of a choice of layouts, a number for each group."""
         return float(sum(c[i] for c, i in zip(self.costs, choice, strict=True))
                      + sum(self.node_costs(n, choice)[0] for n in range(len(self.nodes))))
-
-
-def _moving(have: Entries, want: Entries) -> set[str]:
-    """The axes that are elsewhere in one of two layouts."""
-    return {a for own, other in zip(have, want, strict=True) for a in {*own} ^ {*other}}
 
 
 def group_layouts(group: Group, mesh: AbstractMesh) -> Iterator[GroupLayout]:

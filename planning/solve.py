@@ -1,12 +1,13 @@
-"""The cheapest choice of layouts in a model, by a mixed-integer program.
+"""The cheapest choice of layouts in a model: a bound, and a program for what it leaves open.
 
-The layouts of groups are binary variables. The strategy of an equation is a continuous share, which
-is integral at an optimum. What an operand needs is matched with what its group has by a transport
-problem, which makes the relaxation tight (the local polytope of Wainwright and Jordan, "Graphical
-Models, Exponential Families, and Variational Inference", 2008; the choice per equation follows
-Zheng et al., "Alpa", OSDI 2022). Coordinate descent over groups gives a first solution, which rules
-out strategies that cannot be part of a better one. HiGHS is limited by nodes, not by time, so that
-equal problems have equal answers.
+Coordinate descent over groups gives choices, and bounds.py the least cost that one can have. Where
+they do not meet, the layouts and strategies that no cheaper choice can have are left out, and what
+remains is solved as a mixed-integer program. The layouts of groups are binary variables. The
+strategy of an equation is a continuous share, which is integral at an optimum. What an operand
+needs is matched with what its group has by a transport problem, which makes the relaxation tight
+(the local polytope of Wainwright and Jordan, "Graphical Models, Exponential Families, and
+Variational Inference", 2008; the choice per equation follows Zheng et al., "Alpa", OSDI 2022).
+HiGHS is limited by nodes, not by time, so that equal problems have equal answers.
 """
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
+from .bounds import Bound
 from .model import Model, Node
 
 optimize = lazy_import("scipy.optimize")
@@ -55,36 +57,38 @@ def descend(model: Model, start: Sequence[int], fixed: frozenset[int] = frozense
 
 def solve(model: Model, start: Sequence[int]) -> Optimum | None:
     """The cheapest choice; None if none is found. start: a choice that it must improve on."""
-    first = descend(model, start)
-    most = model.cost(first)
-    found = _Program(model, most).solved()
-    if found is None:
-        return None
-    choice, bound = descend(model, found[0]), found[1]
-    cost = model.cost(choice)
-    if most < cost:
-        choice, cost = first, most
-    return Optimum(tuple(choice), cost, min(bound, cost))
+    known = descend(model, start)
+    bound = Bound(model, model.cost(known))
+    known = min(known, descend(model, bound.choice()), key=model.cost)
+    cost, least = model.cost(known), bound.value
+    if cost - least > GAP * cost:
+        bound.most = cost
+        found = _Program(model, bound).solved()
+        if found is None:
+            return None
+        choice, least = descend(model, found[0]), max(least, found[1])
+        if model.cost(choice) <= cost:
+            known, cost = choice, model.cost(choice)
+    return Optimum(tuple(known), cost, min(least, cost))
 
 
 class _Program:
     """The mixed-integer program: rows and columns as they are added."""
 
-    def __init__(self, model: Model, most: float) -> None:
+    def __init__(self, model: Model, bound: Bound) -> None:
         self.model = model
         self.objective: list[float] = []
         self.integral: list[int] = []
         self.rows: list[tuple[list[int], list[float], float, float]] = []
-        self.first: list[int] = []             # column of each group's first layout
-        self.scale = 1 / max(most, 1.0)
-        for costs in model.costs:
-            self.first.append(len(self.objective))
-            columns = self.columns(costs, 1)
+        self.held: list[dict[int, int]] = []   # the column of each group's layouts
+        self.scale = 1 / max(bound.most, 1.0)
+        for g, costs in enumerate(model.costs):
+            kept = np.flatnonzero(bound.kept_layouts(g))
+            columns = self.columns(costs[kept], 1)
+            self.held.append(dict(zip(kept.tolist(), columns, strict=True)))
             self.row(columns, [1.0] * len(columns), 1, 1)
-        least = [_least(node) for node in model.nodes]
-        floor = sum(float(c.min()) for c in model.costs) + sum(float(m.min()) for m in least)
-        for node, own in zip(model.nodes, least, strict=True):
-            self.node(node, own - own.min() <= most - floor)
+        for n, node in enumerate(model.nodes):
+            self.node(node, np.flatnonzero(bound.kept_strategies(n)))
 
     def columns(self, costs: Sequence[float] | np.ndarray, integral: int) -> list[int]:
         start = len(self.objective)
@@ -95,30 +99,28 @@ class _Program:
     def row(self, columns: Sequence[int], values: Sequence[float], low: float, high: float) -> None:
         self.rows.append((list(columns), list(values), low, high))
 
-    def node(self, node: Node, kept: np.ndarray) -> None:
-        """Add an equation: its strategies, and the layouts that they need of each group. kept: the
-        strategies that a better choice can use.
-        """
-        strategies = np.flatnonzero(kept)
+    def node(self, node: Node, strategies: np.ndarray) -> None:
+        """Add an equation: these strategies of it, and the layouts that they need of each group."""
         shares = self.columns(node.costs[strategies], 0)
         self.row(shares, [1.0] * len(shares), 1, 1)
         for e in node.edges:
             needed: dict[int, list[int]] = {}
             for column, s in zip(shares, strategies, strict=True):
                 needed.setdefault(int(e.row[s]), []).append(column)
-            count = e.costs.shape[1]
-            if count == 1 or len(needed) == 1 and not e.costs[next(iter(needed))].any():
+            layouts = self.held[e.group]
+            costs = e.costs[:, list(layouts)]
+            count = len(layouts)
+            if count == 1 or len(needed) == 1 and not costs[next(iter(needed))].any():
                 for column, s in zip(shares, strategies, strict=True):
                     if count == 1:
-                        self.objective[column] += float(e.costs[e.row[s], 0]) * self.scale
+                        self.objective[column] += float(costs[e.row[s], 0]) * self.scale
                 continue
             moved: list[list[int]] = []
             for r, users in needed.items():
-                found = self.columns(e.costs[r], 0)
+                found = self.columns(costs[r], 0)
                 moved.append(found)
                 self.row([*found, *users], [1.0] * count + [-1.0] * len(users), 0, 0)
-            for n in range(count):
-                held = self.first[e.group] + n
+            for n, held in enumerate(layouts.values()):
                 self.row([*[m[n] for m in moved], held], [1.0] * len(moved) + [-1.0], 0, 0)
 
     def solved(self) -> tuple[list[int], float] | None:
@@ -135,15 +137,7 @@ class _Program:
             options={"mip_rel_gap": GAP, "node_limit": NODES})
         if found.x is None:
             return None
-        choice = [int(np.argmax(found.x[f:f + len(c)]))
-                  for f, c in zip(self.first, self.model.costs, strict=True)]
+        choice = [max(held, key=lambda x: found.x[held[x]]) for held in self.held]
         bound = found.fun if found.mip_dual_bound is None else found.mip_dual_bound
         return choice, bound / self.scale
 
-
-def _least(node: Node) -> np.ndarray:
-    """Per strategy what it costs at least, whatever the layouts."""
-    total = node.costs.copy()
-    for e in node.edges:
-        total += e.costs.min(1)[e.row]
-    return total
