@@ -6,12 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..ir.settings.context import config
 from ..ir.shardings.sharding import NamedSharding
 from ..ir.source.prose import plain_table, wrapped
 from ..ir.source.wording import duration
 from ..ir.spec import PartitionSpec
 from ..partitioner.cost.figures import Figures
 from ..report.advice.changes import Constrain, pattern_of, row_of
+from ..report.frozen.decisions import decisions_of
+from ..report.frozen.plan import row_of_decision
 from ..report.words import quantity, spec_text
 from ..tracer.trees import tree
 from .proposal_data import ProposalData, Row
@@ -198,9 +201,23 @@ def code(p: ProposalData) -> str:
                  if type(results) is tuple else written(results, "result"))
         outs = f",\n    out_shardings=placed({parts})"
     donated = f", donate_argnums={p.donated!r}" if p.donated else ""
+    options: dict[str, Any] = {}
+    if p.topology.hardware.key != config.read("shardtrace_hardware"):
+        options["hardware"] = p.topology.hardware.key
     if p.limited:
-        donated += f",\n    compiler_options={{'memory_limit': {p.limit}}}"
+        options["memory_limit"] = p.limit
+    if options:
+        donated += f",\n    compiler_options={options}"
     lines.append(f"{p.name} = jax.jit({p.name}, in_shardings=placed({ins}){outs}{donated})")
+    rows = [row_of_decision(d) for d in decisions_of(p.program, p.constraints)]
+    if rows:
+        shown = "".join([f"\n    {row!r}," for row in rows])
+        lines.append(f"{p.name} = jax.thaw_plan({p.name}, [{shown}\n])")
+    return "\n".join([*lines, *_lines_inside(p)])
+
+
+def _lines_inside(p: ProposalData) -> list[str]:
+    """The constraints inside, as comments that say which lines of the code would make them."""
     inside = []
     forward = {(c.location.place, c.spec) for c in p.constraints
                if "transpose" not in c.location.transform}
@@ -211,13 +228,15 @@ def code(p: ProposalData) -> str:
             if "transpose" in c.location.transform:     # no line of the user's makes it
                 if (c.location.place, c.spec) in forward:
                     continue                            # the constraint has it, too
-                inside.append(f"# {_value_text(c)} at {c.location} to {spec_text(c.spec)}: only in "
-                              f"what `jit()` of the proposal gives")
+                inside.append(f"# {_value_text(c)} at {c.location} to {spec_text(c.spec)}: only by "
+                              f"`thaw_plan`, since it has no line")
                 continue
             name, place = text, f"at {c.location}, around the expression"
         made = f"jax.lax.with_sharding_constraint({name}, NamedSharding(mesh, {spec_text(c.spec)}))"
         inside.append(f"# {place}:\n#     {made if name == text else f'{name} = {made}'}")
-    return "\n".join([*lines, *dict.fromkeys(inside)])     # a loop and its gradient are one line
+    if inside:
+        inside.insert(0, "# what is thawed, as lines of the code itself:")
+    return list(dict.fromkeys(inside))                  # a loop and its gradient are one line
 
 
 def _specs(shardings: Any) -> Any:

@@ -52,9 +52,12 @@ def freeze_plan(fun: Callable[..., Any]) -> Callable[..., FrozenPlan]:
 def thaw_plan(fun: Callable[..., Any], plan: Any) -> Thawed:
     """The jitted function `fun`, of which each partition keeps the decisions of a plan.
 
-    plan: a `FrozenPlan`, or the path of a file with one. What the function has no more, or cannot
-    have, is left to the partitioner; its method `difference(*args)` reports that, and what has no
-    decision yet. The function computes what it did. Raises ValueError for a file that is no plan.
+    plan: a `FrozenPlan`, or the path of a file with one; or a list of a few decisions, as
+      `autoshard` writes them ({"kind": "value", "op": ..., "line": ..., "spec": "P('x')"}), which
+      constrain values while all else is planned.
+    What the function has no more, or cannot have, is left to the partitioner; its method
+    `difference(*args)` reports that, and what has no decision yet. The function computes what it
+    did. Raises ValueError for a file that is no plan, and for rows that are no decisions.
 
     Sharding
       Auto: values are constrained to what the plan says; what is new is propagated.
@@ -68,6 +71,8 @@ def thaw_plan(fun: Callable[..., Any], plan: Any) -> Thawed:
     True
     """
     jitted = fun if isinstance(fun, Jitted) else jit(fun)
+    if isinstance(plan, list | tuple):
+        plan = FrozenPlan.of_rows(plan)
     return Thawed(jitted, plan if isinstance(plan, FrozenPlan) else FrozenPlan.load(plan))
 
 
@@ -97,8 +102,10 @@ class Thawed(Jitted):
                      help="thaw the outermost jitted function")
             executable = self._base._executable(program, leaves, in_tree, out_tree)
             new, unfit = fitted(executable.partitioned.stages["inlined"], self.plan.decisions,
-                                executable.placement.mesh or executable.placement.abstract_mesh)
-            new.attributes[OBJECTIVE] = self.plan.objective, "", 0
+                                executable.placement.mesh or executable.placement.abstract_mesh,
+                                self.plan.partial)
+            if not self.plan.partial:
+                new.attributes[OBJECTIVE] = self.plan.objective, "", 0
             new.arg_names, new.result_names = program.arg_names, program.result_names
             self._unfit[id(new)] = unfit
             found = self._traces[id(program)] = (new, out_tree, captured), program

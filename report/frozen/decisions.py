@@ -7,7 +7,7 @@ place in the inlined program that its equation comes from.
 """
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ...ir.facts import LAYOUT, PER_DEVICE
 from ...ir.ops.communication.retiling import merged_axes
@@ -18,6 +18,7 @@ from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import ArrayType
 from ...partitioner.frozen_plan import THE_PLAN
 from ...partitioner.pipeline import Partitioned
+from ..advice.changes import Constrain
 from ..reasons.causes import sharding_key
 from ..reasons.value_paths import inner_programs
 from ..words import spec_text
@@ -112,6 +113,18 @@ def found_places(program: Program) -> Iterator[Found]:
 def _source(at: Location) -> tuple[str, str, str]:
     """(function, text of the line, transformation)."""
     return (at.function, at.source_line().strip(), at.transform) if at.line else ("", "", "")
+
+
+def decisions_of(program: Program, changes: Iterable[Constrain]) -> list[Decision]:
+    """Constraints on values of an inlined program, as decisions."""
+    at = {f.place: f for f in found_places(program)}
+    found = []
+    for c in changes:
+        for path, n, index in c.places:
+            place = at.get(Place(path, "value" if n >= 0 else "parameter", index, n))
+            if place is not None:
+                found.append(Decision(place.key, c.name, "", spec_text(c.spec), "", c.location))
+    return found
 
 
 def decisions(partitioned: Partitioned) -> list[Decision]:

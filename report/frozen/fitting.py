@@ -14,6 +14,7 @@ from ...ir.meshes.axes import axis_size
 from ...ir.meshes.mesh import AbstractMesh, Mesh
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.program import Atom, Equation, Program, Var
+from ...ir.reasons import Reason
 from ...ir.rewriting.retyped import OnMesh
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.source.location import Location
@@ -38,10 +39,11 @@ def parsed_spec(text: str) -> PartitionSpec:
         raise ValueError(f"{text!r} is no spec; write P('X', None)") from None
 
 
-def fitted(program: Program, decisions: Iterable[Decision], mesh: Mesh | AbstractMesh
-           ) -> tuple[Program, dict[Key, str]]:
+def fitted(program: Program, decisions: Iterable[Decision], mesh: Mesh | AbstractMesh,
+           partial: bool = False) -> tuple[Program, dict[Key, str]]:
     """(the inlined program with these decisions as constraints, why other decisions do not fit).
-    Over Explicit axes types have decided, and the program stays as it is.
+    Over Explicit axes types have decided, and the program stays as it is. partial: whether they are
+    constraints like those of a user, beside which plans are compared as ever.
     """
     known = {d.key: d for d in decisions}
     pins: dict[Place, PartitionSpec] = {}
@@ -61,7 +63,8 @@ def fitted(program: Program, decisions: Iterable[Decision], mesh: Mesh | Abstrac
             pins[place] = spec
     if not pins:
         return program, unfit
-    return _pinned(OnMesh(mesh.abstract_mesh).program(program), pins, mesh), unfit
+    return _pinned(OnMesh(mesh.abstract_mesh).program(program), pins, mesh,
+                   () if partial else THE_PLAN), unfit
 
 
 def misfit(aval: ArrayType, spec: PartitionSpec, mesh: AbstractMesh) -> str:
@@ -86,9 +89,10 @@ def _has_axis(mesh: AbstractMesh, name: str) -> bool:
         return False
 
 
-def _pinned(program: Program, pins: Pins, mesh: Mesh | AbstractMesh, path: tuple = ()) -> Program:
-    """The program with a `sharding_constraint` for each pin that names a place in it. path: to this
-    program inside the outermost one.
+def _pinned(program: Program, pins: Pins, mesh: Mesh | AbstractMesh, reason: Reason,
+            path: tuple = ()) -> Program:
+    """The program with a `sharding_constraint` for each pin that names a place in it. reason: of
+    these; path: to this program inside the outermost one.
     """
     out: list[Equation] = []
     same: dict[Atom, Var] = {}
@@ -101,7 +105,7 @@ def _pinned(program: Program, pins: Pins, mesh: Mesh | AbstractMesh, path: tuple
         if spec.unreduced:
             params["unreduced"] = tuple(sorted(spec.unreduced))
         made = Var(sharding_constraint_p.infer(now.aval, **params), getattr(a, "name", None))
-        out.append(Equation(sharding_constraint_p, (now,), (made,), params, location, THE_PLAN))
+        out.append(Equation(sharding_constraint_p, (now,), (made,), params, location, reason))
         return made
 
     def pin(role: str, n: int, values: Sequence[Var], location: Location) -> None:
@@ -122,8 +126,9 @@ def _pinned(program: Program, pins: Pins, mesh: Mesh | AbstractMesh, path: tuple
         for name in eqn.op.subprograms if PER_DEVICE not in eqn.op.facts else ():
             held = params[name]
             params[name] = (
-                tuple([_pinned(p, pins, mesh, (*path, (n, name, j))) for j, p in enumerate(held)])
-                if isinstance(held, tuple) else _pinned(held, pins, mesh, (*path, (n, name, -1))))
+                tuple([_pinned(p, pins, mesh, reason, (*path, (n, name, j)))
+                       for j, p in enumerate(held)]) if isinstance(held, tuple)
+                else _pinned(held, pins, mesh, reason, (*path, (n, name, -1))))
         out.append(eqn.replace(invars=tuple(operands), params=params))
         pin("value", n, eqn.outvars, eqn.location)
     ends: list[Atom] = []

@@ -28,13 +28,25 @@ class FrozenPlan:
     mesh: sizes by axis. decisions: layouts of arguments, results and values, and operands that are
     brought elsewhere. exchanged: "all-gather over model: return h @ w2" -> bytes that a
     device receives. received_bytes: of all. objective: what the plan was judged by, as texts of
-    programs say it, by which what has no decision is decided.
+    programs say it, by which what has no decision is decided. partial: whether it has only some
+    decisions, beside which all else is planned as without it.
     """
     name: str
     mesh: dict[str, int]
     decisions: tuple[Decision, ...]
     exchanged: dict[str, int]
     objective: str = "time"
+    partial: bool = False
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[Mapping[str, Any]]) -> FrozenPlan:
+        """A partial plan, of decisions as they stand in a file. Raises ValueError for other rows.
+        """
+        try:
+            return cls("", {}, tuple([_decision(r) for r in rows]), {}, partial=True)
+        except (KeyError, TypeError, AttributeError) as problem:
+            raise ValueError(f"a decision of the plan: {type(problem).__name__}: {problem}"
+                             ) from None
 
     @classmethod
     def of(cls, partitioned: Partitioned) -> FrozenPlan:
@@ -69,7 +81,7 @@ class FrozenPlan:
             raise ValueError(f"{path} is no frozen plan: {problem}") from None
 
     def to_json(self) -> str:
-        rows = ",\n  ".join(json.dumps(_row(d)) for d in self.decisions)
+        rows = ",\n  ".join(json.dumps(row_of_decision(d)) for d in self.decisions)
         moved = ",\n  ".join(json.dumps({"what": k, "bytes": n}) for k, n in self.exchanged.items())
         return (f'{{"plan": {SCHEMA}, "function": {json.dumps(self.name)}, '
                 f'"mesh": {json.dumps(self.mesh)}, "objective": {json.dumps(self.objective)},\n'
@@ -93,7 +105,8 @@ class FrozenPlan:
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
         return {"function": self.name, "mesh": dict(self.mesh), "objective": self.objective,
-                "decisions": [_row(d) for d in self.decisions], "exchanged": dict(self.exchanged)}
+                "decisions": [row_of_decision(d) for d in self.decisions],
+                "exchanged": dict(self.exchanged)}
 
     # -- differences -------------------------------------------------------------------------------
 
@@ -105,6 +118,8 @@ class FrozenPlan:
         now, then = ({d.key: d for d in p.decisions} for p in (other, self))
         gone = tuple([d for k, d in then.items() if k not in now and k not in unfit])
         misfits = tuple([(then[k], why) for k, why in unfit.items()])
+        if self.partial:        # a value may be computed in one layout and brought to the other
+            return PlanDifference(self, other, misfits, gone, (), ())
         changed = tuple([(d, now[k]) for k, d in then.items()
                          if k in now and k not in unfit and now[k].spec != d.spec])
         new = tuple([d for k, d in now.items() if k not in then])
@@ -134,7 +149,7 @@ class PlanDifference:
         lost = len(self.unfit) + len(self.gone) + len(self.changed)
         total = len(self.before.decisions)
         lines = [f"{self.after.name}: {total - lost} of {total} decisions are kept"]
-        if self.before.mesh != self.after.mesh:
+        if self.before.mesh != self.after.mesh and not self.before.partial:
             lines.append(f"  mesh {_sizes(self.after.mesh)}, frozen on {_sizes(self.before.mesh)}")
         lines += _first_few("does not fit", [f"{described(d)} as {d.spec}: {why}"
                                              for d, why in self.unfit])
@@ -143,7 +158,8 @@ class PlanDifference:
                                           for d, now in self.changed])
         lines += _first_few("new", [f"{described(d)}, decided as {d.spec}" for d in self.new])
         before, after = self.before.exchanged, self.after.exchanged
-        if self.fits and self.before.received_bytes == self.after.received_bytes:
+        if self.before.partial or (
+                self.fits and self.before.received_bytes == self.after.received_bytes):
             before = after      # a kept exchange may count for the line that reads its result
         now, then = (quantity(p.received_bytes, "B") for p in (self.after, self.before))
         lines.append(f"received per device: {now}" + (
@@ -155,10 +171,10 @@ class PlanDifference:
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
         return {"function": self.after.name, "fits": self.fits,
-                "unfit": [{**_row(d), "why": why} for d, why in self.unfit],
-                "gone": [_row(d) for d in self.gone],
-                "changed": [{**_row(d), "now": now.spec} for d, now in self.changed],
-                "new": [_row(d) for d in self.new],
+                "unfit": [{**row_of_decision(d), "why": why} for d, why in self.unfit],
+                "gone": [row_of_decision(d) for d in self.gone],
+                "changed": [{**row_of_decision(d), "now": now.spec} for d, now in self.changed],
+                "new": [row_of_decision(d) for d in self.new],
                 "received_bytes": {"then": self.before.received_bytes,
                                    "now": self.after.received_bytes}}
 
@@ -180,7 +196,7 @@ def described(d: Decision) -> str:
         name += f" in the body of `{_around(k)}`"
     via = f", {k.via}" if k.via else ""
     at = f" at line {d.location.line}" if d.location.line else ""
-    return f"{name} {d.type}{via}{at}" + (f": {k.line}" if k.line else "")
+    return f"{name} {d.type}".rstrip() + f"{via}{at}" + (f": {k.line}" if k.line else "")
 
 
 def _around(key: Key) -> str:
@@ -201,11 +217,11 @@ _DEFAULTS = Key("")._asdict()
 _LAID_OUT = ("kind", "name", "op", "line", "function", "via", "path", "index", "nth")
 
 
-def _row(d: Decision) -> dict[str, Any]:
+def row_of_decision(d: Decision) -> dict[str, Any]:
     """A decision as plain data, without defaults."""
     key = d.key._asdict()
     row: dict[str, Any] = {"kind": d.key.kind, **({"value": d.name} if d.name else {}),
-                           "type": d.type, "spec": d.spec}
+                           **({"type": d.type} if d.type else {}), "spec": d.spec}
     if d.before:
         row["before"] = d.before
     row |= {k: key[k] for k in _LAID_OUT[1:] if key[k] != _DEFAULTS[k]}
@@ -219,6 +235,6 @@ def _decision(row: Mapping[str, Any]) -> Decision:
         raise ValueError(f"a decision with {unknown[0] if unknown else 'kind'} "
                          f"{row.get(unknown[0] if unknown else 'kind')!r}")
     parsed_spec(row["spec"])
-    return Decision(Key(**key), str(row.get("value", "")), str(row["type"]), row["spec"],
+    return Decision(Key(**key), str(row.get("value", "")), str(row.get("type", "")), row["spec"],
                     str(row.get("before", "")))
 

@@ -246,6 +246,21 @@ def test_the_text_has_the_specs_the_rivals_and_code_that_runs():
     np.testing.assert_allclose(np.asarray(result[1]), np.asarray(case.fun(*values)[1]), rtol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["experts", "convolutions"])
+def test_the_plan_of_code_that_was_pasted_has_the_time_that_was_told(name):
+    """One has constraints inside, also on values of gradients; both are not for the default
+    hardware, by which other collectives would be chosen.
+    """
+    case = SMALL[name]()
+    found = st.autoshard(case.fun, *case.args, mesh=MESH, hardware="h100")
+    assert bool(found.constraints) == (name == "experts")
+    names = {"jax": st, "P": P, "step": case.fun, "functools": functools, "AxisType": AxisType,
+             "NamedSharding": NamedSharding}
+    exec(found.code, names)
+    made = st.explain(names["step"], "h100")(*case.args)
+    assert (made.time, made.peak_bytes) == (found.time, found.peak_bytes)
+
+
 class Moments(NamedTuple):
     count: Any
     mean: Any

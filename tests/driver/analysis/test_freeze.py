@@ -300,6 +300,33 @@ def test_a_file_that_is_no_plan_is_refused(text, tmp_path):
         st.thaw_plan(chain, tmp_path / "plan.json")
 
 
+ROW = {"kind": "value", "op": "tanh", "line": "return jnp.tanh(x @ w)", "function": "layer"}
+
+
+def test_some_decisions_constrain_values_and_all_else_is_planned():
+    def layer(x, w):
+        return jnp.tanh(x @ w)
+
+    args = struct((64, 256), "data"), struct((256, 256), None, "model")
+    for spec in (P(None, "data"), P("model")):
+        kept = st.thaw_plan(layer, [{**ROW, "spec": f"P{tuple(spec)!r}"}])
+        made = st.explain(kept)(*args).partitioned.resolved
+        (tanh,) = [e for e in made.eqns if e.op.name == "tanh"]
+        assert tanh.outvars[0].aval.spec == spec.padded(2)
+        difference = kept.difference(*args)
+        assert difference.fits and not difference.new
+    gone = st.thaw_plan(layer, [{**ROW, "op": "sin", "spec": "P()"}]).difference(*args)
+    assert [d.key.op for d in gone.gone] == ["sin"]
+    assert "gone: the result of `sin`: return jnp.tanh(x @ w), P()" in str(gone)
+
+
+@pytest.mark.parametrize("row", [{}, {**ROW, "kind": "name", "spec": "P()"}, {**ROW, "spec": "x"},
+                                 "P()", {**ROW, "nth": "1", "spec": "P()"}])
+def test_rows_that_are_no_decisions_are_refused(row):
+    with pytest.raises(ValueError, match=r"a decision|is no spec"):
+        st.thaw_plan(chain, [row])
+
+
 def test_a_plan_is_kept_by_a_function_of_references():
     def step(total, x, w):
         total[...] += jnp.tanh(x @ w).sum(0)
