@@ -4,6 +4,7 @@ The file is JSON with a line for each decision, so that version control shows wh
 """
 from __future__ import annotations
 
+import collections
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -205,8 +206,10 @@ def _around(key: Key) -> str:
 
 
 def _first_few(word: str, texts: Sequence[str]) -> list[str]:
-    more = [f"  {word}: {len(texts) - _SHOWN} more"] if len(texts) > _SHOWN else []
-    return [f"  {word}: {text}" for text in texts[:_SHOWN]] + more
+    counts = collections.Counter(texts)         # those of equal layers are said once
+    shown = [text if n == 1 else f"{text} ({n} times)" for text, n in counts.items()]
+    more = [f"  {word}: {len(shown) - _SHOWN} more"] if len(shown) > _SHOWN else []
+    return [f"  {word}: {text}" for text in shown[:_SHOWN]] + more
 
 
 def _sizes(mesh: Mapping[str, int]) -> str:

@@ -300,6 +300,21 @@ def test_a_file_that_is_no_plan_is_refused(text, tmp_path):
         st.thaw_plan(chain, tmp_path / "plan.json")
 
 
+def test_what_equal_layers_have_lost_is_said_once():
+    def layer(x, w):
+        return jnp.tanh(x @ w)
+
+    def before(x, w):
+        return layer(layer(layer(x, w), w), w)
+
+    args = struct((64, 256), "data"), struct((256, 256), None, "model")
+    plan = st.freeze_plan(before)(*args)
+    difference = st.thaw_plan(lambda x, w: jnp.sin(x @ w), plan).difference(*args)
+    assert len([d for d in difference.gone if d.key.op == "tanh"]) == 3
+    assert str(difference).count("the result of `tanh`") == 1
+    assert "P('data', 'model') (3 times)" in str(difference)
+
+
 ROW = {"kind": "value", "op": "tanh", "line": "return jnp.tanh(x @ w)", "function": "layer"}
 
 
