@@ -47,7 +47,8 @@ AXES = ('"x"', '"y"', '("x", "y")')
 EXCHANGES = ("lax.all_gather(a, {axes}, axis={d}, tiled=True)", "lax.all_gather(a, {axes})",
              "lax.psum(a, {axes})", "lax.psum_scatter(a, {axes}, tiled=True)")
 MADE = ("whole", "whole * 2 + 1", "jnp.tanh(whole)", "jnp.flip(whole, 0)",
-        "whole - whole.mean(0)", "jnp.concatenate([whole, whole * 3], 0)")
+        "whole - whole.mean(0)", "jnp.concatenate([whole, whole * 3], 0)",
+        "whole * whole[0, 0]", "whole + a[:1]")
 INDICES = ("lax.axis_index({axes})", "({n} - 1 - lax.axis_index({axes}))",
            "(lax.axis_index({axes}) + 1) % {n}", "lax.axis_index({axes}) // 2", "0", "1")
 READS = ("lax.dynamic_slice_in_dim(made, {index} * {k}, {k}, {d})", "made[{index}]",
@@ -57,7 +58,8 @@ READS = ("lax.dynamic_slice_in_dim(made, {index} * {k}, {k}, {d})", "made[{index
          "(made / jnp.abs(made).sum({d}, keepdims=True)).T @ made",
          "jnp.take_along_axis(made, (a[:1] > 0).astype(int), 0)",
          "jnp.take_along_axis(made, jnp.arange(5)[None], axis=1)",
-         "lax.top_k(made, 2)[0]", "jnp.sort(made, 0)[:4]", "made[:4] * lax.axis_index({axes})")
+         "lax.top_k(made, 2)[0]", "jnp.sort(made, 0)[:4]", "made[:4] * lax.axis_index({axes})",
+         "made[1:3]", "made[jnp.array([0, 2])]")
 
 
 def drawn(seed: int) -> str:
