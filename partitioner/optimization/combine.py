@@ -54,10 +54,11 @@ def combine(program: Program, prices: Prices, two_steps: bool = False) -> Progra
     found, topology = _combined(program, groups), prices.topology
     if topology is None:
         return found
-    others = [other for other in (_cut(groups, prices), _with_large_sums(program, keys, groups))
-              if other is not groups]
-    return min(found, *[_combined(program, other) for other in others],
-               key=lambda one: _schedule.mean_beside(one, found, topology)) if others else found
+    every = [found, *[_combined(program, other) for other in (
+        _cut(groups, prices), _with_large_sums(program, keys, groups)) if other is not groups]]
+    last = every[-1]            # most often the best, and then its kernels are not found again
+    return min(every, key=lambda one: _schedule.mean_beside(one, last, topology)) if (
+        last is not found) else found
 
 
 def combine_as_xla(program: Program) -> Program:

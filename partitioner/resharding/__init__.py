@@ -20,5 +20,6 @@ equation runs, partial sums have a type that says so (`U:x`), and each `reshard`
 `delay.py` sinks them below linear equations, `forks.py` shares one between readers,
 `move_reshards.py` and `carry_layouts.py` take them out of loops, `routes.py` lets values go by way
 of another layout.
-`as_xla.py` inserts them as XLA does, and moves none.
+`as_xla.py` inserts them as XLA does, and moves none; `lookups_as_xla.py` writes lookups so that
+their masks are values that can be moved.
 """
