@@ -361,13 +361,14 @@ class Search:
 
     def split_states(self, rivals: tuple[ComparedPlan, ...]) -> tuple[ComparedPlan, ...]:
         """Split the states of the best plans further than their parameters; returns the rivals,
-        including those that this produces.
+        including those that this produces (of the best alone where the budget is spent).
         """
         rivals = tuple([r._replace(trial=self.found[r.trial.plan]) if r.trial else r
                         for r in rivals])
         states = states_of(self.groups)
         found = []
-        for name, trial, cost in [("", self.best, 0.0), *rivals[:STATED]] if states else []:
+        named = rivals[:STATED] if self.left > 0 else ()
+        for name, trial, cost in [("", self.best, 0.0), *named] if states else []:
             plan = None if trial is None else with_split_states(
                 trial.plan, states, self.program, self.trials.mesh, self.pinned, self.results)
             split = None if plan is None else self.try_plans([plan])

@@ -22,15 +22,16 @@ from ..ir.diagnostics.diagnostic import fail
 from ..ir.meshes.mesh import AbstractMesh, AxisType, empty_abstract_mesh
 from ..ir.ops.control.user_partitioned import custom_partitioning_p
 from ..ir.program import Program
-from ..ir.rules.factor import HALO, PASS, REDUCERS, REPLICATE
+from ..ir.rules.factor import HALO, KINDS, PASS, REDUCERS, REPLICATE
 from ..ir.rules.notation import rule_text
-from ..ir.rules.parse import RuleError
+from ..ir.rules.parse import RuleError, kinds_of
 from ..ir.rules.rule import make_rule
 from ..ir.settings.context import STATE, config
 from ..ir.shardings.normalized import unsharded
 from ..ir.shardings.sharding import NamedSharding
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.support.named_tuple import NamedTuple
+from ..ir.support.spelling import close_match
 from ..ir.types import ArrayType, Entries, array_type
 from ..ir.values.shape_struct import ShapeDtypeStruct
 from ..ir.values.typeof import typeof
@@ -232,7 +233,7 @@ class _Call:
         self.sizes = {**sizes, **said_sizes, **owner.sizes}
         body, _, tail = text.partition("|")
         said: dict[str, str] = {}
-        for factor, _, kind in [item.partition(":") for item in tail.split()]:
+        for factor, _, kind in [item.partition(":") for item in kinds_of(tail)]:
             if said.keys() & {factor.rstrip("!"), f"{factor.rstrip('!')}!"}:
                 raise RuleError(f"rule {text!r} says {factor.rstrip('!')!r} twice")
             said[factor] = kind
@@ -267,8 +268,10 @@ class _Call:
         allowed = (PASS, REPLICATE, HALO, *COMBINED)
         for factor, word in said.items():
             if word not in allowed:
-                raise RuleError(f"kind {word!r} of factor {factor!r} in rule {text!r} is for ops "
-                                f"that know it; one of {', '.join(allowed)}")
+                why = "is for ops that know it" if word.partition("(")[0] in KINDS + REDUCERS else (
+                    f"is unknown; {close_match(word, allowed)}".rstrip("; "))
+                raise RuleError(f"kind {word!r} of factor {factor!r} in rule {text!r} {why}; one "
+                                f"of {', '.join(allowed)}")
 
     def on_blocks(self, operands: Sequence[ArrayType], results: Sequence[ArrayType]) -> Blocks:
         """What runs on one device, for operands and results with these layouts."""

@@ -23,7 +23,7 @@ def parse_rule(text: str) -> tuple[Any, Any, dict[str, tuple[str, str, bool, tup
     if not arrow:
         raise RuleError(f"rule {text!r} has no `->`")
     kinds = {}
-    for item in kind_text.split():
+    for item in kinds_of(kind_text):
         name, colon, word = item.partition(":")
         blocked = name.endswith("!")
         name = name.rstrip("!")
@@ -42,6 +42,11 @@ def parse_rule(text: str) -> tuple[Any, Any, dict[str, tuple[str, str, bool, tup
             raise RuleError(f"unknown kind {kind!r} in rule {text!r}; one of "
                             f"{', '.join(KINDS + REDUCERS)}")
     return _parse_side(left, text), _parse_side(right, text), kinds
+
+
+def kinds_of(text: str) -> list[str]:
+    """The `factor:kind` of what stands behind the bar, with spaces or commas between them."""
+    return [item.rstrip(",") for item in text.split()]
 
 
 def _window(text: str) -> tuple[Any, ...]:

@@ -66,6 +66,10 @@ def test_kinds_and_blocking():
     rule = make_rule("k -> k | k:halo(-1,4,1)", [(5,)], [(5,)])
     assert (rule.factors[0].offset, rule.factors[0].reach, rule.factors[0].stride) == (-1, 4, 1)
     assert str(rule) == "k -> k | k:halo(-1,4,1)"
+    shapes = [(2, 3), (4, 3, 5), (2, 5)], [(2, 4)]
+    rule = make_rule("n i, f i j, n j -> n f | i:sum, j:sum", *shapes)
+    assert rule == make_rule("n i, f i j, n j -> n f | i:sum j:sum", *shapes)
+    assert str(rule) == "n i, f i j, n j -> n f | i:sum j:sum"
 
 
 @pytest.mark.parametrize("text", [

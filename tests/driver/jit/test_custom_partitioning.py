@@ -129,6 +129,18 @@ def test_partition_chooses_the_function_on_blocks_and_may_exchange():
     assert (record.kind, tuple(record.mesh_axes)) == ("all-reduce", ("y",))
 
 
+def test_a_rule_says_all_in_one_string_with_spaces_or_commas_between_kinds():
+    for said in ("i:sum, j:sum", "i:sum j:sum"):
+        @custom_partitioning
+        def bilinear(x, w, y):
+            return jnp.einsum("ni,fij,nj->nf", x, w, y)
+
+        bilinear.def_partition(sharding_rule=f"n i, f i j, n j -> n f | {said}")
+        compiled = same(bilinear, values((8, 4), (6, 4, 4), (8, 4)),
+                        (P(None, "x"), P(None, "x"), P()))
+        assert [record.kind for record in compiled.collectives()] == ["all-reduce"]
+
+
 def test_partition_may_want_other_blocks_than_propagation_found():
     @custom_partitioning
     def doubled(x):
@@ -196,6 +208,12 @@ def test_mistakes_are_told():
                         permutation_factors=("j",))
     with pytest.raises(ValueError, match="Unknown keyword arguments"):
         f.def_partition(reduction_factors=("j",))
+    for word, why in (("summ", r"is unknown; did you mean `sum`\?; one of"),
+                      ("x", "is unknown; one of"),
+                      ("ordered", "is for ops that know it; one of")):
+        f.def_partition(sharding_rule=f"i j -> i j | j:{word}")
+        with pytest.raises(ValueError, match=why):
+            f(x)
     f.def_partition(sharding_rule="i -> i")
     with pytest.raises(ValueError, match="1 dimensions|dimensions for shape"):
         f(x)
