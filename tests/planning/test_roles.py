@@ -5,7 +5,11 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace import lax, nn
 from shardtrace.driver.analysis.applied_changes import inlined
+from shardtrace.partitioner.cost.prices import Objective
 from shardtrace.planning.groups import Groups
+from shardtrace.planning.joint_changes import moved_together
+from shardtrace.planning.model import Model
+from shardtrace.planning.named_plans import named_plans
 from shardtrace.planning.roles import Roles
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
@@ -43,3 +47,37 @@ def test_tensor_parallelism_splits_heads_which_no_scores_are_summed_over():
     k, o, q, v = map(roles.classes, program.invars[:4])
     heads = {q[1]}
     assert roles.inner_classes == heads == {k[1]} == {v[1]} == {o[0]}
+
+
+def test_an_axis_moves_to_the_dimension_that_most_parameters_have():
+    """Experts over `model`, and FSDP over `data`: along their largest dimension, the hidden one, or
+    along the width, which the projection and the gate have as well.
+    """
+    def loss(p, x):
+        x = x + jnp.tanh(x @ p["in"]) @ p["out"]
+        gate = nn.softmax(x @ p["gate"])
+        h = nn.relu(jnp.einsum("bd,edh->beh", x, p["up"]))
+        return (x + jnp.einsum("beh,ehd,be->bd", h, p["down"], gate)).var()
+
+    shapes = {"in": (128, 64), "out": (64, 128), "gate": (128, 8), "up": (8, 128, 512),
+              "down": (8, 512, 128)}
+    args = st.tree.map(
+        lambda s: st.ShapeDtypeStruct(s, "float32", sharding=NamedSharding(MESH, P())),
+        (shapes, (512, 128)), is_leaf=lambda s: type(next(iter(s))) is int)
+    program = inlined(st.jit(st.grad(loss)).trace(*args).jaxpr, padded=False)
+    groups = Groups(program)
+    model, roles = Model(groups, MESH, Objective.of("time", "v5p")), Roles(groups, 2)
+    (own,) = [n.choice for n in named_plans(model, roles)
+              if n.name == "FSDP (data) x tensor parallel (model)"]
+
+    def laid_out(choice):
+        found = {}
+        for name, v in zip(sorted(shapes), program.invars, strict=False):
+            g = model.number[groups.of[v]]
+            found[name] = model.entries(v, model.layouts[g][choice[g]])
+        return found
+
+    up, down = (("model",), (), ("data",)), (("model",), ("data",), ())
+    assert (laid_out(own)["up"], laid_out(own)["down"]) == (up, down)
+    others = [laid_out(choice) for choice in moved_together(model, roles, own)]
+    assert any((found["up"], found["down"]) == (down, up) for found in others)
