@@ -3,8 +3,8 @@
 A climb that changes one group at a time does not pass between plans that are good only as a whole:
 exchanges of parameters overlap and combine, and a small exchange takes its latency, none of which
 the model sees. These are the ways in which such plans are written by hand: a least size from which
-parameters are split at all, fewer mesh axes for all of them, the first dimension of each, and for
-an axis the dimension that most parameters have (the width of a model).
+parameters are split at all, or none, fewer mesh axes for all of them, the first dimension of each,
+and for an axis the dimension that most parameters have (the width of a model).
 """
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ PARTS = 0.25, 0.5, 0.75    # of the split parameters, the smallest first, that a
 
 def moved_together(model: Model, roles: Roles, own: Sequence[int]) -> list[tuple[int, ...]]:
     """Other choices than a given one, none twice."""
-    split = sorted([g for g, group in enumerate(model.groups) if group.holds_argument
-                    and any(model.layouts[g][own[g]]) and not roles.is_data(group)],
-                   key=lambda g: (math.prod(model.groups[g].sizes), g))
+    parameters = sorted([g for g, group in enumerate(model.groups) if group.holds_argument
+                         and not roles.is_data(group)],
+                        key=lambda g: (math.prod(model.groups[g].sizes), g))
+    split = [g for g in parameters if any(model.layouts[g][own[g]])]
 
     def changed(new: Callable[[int, GroupLayout], GroupLayout], choice: Sequence[int] = own
                 ) -> tuple[int, ...]:
@@ -58,7 +59,24 @@ def moved_together(model: Model, roles: Roles, own: Sequence[int]) -> list[tuple
     def without(axis: str) -> Callable[[int, GroupLayout], GroupLayout]:
         return lambda _, layout: tuple([tuple([a for a in e if a != axis]) for e in layout])
 
+    def all_split() -> tuple[int, ...]:
+        """With those that are whole along their largest dimension over the axes of most others; but
+        scales and biases.
+        """
+        found = list(own)
+        (axes, _), = collections.Counter([tuple([a for e in model.layouts[g][own[g]] for a in e])
+                                          for g in split]).most_common(1)
+        for g in parameters:
+            group = model.groups[g]
+            if g not in split and len(group.sizes) - len(group.closed) > 1:
+                d = max(range(len(group.sizes)), key=lambda d: (group.sizes[d], -d))
+                layout = tuple([axes if d == k else () for k in range(len(group.sizes))])
+                if layout in model.layouts[g]:
+                    found[g] = model.layouts[g].index(layout)
+        return tuple(found)
+
     def choices() -> Iterator[tuple[int, ...]]:
+        yield all_split()
         for part in PARTS:
             small = {*split[:int(part * len(split))]}
             yield changed(lambda g, layout, small=small: tuple([  # type: ignore[misc]
@@ -71,4 +89,4 @@ def moved_together(model: Model, roles: Roles, own: Sequence[int]) -> list[tuple
                 yield changed(without(axis), moved)
                 yield changed(along(axis, common(axis)))
 
-    return [choice for choice in dict.fromkeys(choices()) if choice != tuple(own)]
+    return [choice for choice in dict.fromkeys(choices()) if choice != tuple(own)] if split else []

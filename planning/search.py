@@ -255,12 +255,18 @@ class Search:
         return True
 
     def move_together(self) -> None:
-        """Change all split parameters of the best plan together (joint_changes.py). The partitions
-        that this takes are not taken from those of a climb.
+        """Change all split parameters of the best plan that has any together (joint_changes.py).
+        The partitions that this takes are not taken from those of a climb.
         """
-        best = min([self.found[p] for p in self.choices if p in self.found], key=self.merit)
-        (own, form), before = self.choices[best.plan], self.trials.made_so_far
-        for choice in moved_together(self.model, self.roles, own):
+        before, form = self.trials.made_so_far, 0
+        others: list[tuple[int, ...]] = []
+        for trial in sorted([self.found[p] for p in self.choices if p in self.found],
+                            key=self.merit):
+            own, form = self.choices[trial.plan]
+            others = moved_together(self.model, self.roles, own)
+            if others:
+                break
+        for choice in others:
             self.try_choice(descend(self.model, choice, self.arguments), (form,))
         self.budget += self.trials.made_so_far - before
 

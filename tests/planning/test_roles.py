@@ -81,3 +81,30 @@ def test_an_axis_moves_to_the_dimension_that_most_parameters_have():
     assert (laid_out(own)["up"], laid_out(own)["down"]) == (up, down)
     others = [laid_out(choice) for choice in moved_together(model, roles, own)]
     assert any((found["up"], found["down"]) == (down, up) for found in others)
+
+
+def test_small_parameters_are_split_with_the_others_but_scales_are_not():
+    """A plan with a name holds the small one whole; over `model` it is split along its rows."""
+    def loss(p, x):
+        return (jnp.tanh(x @ p["up"]) @ p["down"] * p["scale"] @ p["small"]).var()
+
+    shapes = {"up": (128, 512), "down": (512, 128), "scale": (128,), "small": (128, 8)}
+    args = st.tree.map(
+        lambda s: st.ShapeDtypeStruct(s, "float32", sharding=NamedSharding(MESH, P())),
+        (shapes, (4096, 128)), is_leaf=lambda s: type(next(iter(s))) is int)
+    program = inlined(st.jit(st.grad(loss)).trace(*args).jaxpr, padded=False)
+    groups = Groups(program)
+    model, roles = Model(groups, MESH, Objective.of("time", "v5p")), Roles(groups, 2)
+    number = {name: model.number[groups.of[v]] for name, v in zip(
+        sorted(shapes), program.invars, strict=False)}
+    (own,) = [n.choice for n in named_plans(model, roles)
+              if n.name == "data parallel (data) x FSDP (model)"]
+
+    def laid_out(choice, name):
+        return model.layouts[number[name]][choice[number[name]]]
+
+    assert not any(laid_out(own, "small")) and laid_out(own, "up") == ((), ("model",))
+    first = moved_together(model, roles, own)[0]
+    assert laid_out(first, "small") == (("model",), ())
+    assert not any(laid_out(first, "scale")) and laid_out(first, "up") == laid_out(own, "up")
+    assert moved_together(model, roles, [len(x) - 1 for x in model.layouts]) == []
