@@ -22,7 +22,6 @@ from ....ir.program import Atom, Equation, Literal, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS, REDUCE
 from ....ir.rules.rule import ELEMENTWISE, FactorRule
-from .alike import differs_over
 from .lines.expressions import axes_text, expression, gathered_in, whole_name, written
 from .lines.statements import follows_shape, is_inside
 from .rewrites import (
@@ -34,6 +33,7 @@ from .rewrites import (
     parts_of_operands,
     varying_as,
 )
+from .varying_axes import varying_axes
 
 GATHERS = ("all_gather", "all_gather_invariant")
 SUMS = ("psum", "psum_invariant")
@@ -233,7 +233,7 @@ class Blocks(MadeOf[tuple[Atom, int]]):
     def same(self, atom: Atom) -> bool:
         """Is a value the same on all devices of the gather?"""
         assert self.gather is not None
-        found = differs_over(atom, self.m.program, self.m.maker)
+        found = varying_axes(atom, self.m.program, self.m.maker)
         return found.isdisjoint(map(str, self.gather.axes))
 
 
@@ -287,7 +287,7 @@ class _Taken(MadeOf[Atom]):
         m, op = self.m, eqn.op
         if op.name in _OVER_DEVICES:
             alike = len(eqn.invars) == 1 and eqn.params.get("axis_index_groups") is None and all(
-                differs_over(a, m.program, m.maker).isdisjoint(map(str, eqn.axes))
+                varying_axes(a, m.program, m.maker).isdisjoint(map(str, eqn.axes))
                 for a in m.eqn.invars[1:])
             return m.emit(op, self.taken(eqn.invars[0]), like=eqn, **eqn.params) if alike else None
         if op.rule != ELEMENTWISE or op.collective is not None or op.effect or (

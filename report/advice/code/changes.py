@@ -20,7 +20,6 @@ from ....ir.rewriting.unread import drop_dead
 from ....ir.source.location import UNKNOWN, Location
 from ...reasons.causes import where
 from ...reasons.value_paths import inner_programs
-from .alike import SPLIT, with_split_steps
 from .blocks import BLOCKS, behind
 from .enlarging import ENLARGING
 from .joins import JOINS
@@ -33,6 +32,7 @@ from .one_hot import ONE_HOT
 from .reduced_blocks import REDUCED
 from .rewrites import CHANGES, CodeChange
 from .selections import SELECTIONS
+from .varying_axes import VARYING, with_varying_steps
 from .weights import WEIGHTS
 
 
@@ -147,10 +147,10 @@ def _held(program: Program, eqn: Equation, n: int, makers: dict[Var, Equation]
     """
     for place, inner in inner_programs(eqn, n):
         if eqn.op.name == "scan":
-            inner = with_split_steps(eqn, with_numbers(eqn, inner, makers), program,
+            inner = with_varying_steps(eqn, with_numbers(eqn, inner, makers), program,
                                      makers.get)        # type: ignore[arg-type]
         if "in_specs" in eqn.params:
-            inner.attributes[SPLIT] = {
+            inner.attributes[VARYING] = {
                 v: {str(a) for e in s.padded(v.aval.ndim).entries for a in e}
                 for v, s in zip(inner.invars, eqn.params["in_specs"], strict=True)}
         yield place, inner

@@ -27,7 +27,6 @@ from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rewriting.unread import read_by_others
 from ....ir.rules.rule import ELEMENTWISE, FactorRule
 from ....ir.types import array_type
-from .alike import differs_over
 from .lines.calls import pairs_text
 from .lines.expressions import (
     axes_text,
@@ -38,6 +37,7 @@ from .lines.expressions import (
     written,
 )
 from .lines.statements import Edit, as_operand, call_of, in_place
+from .varying_axes import varying_axes
 
 T = TypeVar("T")
 SCALARS = 60             # equations that an index may be computed by
@@ -322,7 +322,7 @@ class _Before(MadeOf[Atom]):
     def number(self, a: Atom) -> Atom | None:
         """A number that is the same on all devices that exchange; None if it is not."""
         m = self.m
-        return a if differs_over(a, m.program, m.maker).isdisjoint(map(str, m.eqn.axes)) else None
+        return a if varying_axes(a, m.program, m.maker).isdisjoint(map(str, m.eqn.axes)) else None
 
 
 def _undoes(back: Equation, there: Equation) -> bool:

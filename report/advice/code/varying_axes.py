@@ -1,0 +1,73 @@
+"""The mesh axes over which values of a `shard_map` body vary: between whose devices they differ.
+
+This is finer than the axes in their types: what is gathered is the same on all devices of the
+gather, and a body that was traced without `check_vma` has no such types.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+
+from ....ir.ops.control.loop_operands import scan_operands
+from ....ir.program import Atom, Equation, Literal, Program, Var
+
+VARYING = "varying over"     # attribute of a body: by parameter, the axes over which it varies
+_MOST = 32               # values that one is computed from
+_UNVARYING = ("psum", "psum_invariant", "pmax", "pmin", "all_gather", "all_gather_invariant")
+Axes = AbstractSet[str]
+
+
+def varying_axes(atom: Atom, program: Program, maker: Callable[[Atom], Equation | None]) -> Axes:
+    """The axes over which a value of a body may vary: those over which the parameters that it is
+    computed from do, the ones that the index of a device counts, and not those over which it comes
+    out of an exchange that gives all devices the same. maker: gives the equation that computes a
+    value.
+    """
+    given: Mapping[Var, Axes] = program.attributes.get(VARYING, {})
+    everywhere = frozenset(map(str, program.mesh.axis_names))
+    found: dict[Atom, Axes] = {}
+
+    def of(a: Atom) -> Axes:
+        if isinstance(a, Literal):
+            return frozenset()
+        if a not in found:
+            found[a] = everywhere
+            if len(found) <= _MOST:
+                eqn = maker(a)
+                found[a] = given.get(a, everywhere) if eqn is None else made(eqn)
+        return found[a]
+
+    def made(eqn: Equation) -> Axes:
+        if eqn.op.name == "axis_index":
+            return {*map(str, eqn.axes)}
+        equalised = eqn.op.name in _UNVARYING and eqn.params.get("axis_index_groups") is None
+        unknown = eqn.op.collective is not None and not equalised or (
+            not eqn.invars and eqn.op.evaluate is None)
+        if unknown or eqn.op.effect or eqn.op.subprograms:
+            return everywhere
+        over = frozenset[str]().union(*map(of, eqn.invars))
+        return over - {*map(str, eqn.axes)} if equalised else over
+
+    return of(atom)
+
+
+def with_varying_steps(scan: Equation, body: Program, program: Program,
+                       maker: Callable[[Atom], Equation | None]) -> Program:
+    """The body of a scan of a program, with the axes over which the parameters of its steps vary in
+    any of them.
+    """
+    parts = scan_operands(scan.params)
+    varying = {v: {*varying_axes(a, program, maker)}
+               for v, a in zip(body.invars, scan.invars, strict=True)}
+    found = body.replace(attributes={**body.attributes, VARYING: varying})
+    made = {v: e for e in body.eqns for v in e.outvars}
+    _, carried, _ = parts.split(body.invars)
+    last, _ = parts.results(body.outvars)
+    grows = True
+    while grows:
+        grows = False
+        for v, w in zip(carried, last, strict=True):
+            later = varying_axes(w, found, made.get)     # type: ignore[arg-type]
+            grows |= not later <= varying[v]
+            varying[v] |= later
+    return found
