@@ -34,6 +34,7 @@ from .trial_plans import (
     facts_of,
     moving,
     no_repeats,
+    over_idle_axes,
     shorter_or_lighter,
     step_of,
     with_lighter_blocks,
@@ -209,7 +210,7 @@ def _best_plan(plans: _Plans) -> Plan:
             not math.isinf(request.compared)
             and step_of(usual.local, objective) > request.compared):
         return usual
-    taken = usual
+    taken, over_idle = usual, []
     too_large = found.repeats and usual.much_larger_than(plans.of(no_repeats(objective)))
     for trial in TRIALS:
         for variant in trial.variants(objective, found) if trial.when(found) else ():
@@ -217,7 +218,9 @@ def _best_plan(plans: _Plans) -> Plan:
             is_usual = other.local is usual.local
             if is_usual and trial.stops:
                 break
-            if not (is_usual and too_large):
+            if trial.judge is None:
+                over_idle += [other] * (not is_usual)
+            elif not (is_usual and too_large):
                 taken = trial.judge(taken, other, found)
     if found.large:         # what came after XLA's plan for less memory may not be longer than it
         xla = plans.of(as_xla(objective))
@@ -231,7 +234,7 @@ def _best_plan(plans: _Plans) -> Plan:
             taken = usual                           # memory is not worth more than XLA saves
         else:
             taken = shorter_or_lighter(taken, xla)
-    return taken
+    return over_idle_axes(taken, over_idle, plans.of, found)
 
 
 def _with_least_memory(plans: _Plans, taken: Plan) -> Plan:

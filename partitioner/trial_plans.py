@@ -33,9 +33,11 @@ _schedule = lazy_import(".cost.schedule", __package__)
 
 WEIGHTS = (16, 256)             # weights of the bytes of blocks, beside time
 MAX_PEAK_RATIO = 1.1            # how much more a plan may hold at the same step time
+MUCH_LONGER = 0.8               # without overlap, from which plans are not compared with overlap
 MUCH_SHORTER = 0.95             # ratio of step times up to which it may hold more than that
 MIN_GAIN = 1.03                 # ratio of step times from which blocks may be split in another way
 MIN_IDLE_GAIN = 1.1             # likewise, from which arguments or values may be split further
+NEAR = 0.97                     # ... and from which on what else may differ is tried
 AS_LONG = 1.005                 # ratio of step times up to which fewer bytes count
 MIN_BYTES_FOR_XLA_PLAN = 1_000_000      # bytes received from which XLA's plan is worth making;
                                         # any where starting kernels, which it has fewer of, counts
@@ -197,13 +199,6 @@ def step_of(local: Program, objective: Objective) -> float:
 
 # -- which of two plans is better ------------------------------------------------------------------
 
-def _shorter_by_a_tenth(own: Plan, other: Plan, _: Facts) -> Plan:
-    """The other plan where its step is shorter by a tenth; it may hold more, in proportion."""
-    shorter = own.longer_than(other, MIN_IDLE_GAIN)
-    return other if shorter > MIN_IDLE_GAIN and (
-        other.peak <= MAX_PEAK_RATIO * shorter * own.peak) else own
-
-
 def _much_shorter(own: Plan, other: Plan, _: Facts) -> Plan:
     """The other plan where its step is shorter by a margin, or no longer and receives fewer bytes;
     it may hold more, in proportion.
@@ -241,6 +236,44 @@ def _no_larger(own: Plan, other: Plan, found: Facts) -> Plan:
     return shorter_or_lighter(own, other, found.grows)
 
 
+def over_idle_axes(taken: Plan, tried: Sequence[Plan], make: Callable[[Objective], Plan],
+                   found: Facts) -> Plan:
+    """The plan that is taken so far, or one that splits arguments or values over axes that they
+    leave idle, where its step is shorter by a tenth.
+
+    tried: plans that do. Where one of them is hardly longer, what else may differ is tried from the
+    shortest so far on, a greedy climb: both arguments and values, lighter blocks, a wide search.
+    """
+    best, gain = taken, NEAR
+    for other in tried:
+        more = _gain(taken, other)
+        if more > gain:
+            best, gain = other, more
+    if best is taken:
+        return taken
+    for change in _CHANGES:
+        other = make(change(best.objective, found))
+        more = _gain(taken, other)
+        if more > gain:
+            best, gain = other, more
+    return best if gain > MIN_IDLE_GAIN else taken
+
+
+def _gain(own: Plan, other: Plan) -> float:
+    """How many times as long as the other plan's a step takes; 0 where that holds too much memory
+    for it.
+    """
+    gain = own.longer_than(other, MUCH_LONGER)
+    return gain if other.peak <= MAX_PEAK_RATIO * max(1.0, gain) * own.peak else 0.0
+
+
+_CHANGES: tuple[Callable[[Objective, Facts], Objective], ...] = (
+    lambda o, _: o._replace(idle="both"),
+    lambda o, _: with_lighter_blocks(o)[0],
+    lambda o, found: o._replace(wide=found.narrow))
+"""What is changed of a plan over idle axes, in this order."""
+
+
 # -- the plans that are tried ----------------------------------------------------------------------
 
 def no_repeats(objective: Objective) -> Objective:
@@ -259,13 +292,14 @@ def as_xla(objective: Objective) -> Objective:
 class Trial(NamedTuple):
     """Plans that are tried besides the usual one, each complete. when: they are tried. variants:
     the objectives by which they are made, by that of the usual plan. judge: the better one of the
-    plan that is taken so far and another. stops: a plan that is the usual one is the last of them.
+    plan that is taken so far and another; None for those that `over_idle_axes` judges, when all are
+    made. stops: a plan that is the usual one is the last of them.
     """
     name: str
     why: str
     when: Callable[[Facts], bool]
     variants: Callable[[Objective, Facts], Sequence[Objective]]
-    judge: Callable[[Plan, Plan, Facts], Plan]
+    judge: Callable[[Plan, Plan, Facts], Plan] | None = None
     stops: bool = False
 
 
@@ -289,12 +323,9 @@ TRIALS = (
           lambda found: found.cuts and found.repeats,
           lambda o, _: [o._replace(name="bytes", tried_for=o.name)], _much_shorter),
     Trial("idle axes", "what arguments leave idle may be used for what is computed from them",
-          lambda found: found.idle,
-          lambda o, found: [one._replace(idle="arguments") for one in (
-              o._replace(wide=found.narrow), *with_lighter_blocks(o)[:1])], _shorter_by_a_tenth),
+          lambda found: found.idle, lambda o, _: [o._replace(idle="arguments")]),
     Trial("idle axes of values", "likewise for what is computed, where it is between products",
-          lambda found: found.idle,
-          lambda o, found: [o._replace(idle="values", wide=found.narrow)], _shorter_by_a_tenth),
+          lambda found: found.idle, lambda o, _: [o._replace(idle="values")]),
     Trial("wide search", "large exchanges are worth a longer search",
           lambda found: found.large and found.narrow, lambda o, _: [o._replace(wide=True)],
           _no_larger),

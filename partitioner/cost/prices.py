@@ -40,7 +40,7 @@ TRAFFIC = 4000
 EXCHANGE = 1e-3
 # How the text of a program names the objective of a trial plan: "time_weight_4_no_repeats".
 _NAME = lazy_pattern(r"([a-z]+)(?:_weight_([1-9]\d*))?(_no_repeats)?(_wide)?(_carried_rows)?"
-                     r"(_kept_rows)?(?:_idle_(arguments|values))?(?:_for_([a-z]+))?")
+                     r"(_kept_rows)?(?:_idle_(arguments|values|both))?(?:_for_([a-z]+))?")
 # `Prices.margin` by time, in a search that is wide, and of plans that repeat nothing.
 MARGIN, WIDE_MARGIN, NEVER = 125, 200, 10 ** 8
 KEPT = 10 ** 6          # what a reshard counts where a frozen plan says which there are
@@ -79,8 +79,8 @@ class Objective(NamedTuple):
     never repeat computation. wide: search longer programs as widely as short ones, and repeat less.
     carried_rows: split what loops carry along dimensions that iterations keep apart. kept_rows:
     rows that slices cut off stay where they are, as padding. idle: split "arguments" or other
-    "values" over axes that they leave idle. tried_for: the objective by which XLA's plan is judged,
-    or that of fewest bytes, and by which its exchanges are combined.
+    "values" over axes that they leave idle, or "both". tried_for: the objective by which XLA's plan
+    is judged, or that of fewest bytes, and by which its exchanges are combined.
     """
     name: str
     hardware: Hardware

@@ -57,20 +57,20 @@ def propagate(program: Program, mesh: AbstractMesh,
               out_shardings: Sequence[PartitionSpec | None], carried_rows: bool = False,
               policy: Policy = OWN, idle: str = "") -> Program:
     """The pass: solve the layouts of a TRACED program and write the RESOLVED one. carried_rows,
-    policy: as for `solve`. idle: "arguments" or "values" are split further (idle_axes.py).
+    policy: as for `solve`. idle: "arguments", "values" or "both" are split further (idle_axes.py).
     """
     if idle:
         solution = _solved(program, mesh, in_shardings, out_shardings, policy).copy()
     else:
         solution = solve(program, mesh, in_shardings, out_shardings, carried_rows=carried_rows,
                          policy=policy)
-    if idle == "arguments":
+    if idle in ("arguments", "both"):
         split = split_arguments_further(program, solution)
         further = solution if split is program else solve(
             split, mesh, in_shardings, out_shardings, policy=policy)
         if solution.has_parts_of_axes or not further.has_parts_of_axes:
             program, solution = split, further          # parts have too many layouts for a trial
-    elif idle:
+    if idle in ("values", "both"):
         split_values_further(program, solution)
     return _Resolver(solution).run(program, out_shardings)
 

@@ -12,7 +12,6 @@ from shardtrace.partitioner import plans, trial_plans
 from shardtrace.partitioner.propagation.idle_axes import split_arguments_further
 from shardtrace.partitioner.propagation.propagate import solve
 from shardtrace.partitioner.propagation.resolve import propagate
-from shardtrace.partitioner.trial_plans import TRIALS
 from shardtrace.sharding import AbstractMesh, AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -197,10 +196,29 @@ def test_values_are_split_further_where_that_takes_less_time() -> None:
     assert found.time < 0.9 * explained("xla").time
 
 
-def test_split_values_give_the_same_results(executor, monkeypatch) -> None:
-    (trial,) = [t for t in TRIALS if t.name == "idle axes of values"]
+def test_arguments_and_values_are_split_further_together_where_only_that_gains_a_tenth() -> None:
+    """Arguments alone gain less, values alone nothing."""
+    mesh = AbstractMesh((4, 2), ("d", "m"))
+    ws = [(struct((1024, 4096), None, "m", mesh=mesh), struct((4096, 1024), "m", mesh=mesh))] * 2
+    x = struct((16384, 1024), "d", mesh=mesh)
+
+    def loss(ws, x, y):
+        for up, down in ws:
+            x = x + st.nn.silu(x @ up) @ down
+        return ((x - y) ** 2).mean()
+
+    out = st.tree.map(lambda w: w.sharding, ws)
+    lowered = st.jit(st.grad(loss), out_shardings=out, compiler_options={
+        "objective": "time", "hardware": "v5p"}).lower(ws, x, x)
+    assert "_idle_both on" in str(lowered.stages["optimized"])
+
+
+@pytest.mark.parametrize("what", ["values", "both"])
+def test_split_values_give_the_same_results(what, executor, monkeypatch) -> None:
+    st.clear_caches()
     monkeypatch.setattr(trial_plans, "MIN_STEP", 0)
-    monkeypatch.setattr(plans, "TRIALS", [trial._replace(judge=lambda own, other, _: other)])
+    monkeypatch.setattr(plans, "over_idle_axes", lambda taken, tried, make, _: make(
+        taken.objective._replace(idle=what)))
     rng = np.random.default_rng(0)
     mesh = st.make_mesh((2, 4), ("d", "m"))
 
@@ -209,7 +227,7 @@ def test_split_values_give_the_same_results(executor, monkeypatch) -> None:
                              NamedSharding(mesh, P(*spec)))
 
     x, ws = of_attention(8, 16, 32, placed)
-    assert "_idle_values on" in str(lowered_attention(x, ws).stages["optimized"])
+    assert f"_idle_{what} on" in str(lowered_attention(x, ws).stages["optimized"])
     for own, want in zip(lowered_attention(x, ws).compile()(x, ws),
                          attention(np.asarray(x), [*map(np.asarray, ws)]), strict=True):
         np.testing.assert_allclose(own, want, rtol=2e-4, atol=1e-5)

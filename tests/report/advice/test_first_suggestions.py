@@ -109,7 +109,8 @@ def negatives_beside_an_idle_axis(q, queue):
 @case({"in": struct((16, 512, 2048), None, "data"), "out": struct((16, 2048, 512), None, None,
                                                                    "data")},
       struct((64, 128, 512), "data"), struct((64, 128, 16, 16), "data"),
-      fix=r"^pass `w\['in'\]` as P\('model'\).*`w\['out'\]` as P\('model'\)")
+      fix=r"^pass `w\['in'\]` as P\((None, None, )?'model'\).*"
+          r"`w\['out'\]` as P\((None, )?'model'\)")     # by experts, or by what each hides
 def experts_beside_an_idle_axis(w, x, route):
     h = nn.relu(jnp.einsum("egcd,edf->egcf", jnp.einsum("gsd,gsec->egcd", x, route), w["in"]))
     return jnp.einsum("egcd,gsec->gsd", jnp.einsum("egcf,efd->egcd", h, w["out"]), route)
