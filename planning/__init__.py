@@ -2,12 +2,7 @@
 
 It searches over plans and judges each by the whole program that it leads to. Read in this order:
 
-    groups           values that share one layout
-    moves            the prices of bringing values from one layout to another
-    model            the cost of each layout of a group, as tables, at the partitioner's prices
-    memory           what a device holds at its peak, for a choice of layouts
-    bounds           the least cost that any choice can have, and what a cheaper one may use
-    solve            the cheapest choice: coordinate descent, and a mixed-integer program
+    model/           what layouts cost, and the cheapest choice of them
     roles            which dimensions are the batch, the sequence, and those of parameters
     named_plans      data, FSDP, tensor and sequence parallelism, and mixtures, as choices
     trials           plans, partitioned and costed as whole programs

@@ -12,7 +12,7 @@ import collections
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from .model import GroupLayout, Model
+from .model.model import GroupLayout, Model
 from .roles import Roles
 
 PARTS = 0.25, 0.5, 0.75    # of the split parameters, the smallest first, that are held whole

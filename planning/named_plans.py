@@ -21,8 +21,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ..ir.support.named_tuple import NamedTuple
-from .groups import Group
-from .model import GroupLayout, Model
+from .model.groups import Group
+from .model.model import GroupLayout, Model
 from .roles import Roles
 
 JOBS = ("data", "FSDP", "tensor", "sequence", "tensor+sequence", "FSDP+sequence")

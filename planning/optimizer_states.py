@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from ..ir.meshes.mesh import AbstractMesh
 from ..ir.program import Equation, Program, Var
 from ..ir.spec import PartitionSpec, spec_from_entries
-from .groups import Groups
+from .model.groups import Groups
 from .trials import Plan
 
 _FAR = 64           # equations between a state and its result

@@ -16,7 +16,7 @@ from ..ir.rules.factor import REDUCE
 from ..ir.support.disjoint_sets import DisjointSets
 from ..partitioner.cost.work import equation_flops
 from ..partitioner.factors import RuleInfo
-from .groups import Group, Groups, Occurrence
+from .model.groups import Group, Groups, Occurrence
 
 COVERED = 0.5              # share of all operations that a batch takes part in
 

@@ -26,14 +26,14 @@ from ..ir.program import Program, Var
 from ..ir.spec import PartitionSpec, spec_from_entries
 from ..ir.support.named_tuple import NamedTuple
 from ..ir.support.progress import counted
-from .groups import Group, Groups, occurrences
 from .joint_changes import moved_together
-from .memory import Memory
-from .model import GroupLayout, Model, group_layouts
+from .model.groups import Group, Groups, occurrences
+from .model.memory import Memory
+from .model.model import GroupLayout, Model, group_layouts
+from .model.solve import descend, solve
 from .named_plans import named_plans
 from .optimizer_states import states_of, with_split_states
 from .roles import Roles
-from .solve import descend, solve
 from .trials import COMPARED as COMPARED_TRIAL
 from .trials import Plan, RealisedPlans, Trial, Trials
 

@@ -28,8 +28,8 @@ from ..partitioner.pipeline import Options, partition
 from ..partitioner.stages import with_attribute
 from ..report.advice.changes import Constrain, edited
 from ..report.reasons.value_paths import Place, places
-from .groups import Groups
-from .model import Model
+from .model.groups import Groups
+from .model.model import Model
 
 HEAVY = 1.3                  # times the limit of memory
 BEHIND = 1.1               # times the time of the best: what takes longer at first is not it

@@ -6,7 +6,7 @@ import numpy as np
 import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.driver.analysis.applied_changes import inlined
-from shardtrace.planning.groups import Groups
+from shardtrace.planning.model.groups import Groups
 from shardtrace.planning.optimizer_states import states_of
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P

@@ -6,9 +6,9 @@ import shardtrace.numpy as jnp
 from shardtrace import lax, nn
 from shardtrace.driver.analysis.applied_changes import inlined
 from shardtrace.partitioner.cost.prices import Objective
-from shardtrace.planning.groups import Groups
 from shardtrace.planning.joint_changes import moved_together
-from shardtrace.planning.model import Model
+from shardtrace.planning.model.groups import Groups
+from shardtrace.planning.model.model import Model
 from shardtrace.planning.named_plans import named_plans
 from shardtrace.planning.roles import Roles
 from shardtrace.sharding import AbstractMesh, NamedSharding

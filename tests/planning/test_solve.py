@@ -13,11 +13,11 @@ from shardtrace.ir.values.typeof import typeof
 from shardtrace.partitioner.choice.layouts import TableHolder
 from shardtrace.partitioner.cost.prices import Objective, exchanges_of
 from shardtrace.partitioner.redistribution.redistribute import plan
-from shardtrace.planning.bounds import Bound
-from shardtrace.planning.groups import Groups
-from shardtrace.planning.model import Model
-from shardtrace.planning.moves import Moves
-from shardtrace.planning.solve import descend, solve
+from shardtrace.planning.model.bounds import Bound
+from shardtrace.planning.model.groups import Groups
+from shardtrace.planning.model.model import Model
+from shardtrace.planning.model.moves import Moves
+from shardtrace.planning.model.solve import descend, solve
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 

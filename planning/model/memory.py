@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..ir.program import Program, Var
-from ..partitioner.cost.buffers import Buffers, buffers
-from ..partitioner.regions import has_region
-from ..report.reasons.value_paths import Path, inner_programs
+from ...ir.program import Program, Var
+from ...partitioner.cost.buffers import Buffers, buffers
+from ...partitioner.regions import has_region
+from ...report.reasons.value_paths import Path, inner_programs
 from .model import Model
 
 

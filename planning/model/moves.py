@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..ir.meshes.axes import parse_axis
-from ..ir.meshes.mesh import AbstractMesh
-from ..ir.support.named_tuple import NamedTuple
-from ..ir.types import Entries, Shape
-from ..partitioner.choice.layouts import LayoutTable
-from ..partitioner.cost.prices import Price, Prices, exchanges_of
-from ..partitioner.redistribution.redistribute import plan
+from ...ir.meshes.axes import parse_axis
+from ...ir.meshes.mesh import AbstractMesh
+from ...ir.support.named_tuple import NamedTuple
+from ...ir.types import Entries, Shape
+from ...partitioner.choice.layouts import LayoutTable
+from ...partitioner.cost.prices import Price, Prices, exchanges_of
+from ...partitioner.redistribution.redistribute import plan
 
 Axes = tuple[str, ...]
 

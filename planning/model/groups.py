@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 
-from ..ir.program import Equation, Program, Var
-from ..ir.rules.factor import PASS, REDUCE
-from ..ir.support.named_tuple import NamedTuple
-from ..partitioner.choice.decisions import groups_of
-from ..partitioner.factors import RuleInfo, rule_info
-from ..partitioner.regions import has_region, region_of, trips_of
-from ..report.reasons.value_paths import Path, inner_programs
+from ...ir.program import Equation, Program, Var
+from ...ir.rules.factor import PASS, REDUCE
+from ...ir.support.named_tuple import NamedTuple
+from ...partitioner.choice.decisions import groups_of
+from ...partitioner.factors import RuleInfo, rule_info
+from ...partitioner.regions import has_region, region_of, trips_of
+from ...report.reasons.value_paths import Path, inner_programs
 
 
 class Occurrence(NamedTuple):

@@ -21,18 +21,18 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from ..ir.meshes.mesh import AbstractMesh
-from ..ir.op_instance import OpInstance
-from ..ir.ops.communication.sharding import sharding_constraint_p
-from ..ir.program import Var
-from ..ir.support.named_tuple import NamedTuple
-from ..ir.types import Entries
-from ..partitioner.choice.costs import local_cost
-from ..partitioner.choice.layouts import TableHolder
-from ..partitioner.choice.strategies import Strategy, StrategyTable
-from ..partitioner.cost.kernels import moved_bytes
-from ..partitioner.cost.prices import Objective
-from ..partitioner.factors import RuleInfo
+from ...ir.meshes.mesh import AbstractMesh
+from ...ir.op_instance import OpInstance
+from ...ir.ops.communication.sharding import sharding_constraint_p
+from ...ir.program import Var
+from ...ir.support.named_tuple import NamedTuple
+from ...ir.types import Entries
+from ...partitioner.choice.costs import local_cost
+from ...partitioner.choice.layouts import TableHolder
+from ...partitioner.choice.strategies import Strategy, StrategyTable
+from ...partitioner.cost.kernels import moved_bytes
+from ...partitioner.cost.prices import Objective
+from ...partitioner.factors import RuleInfo
 from .groups import Group, Groups, Occurrence, equivalence_classes
 from .moves import Moves
 

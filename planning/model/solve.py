@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..ir.support.lazy import lazy_import
-from ..ir.support.named_tuple import NamedTuple
+from ...ir.support.lazy import lazy_import
+from ...ir.support.named_tuple import NamedTuple
 from .bounds import Bound
 from .model import Model, Node
 
