@@ -41,6 +41,7 @@ _NEAR, _CONSTRAINTS, _ARGUMENTS = 6, 12, 24        # most that are looked at
 _LATER = 3          # values further on that are looked at in place of a constrained one
 _DOUBT = 0.5        # of the largest charge, what a constraint is charged at least
 _UNSPLIT = 2        # freedoms that nothing splits which are tried over an idle axis
+_ASKED = 2          # changes of what asked for an exchange that are tried before those of code
 _SMALL = 0.02       # of the bytes of all arguments, up to which one is whole for nothing
 
 
@@ -99,7 +100,8 @@ class Candidates(ValueChanges):
         agreed = () if self.freedoms is None else itertools.chain(
             self.of_table(itertools.chain(self.freedoms.consensus(), self.freedoms.lacking())),
             self.of_table(self.freedoms.consensus(moved=True)))
-        return list(dict.fromkeys([*agreed, *self.small_roots(cause, axes),
+        return list(dict.fromkeys([*agreed, *_asked(cause, changed)[:_ASKED],
+                                   *self.small_roots(cause, axes),
                                    *self.of_code(record, cause),
                                    *self.of_parts(record, cause), *self.in_body(record, cause),
                                    *self.asked_later(cause),
@@ -325,3 +327,11 @@ class Candidates(ValueChanges):
 def _takes_out(group: Sequence[Change]) -> bool:
     """Does it only take out constraints?"""
     return all(isinstance(c, Respec) and c.spec is None for c in group)
+
+
+def _asked(cause: Cause, groups: Sequence[tuple[Change, ...]]) -> list[tuple[Change, ...]]:
+    """The changes, of these, of the line alone that asked for an exchange."""
+    asked = cause.asked_by
+    return [] if asked is None else list(dict.fromkeys([
+        group for group in groups if isinstance(group[0], Respec)
+        and where(group[0].location) == where(asked.location)]))

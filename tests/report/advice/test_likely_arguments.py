@@ -8,6 +8,8 @@ import pytest
 
 import shardtrace as st
 from shardtrace import lax, nn
+from shardtrace.report.advice.changes import Respec
+from shardtrace.report.advice.code.changes import Rewritten
 from shardtrace.sharding import AbstractMesh, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -85,3 +87,18 @@ def test_a_constraint_alone_is_tried_before_it_with_others():
     best = found.root_causes[0].groups[0][0].suggestions[0]
     assert best.text.startswith("take out the `with_sharding_constraint`")
     assert ", and " not in best.text
+
+
+def test_what_asked_for_an_exchange_is_changed_before_code_that_serves_it():
+    def layer(w, x):
+        x = lax.with_sharding_constraint(x * 2, NamedSharding(MESH, P("model", "data")))
+        batch, length, width = x.shape
+        h = (x @ w["in"]).reshape(batch, length, 16, -1)
+        return x + nn.softmax(h).reshape(batch, length, width) @ w["out"]
+
+    found = st.explain(layer)(
+        {"in": struct((1024, 1024), None, "model"), "out": struct((1024, 1024), "model")},
+        struct((64, 512, 1024), "data"))
+    (asked,) = [c for c in found.collectives if c.cause.asked_by is not None]
+    tried = [type(changes[0]) for changes in found.search.candidates.of(asked.record, asked.cause)]
+    assert tried[:3] == [Respec, Respec, Rewritten]
