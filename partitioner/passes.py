@@ -171,7 +171,7 @@ SIMPLIFY = pipeline(
     _rewriting("fold-gathers", FOLD_GATHERS,
                "the own block of what was gathered along the same axes is the block itself",
                plans="own"),
-    _rewriting("cut-first", CUT_FIRST, "blocks are cut out before they are transposed",
+    _rewriting("cut-first", CUT_FIRST, "blocks are cut out before they are transposed or scanned",
                plans="xla", optimizes=False),
     _rewriting("form-scatters", FORM_SCATTERS,
                "an all-reduce of which every device keeps its own block is a reduce-scatter, of "

@@ -1,4 +1,4 @@
-"""Rewrites where a device takes its own block of what was gathered, transposed or summed.
+"""Rewrites where a device takes its own block of what was gathered, transposed, scanned or summed.
 
 Such pairs stand where an equation needed a whole value and its reader only a block of it. The block
 is taken first, so that less is moved and computed:
@@ -8,10 +8,19 @@ is taken first, so that less is moved and computed:
 """
 from __future__ import annotations
 
-from ...ir.ops.communication.collective import SCATTERS, all_slice_p, pvary_p
+from typing import Any
+
+import numpy as np
+
+from ...ir.op import OPS
+from ...ir.ops.communication.collective import SCATTERS, all_slice_p, axis_index_p, pvary_p
+from ...ir.ops.emitting import INT32
+from ...ir.ops.identities import identity
 from ...ir.ops.movement.shape import transpose_p
-from ...ir.program import Atom
+from ...ir.program import Atom, Literal
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
+from ...ir.shardings.normalized import unsharded
+from ...ir.types import array_type
 from ..reasons import merged_reasons
 from ..redistribution.moves import group_size
 
@@ -46,7 +55,58 @@ def _is_sum_of_one(m: Match) -> bool:
         [m.wide.aval.shape[d] == 1 for d in m.summed])
 
 
+WINDOWS = {"cumsum": "sum", "cummax": "max", "cummin": "min"}       # scans, as windows
+
+
+def _windows_are_less(m: Match) -> bool:
+    """Do the own rows of a scan, each a window of all rows before it, take fewer operations than
+    the scan of all rows?
+    """
+    scan = m.maker(m.scanned)
+    assert scan is not None and scan.op.cost.flops is not None
+    rows = m.scanned.aval.shape[m.axis]
+    return m.dimension == m.axis and m.eqn.outvars[0].aval.size * (rows - 1) < (
+        scan.op.cost.flops(*scan.types, scan.params))
+
+
+def _windows_of_own_rows(m: Match) -> Atom:
+    """The own rows of a scan: as many windows of all rows, padded with what changes no result."""
+    shape, dtype, axis = m.x.aval.shape, m.x.aval.dtype, m.axis
+    rows, own = shape[axis], m.eqn.outvars[0].aval.shape[axis]
+    scan = m.maker(m.scanned)
+    assert scan is not None
+    kind = WINDOWS[scan.op.name]
+
+    def along(value: Any, other: Any) -> tuple[Any, ...]:
+        return tuple([value if d == axis else other for d in range(len(shape))])
+
+    def number(value: Any, dtype: Any) -> Literal:
+        return Literal(np.asarray(value, dtype)[()], array_type((), np.dtype(dtype), False,
+                                                                unsharded(0, m.mesh)))
+
+    def emit(name: str, *operands: Atom, **params: Any) -> Atom:
+        return m.emit(OPS[name], *operands, like=scan, **params)
+
+    sides = (0, rows - 1, 0) if m.reverse else (rows - 1, 0, 0)
+    padded = emit("pad", m.x, number(identity(kind, dtype), dtype),
+                  padding_config=along(sides, (0, 0, 0)))
+    device = m.emit(axis_index_p, like=scan, axis_name=m.axes, varying=True)
+    first = emit("mul", device, number(own, INT32))
+    read = emit("dynamic_slice", padded, *along(first, number(0, INT32)),
+                slice_sizes=tuple([rows - 1 + own if d == axis else n
+                                   for d, n in enumerate(shape)]))
+    ones = along(1, 1)
+    return emit(f"reduce_window_{kind}", read, window_dimensions=along(rows, 1),
+                window_strides=ones, padding=along((0, 0), (0, 0)), base_dilation=ones,
+                window_dilation=ones)
+
+
 CUT_FIRST = Rewrites(
+    Rewrite("own-rows-of-scan", f"""
+        scanned = {"|".join(WINDOWS)} x {{axis, reverse}}
+        out = all_slice scanned {{axes, dimension}}
+        """, _windows_of_own_rows, where=_windows_are_less, single_use=("scanned",),
+            why="few rows take less by themselves than all rows do"),
     Rewrite("sum-of-one", """
         wide = broadcast_in_dim x {broadcast_dimensions=dims}
         out = reduce_sum wide {axes=summed}
