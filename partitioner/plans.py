@@ -234,6 +234,8 @@ def _best_plan(plans: _Plans) -> Plan:
             taken = usual                           # memory is not worth more than XLA saves
         else:
             taken = shorter_or_lighter(taken, xla)
+        if taken.peak >= usual.peak and taken.longer_than(usual, 1.0) > 1:
+            taken = usual                           # the memory is not saved after all
     return over_idle_axes(taken, over_idle, plans.of, found)
 
 

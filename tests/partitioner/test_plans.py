@@ -200,6 +200,21 @@ def test_where_a_plan_needs_too_much_memory_one_between_it_and_xlas_is_taken():
     assert own < theirs and peak_bytes <= 1.1 * of_xla
 
 
+def test_a_plan_that_needs_too_much_memory_is_taken_where_the_best_other_needs_as_much():
+    """The scan of gathered rows needs more than that of blocks, but less than the one of XLA, which
+    was the best one left, takes its own rows of it and gathers them again.
+    """
+    def found(**options):
+        step = st.jit(lambda a: jnp.cumsum(a, 0), out_shardings=NamedSharding(MESH, P()),
+                      compiler_options=options | {"hardware": "h100"})
+        local = step.lower(struct((64, 128), "x")).stages["optimized"]
+        return (times(local, Topology.of(hardware("h100"), local.mesh.shape)).step,
+                memory(local).peak_bytes, [use.kind for use in each_collective(local)])
+
+    (own, peak_bytes, kinds), (theirs, of_xla, _) = found(), found(objective="xla")
+    assert own < theirs and peak_bytes <= of_xla and kinds == ["all-gather"]
+
+
 def test_windows_that_xla_leaves_whole_take_no_longer_than_by_it():
     def convolved(a, b):
         return lax.conv_general_dilated(a, b, (2,), "VALID",
