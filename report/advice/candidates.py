@@ -98,7 +98,8 @@ class Candidates(ValueChanges):
                        for axis in self.freedoms.idle] if self.freedoms is not None else []
             return list(dict.fromkeys([*itertools.chain.from_iterable(unsplit), *changed]))
         agreed = () if self.freedoms is None else itertools.chain(
-            self.of_table(itertools.chain(self.freedoms.consensus(), self.freedoms.lacking())),
+            self.of_table(itertools.chain(self.freedoms.consensus(), self.freedoms.lacking(),
+                                          self.freedoms.alone())),
             self.of_table(self.freedoms.consensus(moved=True)))
         return list(dict.fromkeys([*agreed, *_asked(cause, changed)[:_ASKED],
                                    *self.small_roots(cause, axes),

@@ -155,6 +155,26 @@ class Freedoms:
                 if layouts := {i: new for i, new in found.items() if new is not None}:
                     yield layouts
 
+    def alone(self) -> Iterator[dict[int, Entries]]:
+        """For each freedom, new layouts for arguments that have axes along a dimension which no
+        other argument shares, where these split at least half of those of the freedom: such as of
+        inputs that are split along positions, whose targets are split along the batch.
+        """
+        for places, counts in zip(self.places, self.counts, strict=True):
+            common = [a for a, n in counts.items() if n >= _MOST * len(places)]
+            found: dict[int, Entries] = {}
+            for i, d in places:
+                _, shape, own = self.given[i]
+                new = own
+                for a in common:
+                    if any(a in e and len(self.places[self.place_of[i, other]]) == 1
+                           for other, e in enumerate(own) if (i, other) in self.place_of):
+                        new = moved_to(self.mesh, shape, new, a, d) or new
+                if new != own:
+                    found[i] = new
+            if found:
+                yield found
+
     def _is_small(self, i: int) -> bool:
         """Is an argument whole, and so small that whoever needs its blocks cuts them for nothing?
         """

@@ -1,5 +1,6 @@
 """Arguments that are likely at fault are tried early, where there is time for few changes: small
-ones whose axes spread over a layer's values, and those that lack an axis that all others have.
+ones whose axes spread over a layer's values, those that lack an axis that all others have, and
+those that have an axis of others along a dimension of their own.
 """
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 import shardtrace as st
+import shardtrace.numpy as jnp
 from shardtrace import lax, nn
 from shardtrace.report.advice.changes import Respec
 from shardtrace.report.advice.code.changes import Rewritten
@@ -43,6 +45,24 @@ def taught(params, batch):
     return st.tree.map(lambda p, g: p - 0.1 * g, params, st.grad(loss)(params))
 
 
+def windowed(params, x, y):
+    """Attention within windows of pictures, each dimension of which is part of one of windows."""
+    def loss(params):
+        h = x
+        for p in params:
+            b, r, c, d = h.shape
+            w = h.reshape(b, r // 8, 8, c // 8, 8, d).transpose(0, 1, 3, 2, 4, 5)
+            w = w.reshape(-1, 64, d)
+            q, k, v = ((w @ p[name]).reshape(-1, 64, 8, d // 8) for name in ("wq", "wk", "wv"))
+            a = nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k), -1)
+            w = w + jnp.einsum("bhqk,bkhd->bqhd", a, v).reshape(-1, 64, d) @ p["wo"]
+            h = w.reshape(b, r // 8, c // 8, 8, 8, d).transpose(0, 1, 3, 2, 4, 5)
+            h = h.reshape(b, r, c, d)
+            h = h + nn.gelu(h @ p["up"]) @ p["down"]
+        return ((h - y) ** 2).mean()
+    return st.tree.map(lambda p, g: p - 0.1 * g, params, st.grad(loss)(params))
+
+
 CASES = {
     "a scale": (scaled, (
         {"scale": struct((6, 1024), None, "model"),
@@ -57,7 +77,13 @@ CASES = {
              "down": struct((8192, 2048), "model", "fsdp")}] * 3},
         {"ids": struct((128, 512), BATCH, dtype=np.int32), "mask": struct((128, 512), BATCH),
          "teacher": struct((128, 512, 2048), "data")}),
-        "pass `batch['teacher']` as P(('data', 'fsdp')) instead of P('data')")}
+        "pass `batch['teacher']` as P(('data', 'fsdp')) instead of P('data')"),
+    "an axis along positions": (windowed, (
+        [{**{name: struct((512, 512), None, "model") for name in ("wq", "wk", "wv")},
+          "wo": struct((512, 512), "model"), "up": struct((512, 2048), None, "model"),
+          "down": struct((2048, 512), "model")}] * 2,
+        struct((32, 64, 64, 512), None, BATCH), struct((32, 64, 64, 512), BATCH)),
+        "pass `x` as P(('data', 'fsdp')) instead of P(None, ('data', 'fsdp'))")}
 
 
 @pytest.mark.parametrize("name", CASES)
