@@ -5,14 +5,18 @@
     products first         a product along a gathered dimension       that of the blocks, then psum
     added up first         adding gathered values up by place         adding up a block's, psum
     sums together          adding sums over devices                   adding what they sum, one psum
+    summed at once         adding up what goes round all devices      one psum
 
 What such a value is computed from is reduced likewise, where it is a reduction of what is gathered.
 """
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from functools import partial, reduce
+
+import numpy as np
 
 from ....ir.op import OPS
 from ....ir.program import Atom, Equation
@@ -30,7 +34,7 @@ from .lines.expressions import (
     written,
 )
 from .lines.statements import Edit, is_inside
-from .rewrites import REDUCTIONS, CodeChange, fit, over, reduction_over_devices
+from .rewrites import REDUCTIONS, CodeChange, MadeOf, fit, over, reduction_over_devices
 
 
 def _reduced_first_between(m: Match) -> Atom | None:
@@ -182,6 +186,46 @@ def _is_read_once(m: Match, a: Atom) -> bool:
         a is b for b in m.program.outvars)
 
 
+class _Sources(MadeOf[tuple[Atom, np.ndarray]]):
+    """For each value a value that it is a sum of, and how often each device (row) has the one of
+    each other (column) in it, as it was moved between devices.
+    """
+
+    def made(self, eqn: Equation) -> tuple[Atom, np.ndarray] | None:
+        if eqn.op.name == "ppermute":
+            base, had = self.sources(eqn.invars[0])
+            count = math.prod(map(eqn.invars[0].aval.mesh.axis_size, eqn.axes))
+            if had is None:
+                had = np.eye(count, dtype=np.int64)
+            received = np.zeros_like(had)
+            for source, to in eqn.params["perm"]:
+                received[to] = had[source]
+            return base, received
+        if eqn.op.name != "add":
+            return None
+        (one, own), (other, others) = map(self.sources, eqn.invars)
+        if one is not other or own is None and others is None:
+            return None
+        counts = [np.eye(len(others if own is None else own), dtype=np.int64) if c is None else c
+                  for c in (own, others)]
+        return one, counts[0] + counts[1]
+
+    def sources(self, a: Atom) -> tuple[Atom, np.ndarray | None]:
+        """The same, of a value that is no such sum the value itself."""
+        return self.of(a) or (a, None)
+
+
+def _summed_at_once(m: Match) -> Atom | None:
+    """What is added up of all devices, once each: a sum over them."""
+    if "ppermute" not in m.program.op_names:
+        return None
+    axes = {e.axes for e in m.program.eqns if e.op.name == "ppermute"}
+    found = _Sources(m).made(m.eqn) if len(axes) == 1 else None
+    if found is None or not (found[1] == 1).all():
+        return None
+    return fit(m, over(m, "psum", found[0], *axes))
+
+
 _REDUCES = ("parts are reduced where they are, and only their results exchanged",
             "reduce before the exchange instead of gathering")
 REDUCED: tuple[CodeChange, ...] = (
@@ -202,4 +246,8 @@ REDUCED: tuple[CodeChange, ...] = (
         where=lambda m: any(_summed(m, a) is not None for a in m.eqn.invars),
         why="one sum over devices instead of several"),
         "add what is summed over devices, and sum it once"),
+    CodeChange(Rewrite(
+        "summed at once", "out = add x y", _summed_at_once,
+        why="each part of a sum is exchanged once, rather than all of it with each device"),
+        "sum over devices at once with psum instead of adding what goes round"),
 )

@@ -93,6 +93,15 @@ class _Replacement:
             self.new.update((v, e) for e in match.emitted for v in e.outvars)
         self.names: dict[Atom, str] = {}
         self.lines: list[str] = []
+        replaced = {match.eqn for match, _ in found}
+        if any(self.is_again(e) and e not in replaced for e in m.program.eqns):
+            raise Unwritten
+
+    def is_again(self, e: Equation) -> bool:
+        """Is it the replaced equation when a loop in Python evaluates the expression again?"""
+        at, op = e.location, self.m.eqn.op
+        return (e.op is op and at.key == self.at.key and at.transform == self.at.transform
+                and not any(e is own for own in self.own.values()))
 
     def parts(self) -> dict[Var, Equation]:
         """By result, the equations of the expression, as it is evaluated once: those of its place
