@@ -7,7 +7,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..ir.diagnostics.errors import ShardtraceError
 from ..ir.dtypes import parse_short
@@ -23,6 +23,16 @@ _TYPE = re.compile(r"\s*(\w+)\[(.*)\]\s*")
 _STEP = re.compile(r"""\[(?:'[^']*'|"[^"]*"|\d+)\]|\.\w+""")
 _PART = re.compile(rf"(\w+)((?:{_STEP.pattern})+)")
 _KINDS = {"auto": AxisType.Auto, "explicit": AxisType.Explicit}
+
+
+class Given(NamedTuple):
+    """Arguments, positional and by name. origin: the name or the words in the file that give them;
+    "" where they are not from the file, or from several places of it.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    origin: str = ""
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
@@ -136,14 +146,14 @@ def module_meshes(namespace: dict[str, Any]) -> list[Mesh | AbstractMesh]:
 
 
 def given_arguments(fun: Callable[..., Any], namespace: dict[str, Any],
-                    options: argparse.Namespace) -> tuple[tuple, dict] | None:
+                    options: argparse.Namespace) -> Given | None:
     """The arguments that the options give, positional and by name; None where they give none."""
     if options.args:
         try:
             found = eval(options.args, namespace)
         except Exception as error:
             raise failure(error, f"--args {options.args!r}") from error
-        return (found if isinstance(found, tuple) else (found,)), {}
+        return Given(found if isinstance(found, tuple) else (found,), {})
     if not options.arg:
         return None
     mesh = mesh_for(options, namespace)
@@ -172,7 +182,7 @@ def given_arguments(fun: Callable[..., Any], namespace: dict[str, Any],
     except TypeError as problem:
         raise Problem(f"{problem}; give --arg {_first_missing(signature, named)}=f32[...] too"
                       ) from problem
-    return bound.args, bound.kwargs
+    return Given(bound.args, bound.kwargs)
 
 
 def _set(tree: dict[Any, Any], path: Sequence[Any], value: Any, text: str) -> None:

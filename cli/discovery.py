@@ -25,7 +25,7 @@ from ..driver.jit.stages import Compiled, Lowered, Traced
 from ..ir.support.lazy import lazy_import
 from ..ir.support.spelling import none_such
 from ..report.explanation import Explanation
-from .arguments import given_arguments
+from .arguments import Given, given_arguments
 from .guesses import (
     ARGUMENTS,
     commented_arguments,
@@ -37,6 +37,7 @@ from .guesses import (
     needed,
 )
 from .hints import argument_options, command
+from .places import Place, place_of
 from .problems import Problem, failure
 from .targets import Found, FoundExplanation, FoundFunction
 from .watched_file import WatchedFile
@@ -82,7 +83,7 @@ class PythonFile(WatchedFile):
                 raise failure(error, f"calling `{name}()`") from error
             if isinstance(made, Explanation | Traced | Lowered | Compiled):
                 return self._made(made, name)
-            arguments = ((), {})
+            arguments = Given((), {})
         if arguments is not None:
             return self.traced(fun, name, arguments, "")
         called = self.calls_of(fun, name)
@@ -167,6 +168,7 @@ class PythonFile(WatchedFile):
                     found.append(self.named(name))
                 except Problem as problem:              # others may be fine
                     self.problems.append(problem)
+                    self.unfit[name] = [str(problem)]
         return found
 
     def _add_jitted(self, found: list[Found], fun: Jitted, name: str, advise: bool) -> list[str]:
@@ -175,7 +177,7 @@ class PythonFile(WatchedFile):
         if arguments is None and needed(fun):
             return self.missing(name, fun, advise)
         try:
-            found.append(self.traced(fun, name, arguments or ((), {}), _FOUND))
+            found.append(self.traced(fun, name, arguments or Given((), {}), _FOUND))
         except Problem as problem:                      # others may be fine
             self.problems.append(problem)
             return [str(problem)]
@@ -193,19 +195,27 @@ class PythonFile(WatchedFile):
                     wrong = wrong or problem
         return wrong
 
-    def traced(self, fun: Any, name: str, arguments: tuple[tuple, dict], how: str) -> FoundFunction:
-        """The function traced on arguments."""
-        args, kwargs = arguments
+    def traced(self, fun: Any, name: str, given: Given, how: str) -> FoundFunction:
+        """The function traced on arguments, as if called where the file gives these, or else where
+        it defines the function.
+        """
+        place = self._place(fun, name, given.origin)
         jitted = fun
         if not isinstance(fun, Jitted):
             of_jax = getattr(self.options, "jax", False)
             jitted = _watching.ImportedWhenCalled(fun, fun) if of_jax else jit(fun)
         try:
             with unwatched(), contextlib.redirect_stdout(io.StringIO()):
-                traced = jitted.trace(*args, **kwargs)
+                traced = place.call(lambda: jitted.trace(*given.args, **given.kwargs))
         except Exception as error:
             raise failure(error, f"tracing `{name}`") from error
-        return FoundFunction(traced, f"{self.path}:{name}", how)
+        return FoundFunction(traced, f"{self.path}:{name}", how, place=place)
+
+    def _place(self, fun: Any, name: str, origin: str) -> Place:
+        """Where the file gives a function its arguments, or defines it."""
+        line = inspect.unwrap(fun).__code__.co_firstlineno
+        return (place_of(self.path, origin or name.rpartition(".")[2], self.names)
+                or Place(str(self.path), line, 0, 0, self.names))
 
     def _made(self, made: Any, name: str) -> Found:
         label = f"{self.path}:{name}"
@@ -217,8 +227,12 @@ class PythonFile(WatchedFile):
             return FoundFunction(made, label)
         raise Problem(f"{label} is no function but {type(made).__name__}")
 
-    def _guessed(self, fun: Any, name: str) -> tuple[tuple, dict] | None:
-        return guessed_arguments(fun, name, self.names, self.functions(), self.options)
+    def _guessed(self, fun: Any, name: str) -> Given | None:
+        unfit: list[str] = []
+        given = guessed_arguments(fun, name, self.names, self.functions(), self.options, self.path,
+                                  unfit)
+        self.unfit[name] = [*dict.fromkeys((*self.unfit.get(name, ()), *unfit))]
+        return given
 
     def missing(self, name: str, fun: Any, advise: bool = True) -> list[str]:
         """What is missing for a function, and the command that gives it."""
@@ -228,6 +242,7 @@ class PythonFile(WatchedFile):
                   if self.stopped else "")
         text = (f"{self.path}:{line}: no call of `{name}`{within} and no arguments for it were "
                 f"found; it needs {names}")
+        text = "\n".join([*self.unfit.get(name, ()), text])
         options = argument_options(fun, self.names) if advise else None
         if options is None:
             return [f"{text}. Give the type of each, or of its parts, with --arg, or all arguments "

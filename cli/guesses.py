@@ -18,7 +18,8 @@ from ..driver.jit.jitted import Jitted
 from ..ir.values.array import Array
 from ..ir.values.shape_struct import ShapeDtypeStruct
 from ..tracer.trees import tree
-from .arguments import given_arguments, mesh_for, parse_argument_type
+from .arguments import Given, given_arguments, mesh_for, parse_argument_type
+from .places import place_of
 from .problems import Problem, failure
 
 ARGUMENTS = "__shardtrace_args__"
@@ -26,8 +27,6 @@ _MAKERS = re.compile(r"(get|make|build|create)?_?(example|sample|dummy|test)?_?"
                      r"(args|arguments|inputs|examples?)(_for_(\w+))?", re.IGNORECASE)
 _CALL = re.compile(r"#[ \t]*shardtrace:[ \t]*(\w+)\((.*)\)[ \t]*$", re.MULTILINE)
 _MAKES = r"(init|initial|make|get|create|build|example|sample|dummy|random)_?"
-
-Given = tuple[tuple, dict]        # positional arguments, and those by name
 
 
 def is_maker(name: str) -> bool:
@@ -45,41 +44,53 @@ def declared_arguments(fun: Any, name: str, names: dict[str, Any], path: Path) -
                       f"arguments, not {type(declared).__name__}")
     if name not in declared:
         return None
-    made = _called(declared[name], f"{ARGUMENTS}[{name!r}]")
-    found = _fitting(fun, made)
-    if found is None:
-        raise Problem(f"{ARGUMENTS}[{name!r}] of {path} does not fit "
-                      f"`{name}{inspect.signature(fun)}`")
-    return found
+    what = f"{ARGUMENTS}[{name!r}]"
+    found = _fitting(fun, _called(declared[name], what))
+    if isinstance(found, str):
+        raise Problem(_unfit(path, names, ARGUMENTS, what, fun, name, found))
+    return found._replace(origin=ARGUMENTS)
 
 
-def commented_calls(path: Path) -> dict[str, str]:
+def _unfit(path: Path, names: dict[str, Any], origin: str, what: str, fun: Any, name: str, why: str
+           ) -> str:
+    """That something of the file does not fit a function, its place and why."""
+    return (f"{place_of(path, origin, names) or path}: `{what}` does not fit "
+            f"`{name}{inspect.signature(fun)}`: {why}")
+
+
+def commented_calls(path: Path) -> dict[str, tuple[str, str]]:
     """The calls that comments of a file give: `# shardtrace: step(f32[64@data,512], k=i32[])`, by
-    function what stands in the brackets.
+    function the comment and what stands in its brackets.
     """
-    return {name: given for name, given in _CALL.findall(path.read_text(encoding="utf-8"))}
+    return {m[1]: (m[0].rstrip(), m[2]) for m in _CALL.finditer(path.read_text(encoding="utf-8"))}
 
 
 def commented_arguments(fun: Any, name: str, names: dict[str, Any], path: Path,
                         options: argparse.Namespace) -> Given | None:
     """The types that a comment of the file gives for a function's arguments."""
-    given = commented_calls(path).get(name)
-    if given is None:
+    comment, given = commented_calls(path).get(name, ("", ""))
+    if not comment:
         return None
     parameters = list(inspect.signature(fun).parameters)
     parts = [p.strip() for p in re.split(r",(?![^\[(]*[\])])", given) if p.strip()]
     if len(parts) > len(parameters):
-        raise Problem(f"the comment `# shardtrace: {name}(...)` of {path} gives {len(parts)} "
-                      f"arguments; `{name}{inspect.signature(fun)}` takes {len(parameters)}")
+        raise Problem(_unfit(path, names, comment, comment, fun, name,
+                             f"it gives {len(parts)} arguments, of {len(parameters)}"))
     named = [p if re.match(r"[\w.\[\]'\"]+\s*=", p) else f"{parameters[i]}={p}"
              for i, p in enumerate(parts)]
-    return given_arguments(fun, names, argparse.Namespace(
-        args=None, arg=named, mesh=getattr(options, "mesh", None)))
+    try:
+        found = given_arguments(fun, names, argparse.Namespace(
+            args=None, arg=named, mesh=getattr(options, "mesh", None)))
+    except Problem as problem:
+        raise Problem(_unfit(path, names, comment, comment, fun, name, str(problem))) from problem
+    return found and found._replace(origin=comment)
 
 
 def guessed_arguments(fun: Any, name: str, names: dict[str, Any], functions: dict[str, Any],
-                      options: argparse.Namespace) -> Given | None:
-    """Arguments that the file has for a function without saying so."""
+                      options: argparse.Namespace, path: Path, unfit: list[str]) -> Given | None:
+    """Arguments that the file has for a function without saying so. unfit: where it is told which
+    of the file's example arguments do not fit the function.
+    """
     for key, value in names.items():
         match = _MAKERS.fullmatch(key)
         if not match or value is fun or (match[5] and match[5] != name):
@@ -94,8 +105,9 @@ def guessed_arguments(fun: Any, name: str, names: dict[str, Any], functions: dic
         if isinstance(value, dict) and name in value:       # of several functions, by name
             value = value[name]
         found = _fitting(fun, value)
-        if found is not None:
-            return found
+        if not isinstance(found, str):
+            return found._replace(origin=key)
+        unfit.append(_unfit(path, names, key, key, fun, name, found))
     return _annotated(fun, names, options) or _by_name(fun, names, functions)
 
 
@@ -112,7 +124,7 @@ def _annotated(fun: Any, names: dict[str, Any], options: argparse.Namespace) -> 
         except ValueError:
             return None
     bound = inspect.signature(fun).bind(**named)
-    return (bound.args, bound.kwargs) if named else None
+    return Given(bound.args, bound.kwargs) if named else None
 
 
 def _by_name(fun: Any, names: dict[str, Any], functions: dict[str, Any]) -> Given | None:
@@ -122,7 +134,7 @@ def _by_name(fun: Any, names: dict[str, Any], functions: dict[str, Any]) -> Give
     named = {}
     for p in needed(fun):
         value = names.get(p.name, p.empty)
-        if value is p.empty or (p.name not in statics and not _is_arrays(value)):
+        if value is p.empty or (p.name not in statics and _no_arrays(value, p.name)):
             maker = next((f for n, f in functions.items() if not needed(f)
                           and re.fullmatch(_MAKES + re.escape(p.name), n)), None)
             if maker is None:
@@ -131,11 +143,11 @@ def _by_name(fun: Any, names: dict[str, Any], functions: dict[str, Any]) -> Give
                 value = _called(maker, f"{name_of(maker)}()")
             except Problem:
                 return None
-            if not _is_arrays(value):
+            if _no_arrays(value, p.name):
                 return None
         named[p.name] = value
     bound = inspect.signature(fun).bind(**named)
-    return (bound.args, bound.kwargs) if named else None
+    return Given(bound.args, bound.kwargs) if named else None
 
 
 def name_of(fun: Any) -> str:
@@ -202,31 +214,37 @@ def _called(value: Any, what: str) -> Any:
         raise failure(error, f"calling {what}") from error
 
 
-def _fitting(fun: Any, value: Any) -> Given | None:
-    """The value as positional and keyword arguments of a function; None if it cannot be."""
+def _fitting(fun: Any, value: Any) -> Given | str:
+    """The value as positional and keyword arguments of a function; why not, if it cannot be."""
     signature = inspect.signature(fun)
     tries: list[Given] = []
     if isinstance(value, dict):
-        tries.append(((), value))
+        tries.append(Given((), value))
     if isinstance(value, tuple | list):
-        tries.append((tuple(value), {}))
+        tries.append(Given(tuple(value), {}))
     if not isinstance(value, tuple):
-        tries.append(((value,), {}))
+        tries.append(Given((value,), {}))
     more = {p.name for p in signature.parameters.values() if p.kind is p.VAR_POSITIONAL}
-    statics = _static_names(fun)
-    for args, kwargs in tries:
+    statics, why = _static_names(fun), ""
+    for given in tries:
         try:
-            bound = signature.bind(*args, **kwargs)
-        except TypeError:
+            bound = signature.bind(*given.args, **given.kwargs)
+        except TypeError as error:
+            why = why or str(error)
             continue
-        if not more & set(bound.arguments) and all(
-                _is_arrays(v) for k, v in bound.arguments.items() if k not in statics):
-            return bound.args, bound.kwargs
-    return None
+        wrong = [text for k, v in bound.arguments.items() if k not in statics
+                 for text in _no_arrays(v, k)]
+        if not more & set(bound.arguments) and not wrong:
+            return Given(bound.args, bound.kwargs)
+        why = why or next(iter(wrong), "it takes any number of arguments")
+    return why
 
 
-def _is_arrays(value: Any) -> bool:
-    leaves = tree.leaves(value)
-    return bool(leaves) and all(
-        isinstance(x, Array | ShapeDtypeStruct | int | float | complex)
-        or type(x).__module__ == "numpy" for x in leaves)
+def _no_arrays(value: Any, name: str) -> list[str]:
+    """What of a value is no array, or that it holds none."""
+    leaves = tree.leaves_with_path(value)
+    if not leaves:
+        return [f"`{name}` has no arrays"]
+    return [f"`{name}{tree.keystr(path)}` is a `{type(x).__name__}`" for path, x in leaves
+            if not (isinstance(x, Array | ShapeDtypeStruct | int | float | complex)
+                    or type(x).__module__ == "numpy")]

@@ -36,6 +36,7 @@ from ..tracer.trees import tree
 from .arguments import specs_of
 from .hints import layout_option
 from .output import EscapingStream
+from .places import Place
 from .problems import Problem, failure
 
 
@@ -93,12 +94,14 @@ class Found:
 
 class FoundFunction(Found):
     """A function that was traced on arguments. how: where these come from. kept: whether the
-    arguments are copied, since the file may donate or delete them before they are asked for."""
+    arguments are copied, since the file may donate or delete them before they are asked for. place:
+    in the file, from where it is lowered."""
 
     def __init__(self, traced: Traced, label: str, how: str = "",
-                 stage: Lowered | Compiled | None = None, kept: bool = False) -> None:
+                 stage: Lowered | Compiled | None = None, kept: bool = False,
+                 place: Place | None = None) -> None:
         self.traced, self.label, self.how = traced, label, how
-        self.name = traced.fun_name
+        self.name, self.place = traced.fun_name, place
         self._meshes = (STATE.mesh, STATE.abstract_mesh)
         self._stage = stage
         self.others = 0              # ways in which the file calls it besides
@@ -133,7 +136,8 @@ class FoundFunction(Found):
         if self._stage is None:
             with self.context():
                 try:
-                    self._stage = self.traced.lower()
+                    lower = self.traced.lower
+                    self._stage = lower() if self.place is None else self.place.call(lower)
                 except Exception as error:
                     raise failure(error, f"partitioning `{self.name}`") from error
         return self._stage

@@ -60,6 +60,7 @@ class WatchedFile:
         self.seen: list[FoundFunction] = []
         self.failed: Problem | None = None
         self.problems: list[Problem] = []      # with functions of the file
+        self.unfit: dict[str, list[str]] = {}  # example arguments, by function that they do not fit
         self.stopped = 0.0
         self._keys: set[Any] = set()
         self._ran: list[EagerCall] = []

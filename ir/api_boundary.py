@@ -225,7 +225,7 @@ def _completed(diagnostic: Diagnostic, message: str, f: Any, args: tuple[Any, ..
     if explained and diagnostic.help:
         return diagnostic
     because, help = advice(message)
-    if not because and f is not None:
+    if not because and f is not None and _has_operands(f, args, kwargs):
         because = (f"it was called as `{shown_call(f, args, kwargs)}`",)
     return replace(diagnostic, because=diagnostic.because if explained else because,
                    help=diagnostic.help or help or (_general_help(f),))
@@ -257,6 +257,11 @@ def shown_call(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     if _is_method(f) and operands:
         return f"{operands[0]}.{name}({', '.join(operands[1:])})"
     return f"{name}({', '.join(operands)})"
+
+
+def _has_operands(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Does a call show more than the name of what is called?"""
+    return bool(kwargs or args[_is_method(f):] or any(isinstance(x, Array) for x in args))
 
 
 def _is_method(f: Any) -> bool:
