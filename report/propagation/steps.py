@@ -26,6 +26,7 @@ from ..reasons.axis_paths import AxisPaths
 from ..words import quantity
 
 _RESULT = "the result"
+SHOWN = 10              # conflicts in the text
 
 
 @immutable
@@ -224,14 +225,18 @@ class Propagation:
         return [f"{self.name}: {count} annotation{'' if count == 1 else 's'}, {len(self.steps)} "
                 f"step{'' if len(self.steps) == 1 else 's'}", *[f"  {a}" for a in self.annotations]]
 
-    def ending(self, most: int = 10) -> list[str]:
-        """The conflicts, as text, the most expensive in full."""
+    def ending(self, most: int | None = SHOWN, all_of_them: str = "`conflicts` has them"
+               ) -> list[str]:
+        """The conflicts, as text, so many of the most expensive or all. all_of_them: said of the
+        others, how they are seen.
+        """
         costly = [c for c in self.conflicts if c.cost]
         free = len(self.conflicts) - len(costly)
         lines = [f"{len(costly)} conflict{'' if len(costly) == 1 else 's'}"
                  + (f", and {free} that cost nothing" if free else "")]
         lines += [f"{i}. {c}" for i, c in enumerate(costly[:most], 1)]
-        return lines + ([f"and {len(costly) - most} more"] if len(costly) > most else [])
+        more = len(costly) - len(lines[1:])
+        return [*lines, f"and {more} more; {all_of_them}"] if more else lines
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data."""

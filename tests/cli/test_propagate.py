@@ -47,6 +47,29 @@ def test_at_a_terminal_it_stops_behind_each_step(layer, said, monkeypatch):
     assert "3. `dot_general`" in out and "4. " not in out and "1 conflict" not in out
 
 
+def test_at_a_terminal_a_break_says_where_it_stops(layer, said, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", Terminal("b\np\nb h\nb x\nc\nq\n"))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    status, out, _ = said("propagate", layer, "--step", "--break", "x @ w1", "--color", "never")
+    assert status == 0 and out.count("name a value: h, h @ w2, ") == 2
+    assert "`c` stops at step 1\n" in out and "`c` stops at step 2\n" in out
+    assert "`x` changes in no step from here on" in out and "\n3. " not in out
+
+
+def test_all_conflicts_are_an_option(write, said):
+    target = f"""{write('''
+def many(x, w):
+    for _ in range(12):
+        x = jnp.tanh(x @ w)
+    return x
+args = struct((64, 256), "X"), struct((256, 256), None, "X")
+''')}:many"""
+    status, out, _ = said("propagate", target)
+    assert status == 0 and "10. `dot_general`" in out and "and 2 more; --all shows them" in out
+    status, out, _ = said("propagate", target, "--all")
+    assert status == 0 and "12. `dot_general`" in out and "more" not in out
+
+
 def test_the_freedom_map(layer, said):
     status, out, _ = said("freedom", layer)
     assert status == 0 and out.startswith("layer: 4 freedoms")
