@@ -88,7 +88,10 @@ def _unplaced(e: Analysis, i: int) -> bool:
 
 
 def padding(e: Analysis) -> Iterator[Waste]:
-    """Dimensions that the user or the planner padded to a multiple of the devices."""
+    """Dimensions that the user or the planner padded to a multiple of the devices: parts that are
+    padded to be joined are one.
+    """
+    told: set[tuple] = set()
     for eqn, _ in equations(e.partitioned.resolved):
         if eqn.op.name != "pad":
             continue
@@ -102,9 +105,12 @@ def padding(e: Analysis) -> Iterator[Waste]:
                 continue
             size = t.local_nbytes
             part = 1 - n / padded
-            if part < _PADDED:
+            name = e.reasons.name(eqn.outvars[0]).strip("`")
+            what = name, eqn.location.place, d, n, padded
+            if part < _PADDED or what in told:
                 continue
-            yield Waste("padding", f"dimension {d} of `{e.reasons.name(eqn.outvars[0]).strip('`')}`"
+            told.add(what)
+            yield Waste("padding", f"dimension {d} of `{name}`"
                         f", {n}, is padded to {padded} to be split {parts} ways over "
                         f"{', '.join(map(str, axes))}: {part:.0%} of its {quantity(size, 'B')}, "
                         "and of what is computed from it, is padding",

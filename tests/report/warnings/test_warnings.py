@@ -157,6 +157,15 @@ program @f(w: f32[8,256]{V:x} <- f32[64@x,256]) -> f32[4,256] => f32[4,256] {
     assert not [w for w in explain_program(used).warnings if w.kind == "gather-then-slice"]
 
 
+def test_parts_that_are_padded_to_be_joined_are_one_waste():
+    def f(a):
+        return jnp.tanh(jnp.concatenate([a, a[:5]], 0))
+
+    wastes = st.explain(f)(struct((8, 1024), "Y", "X")).warnings
+    padded, = [w for w in wastes if w.kind == "padding"]
+    assert ", 13, is padded to 16 to be split 4 ways over Y: 19% of" in padded.text
+
+
 def test_a_value_that_is_gathered_twice():
     def f(a, w):
         once = st.lax.all_gather(w, "x", tiled=True)
