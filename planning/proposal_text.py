@@ -14,7 +14,7 @@ from ..ir.spec import PartitionSpec
 from ..partitioner.cost.figures import Figures
 from ..report.advice.changes import Constrain, pattern_of, row_of
 from ..report.frozen.decisions import decisions_of
-from ..report.frozen.plan import row_of_decision
+from ..report.frozen.plan import rows_of_decisions
 from ..report.words import quantity, spec_text
 from ..tracer.trees import tree
 from .proposal_data import ProposalData, Row
@@ -209,7 +209,7 @@ def code(p: ProposalData) -> str:
     if options:
         donated += f",\n    compiler_options={options}"
     lines.append(f"{p.name} = jax.jit({p.name}, in_shardings=placed({ins}){outs}{donated})")
-    rows = [row_of_decision(d) for d in decisions_of(p.program, p.constraints)]
+    rows = rows_of_decisions(decisions_of(p.program, p.constraints))
     if rows:
         shown = "".join([f"\n    {row!r}," for row in rows])
         lines.append(f"{p.name} = jax.thaw_plan({p.name}, [{shown}\n])")

@@ -54,7 +54,8 @@ def thaw_plan(fun: Callable[..., Any], plan: Any) -> Thawed:
 
     plan: a `FrozenPlan`, or the path of a file with one; or a list of a few decisions, as
       `autoshard` writes them ({"kind": "value", "op": ..., "line": ..., "spec": "P('x')"}), which
-      constrain values while all else is planned.
+      constrain values while all else is planned. A row with a list of numbers as its "nth" is a
+      decision for each, as of equal layers.
     What the function has no more, or cannot have, is left to the partitioner; its method
     `difference(*args)` reports that, and what has no decision yet. The function computes what it
     did. Raises ValueError for a file that is no plan, and for rows that are no decisions.

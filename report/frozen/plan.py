@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import collections
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...ir.passes import OBJECTIVE
+from ...ir.source.location import UNKNOWN
 from ...ir.support.immutable import immutable
 from ...partitioner.collectives import collectives
 from ...partitioner.pipeline import Partitioned
@@ -44,7 +45,7 @@ class FrozenPlan:
         """A partial plan, of decisions as they stand in a file. Raises ValueError for other rows.
         """
         try:
-            return cls("", {}, tuple([_decision(r) for r in rows]), {}, partial=True)
+            return cls("", {}, _decisions(rows), {}, partial=True)
         except (KeyError, TypeError, AttributeError) as problem:
             raise ValueError(f"a decision of the plan: {type(problem).__name__}: {problem}"
                              ) from None
@@ -97,7 +98,7 @@ class FrozenPlan:
             raise ValueError(f"it does not begin with \"plan\": {SCHEMA}")
         try:
             return cls(str(data["function"]), {str(a): int(n) for a, n in data["mesh"].items()},
-                       tuple([_decision(r) for r in data["decisions"]]),
+                       _decisions(data["decisions"]),
                        {str(r["what"]): int(r["bytes"]) for r in data["exchanged"]},
                        str(data.get("objective", cls.objective)))
         except (KeyError, TypeError, AttributeError) as problem:
@@ -229,6 +230,25 @@ def row_of_decision(d: Decision) -> dict[str, Any]:
         row["before"] = d.before
     row |= {k: key[k] for k in _LAID_OUT[1:] if key[k] != _DEFAULTS[k]}
     return row
+
+
+def rows_of_decisions(decisions: Iterable[Decision]) -> list[dict[str, Any]]:
+    """Decisions as plain data, in which those that only their number tells apart, as of equal
+    layers, are one row with a list of numbers.
+    """
+    alike: dict[Decision, list[Decision]] = {}
+    for d in decisions:
+        alike.setdefault(d._replace(key=d.key._replace(nth=0), name="", location=UNKNOWN),
+                         []).append(d)
+    return [row_of_decision(all_[0]) if len(all_) == 1 else
+            {**row_of_decision(one), "nth": [d.key.nth for d in all_]}
+            for one, all_ in alike.items()]
+
+
+def _decisions(rows: Iterable[Mapping[str, Any]]) -> tuple[Decision, ...]:
+    """The decisions of rows; one with a list of numbers is several (`rows_of_decisions`)."""
+    return tuple([_decision(one) for row in rows for one in (
+        [{**row, "nth": n} for n in row["nth"]] if type(row.get("nth")) is list else [row])])
 
 
 def _decision(row: Mapping[str, Any]) -> Decision:

@@ -11,7 +11,7 @@ import shardtrace as st
 import shardtrace.numpy as jnp
 from shardtrace.ir.settings.context import config
 from shardtrace.ir.text.parse import parse_program
-from shardtrace.report.frozen.plan import FrozenPlan
+from shardtrace.report.frozen.plan import FrozenPlan, rows_of_decisions
 from shardtrace.sharding import AxisType, NamedSharding
 from shardtrace.sharding import PartitionSpec as P
 
@@ -335,8 +335,31 @@ def test_some_decisions_constrain_values_and_all_else_is_planned():
     assert "gone: the result of `sin`: return jnp.tanh(x @ w), P()" in str(gone)
 
 
+def test_decisions_of_equal_layers_are_one_row():
+    def layer(x, w):
+        return jnp.tanh(x @ w)
+
+    def net(x, w):
+        for _ in range(4):
+            x = layer(x, w)
+        return x
+
+    args = struct((64, 64), "data"), struct((64, 64), None, "model")
+    rows = [{**ROW, "spec": "P('model')", "nth": [0, 2, 3]},
+            {**ROW, "spec": "P('data')", "nth": 1}]
+    kept = st.thaw_plan(net, rows)
+    made = st.explain(kept)(*args).partitioned.resolved
+    split = [e.outvars[0].aval.spec == P("model").padded(2) for e in made.eqns
+             if e.op.name == "tanh"]
+    assert split == [True, False, True, True] and kept.difference(*args).fits
+    assert rows_of_decisions(kept.plan.decisions) == rows
+    apart = [{**ROW, "spec": "P()"}, {**ROW, "spec": "P('data')", "nth": 1}]
+    assert rows_of_decisions(st.thaw_plan(net, apart).plan.decisions) == apart
+
+
 @pytest.mark.parametrize("row", [{}, {**ROW, "kind": "name", "spec": "P()"}, {**ROW, "spec": "x"},
-                                 "P()", {**ROW, "nth": "1", "spec": "P()"}])
+                                 "P()", {**ROW, "nth": "1", "spec": "P()"},
+                                 {**ROW, "nth": [0, "1"], "spec": "P()"}])
 def test_rows_that_are_no_decisions_are_refused(row):
     with pytest.raises(ValueError, match=r"a decision|is no spec"):
         st.thaw_plan(chain, [row])
