@@ -29,8 +29,7 @@ fewest arguments. Before all come those that are faster with less effort and rai
 rows of a table come before more rows if they save nearly as much, and what concerns the collective
 and saves nearly all of it before the same with additions that concern others. If the best one needs
 no further axes, those that do are left out. What takes much more memory or operations is not first
-where another one saves nearly as much; but less memory is no reason where that one gives arguments
-axes which split them nowhere yet, since this always takes less, whatever the mistake was.
+where another one saves nearly as much.
 """
 from __future__ import annotations
 
@@ -102,9 +101,7 @@ class Ranking:
         if best and self.is_best(best[0]) and not self.wastes_axes(best[0]):
             best = [s for s in best if not self.wastes_axes(s)]
         if best and self.trials.much(best[0].peak_bytes, best[0].flops):
-            computes, further = self.trials.much(0, best[0].flops), self.kinds.further
             near = next((s for s in best if not self.trials.much(s.peak_bytes, s.flops)
-                         and (computes or further(s.changes) <= further(best[0].changes))
                          and self.saves_nearly(s, best[0])), best[0])
             best = [near, *[s for s in best if s is not near]]
         return [replace(s, worth=self.worth(s)) for s in best]

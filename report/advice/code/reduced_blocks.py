@@ -204,10 +204,11 @@ class _Sources(MadeOf[tuple[Atom, np.ndarray]]):
         if eqn.op.name != "add":
             return None
         (one, own), (other, others) = map(self.sources, eqn.invars)
-        if one is not other or own is None and others is None:
+        known = others if own is None else own
+        if one is not other or known is None:
             return None
-        counts = [np.eye(len(others if own is None else own), dtype=np.int64) if c is None else c
-                  for c in (own, others)]
+        each = np.eye(len(known), dtype=np.int64)       # of a value that was not moved
+        counts = [each if c is None else c for c in (own, others)]
         return one, counts[0] + counts[1]
 
     def sources(self, a: Atom) -> tuple[Atom, np.ndarray | None]:
