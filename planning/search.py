@@ -258,16 +258,15 @@ class Search:
         """Change all split parameters of the best plan that has any together (joint_changes.py).
         The partitions that this takes are not taken from those of a climb.
         """
-        before, form = self.trials.made_so_far, 0
-        others: list[tuple[int, ...]] = []
+        before = self.trials.made_so_far
         for trial in sorted([self.found[p] for p in self.choices if p in self.found],
                             key=self.merit):
             own, form = self.choices[trial.plan]
             others = moved_together(self.model, self.roles, own)
+            for choice in others:
+                self.try_choice(descend(self.model, choice, self.arguments), (form,))
             if others:
                 break
-        for choice in others:
-            self.try_choice(descend(self.model, choice, self.arguments), (form,))
         self.budget += self.trials.made_so_far - before
 
     def better(self, merit: Callable[[Trial], Any], spared: int = 0) -> None:
