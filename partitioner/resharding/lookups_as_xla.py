@@ -26,13 +26,14 @@ from ...ir.ops.elementwise.arithmetic import mul_p, sub_p
 from ...ir.ops.elementwise.bitwise import and_p
 from ...ir.ops.elementwise.comparison import ge_p, le_p
 from ...ir.ops.elementwise.select import clamp_p, select_n_p
+from ...ir.ops.emitting import literal
 from ...ir.ops.gather_numbers import GatherDimensionNumbers, GatherScatterMode
 from ...ir.ops.indexing.gather import gather_p
 from ...ir.ops.movement.creation import iota_p
 from ...ir.ops.movement.reshape import reshape_p
 from ...ir.ops.movement.shape import broadcast_in_dim_p
 from ...ir.ops.reductions.reduction import reduce_and_p, reduce_sum_p
-from ...ir.program import Atom, Equation, Literal, Program, Var
+from ...ir.program import Atom, Equation, Program, Var
 from ...ir.rewriting.inside import inside
 from ...ir.types import Entries, Shape, array_type
 from ..choice.xla.lookups import LookupGroups
@@ -115,7 +116,7 @@ class _Lookup:
         n, out = self.eqn.params["dimension_numbers"], self.out.aval
         local = self.local(self.moved(self.eqn.invars[1], given))
         entries, last = local.aval.entries, local.aval.ndim - 1
-        within = [self.emit(op, [local, _number(bound, local)], entries)
+        within = [self.emit(op, [local, literal(bound, local.aval.dtype)], entries)
                   for op, bound in ((ge_p, 0), (le_p, self.rows - 1))]
         mask: Atom = self.emit(reduce_and_p, [self.emit(and_p, within, entries)], entries[:-1],
                                axes=(last,))
@@ -123,7 +124,7 @@ class _Lookup:
         others = [0, *[k + 1 for k in range(out.ndim) if k not in n.offset_dims]]
         mask = self.moved(mask, tuple([entries[k] for k in others]))
         rows = self.looked_up(local, entries)
-        zero = self.repeated(_number(0, rows), shape, (), entries)
+        zero = self.repeated(literal(0, rows.aval.dtype), shape, (), entries)
         rows = self.emit(select_n_p, [self.repeated(mask, shape, others, entries), zero, rows],
                          entries)
         self.moved(self.emit(reduce_sum_p, [rows], found, axes=(0,)), out.entries)
@@ -133,11 +134,12 @@ class _Lookup:
         """The indices, moved inside, relative to the first row of each block."""
         shape = (self.count, *indices.aval.shape)
         entries = (self.axes, *indices.aval.entries)
-        bounds = _number(0, indices), _number(self.count * self.rows - 1, indices)
-        inner = self.emit(clamp_p, [bounds[0], indices, bounds[1]], entries[1:])
-        block = self.emit(iota_p, [], entries, dtype=indices.aval.dtype, shape=shape, dimension=0,
+        dtype = indices.aval.dtype
+        low, high = literal(0, dtype), literal(self.count * self.rows - 1, dtype)
+        inner = self.emit(clamp_p, [low, indices, high], entries[1:])
+        block = self.emit(iota_p, [], entries, dtype=dtype, shape=shape, dimension=0,
                           sharding=None)
-        first = self.emit(mul_p, [block, _number(self.rows, indices)], entries)
+        first = self.emit(mul_p, [block, literal(self.rows, dtype)], entries)
         return self.emit(sub_p, [self.repeated(inner, shape, range(1, len(shape)), entries), first],
                          entries)
 
@@ -157,10 +159,3 @@ class _Lookup:
         return self.emit(gather_p, [blocks, local], entries, **{
             **self.eqn.params, "dimension_numbers": numbers, "fill_value": None,
             "slice_sizes": (*sizes[:d], 1, *sizes[d:]), "mode": GatherScatterMode.CLIP})
-
-
-def _number(value: int, like: Atom) -> Literal:
-    """A constant of the dtype of a value."""
-    dtype = like.aval.dtype
-    assert isinstance(dtype, np.dtype)
-    return Literal(dtype.type(value), array_type((), dtype))

@@ -49,6 +49,18 @@ def test_tensor_parallelism_splits_heads_which_no_scores_are_summed_over():
     assert roles.inner_classes == heads == {k[1]} == {v[1]} == {o[0]}
 
 
+def modelled(loss, parameters, x):
+    """(program, groups, model, roles) of the gradient of a loss. parameters: shapes by name; x: the
+    shape of the batch.
+    """
+    args = st.tree.map(
+        lambda s: st.ShapeDtypeStruct(s, "float32", sharding=NamedSharding(MESH, P())),
+        (parameters, x), is_leaf=lambda s: type(next(iter(s))) is int)
+    program = inlined(st.jit(st.grad(loss)).trace(*args).jaxpr, padded=False)
+    groups = Groups(program)
+    return program, groups, Model(groups, MESH, Objective.of("time", "v5p")), Roles(groups, 2)
+
+
 def test_an_axis_moves_to_the_dimension_that_most_parameters_have():
     """Experts over `model`, and FSDP over `data`: along their largest dimension, the hidden one, or
     along the width, which the projection and the gate have as well.
@@ -61,12 +73,7 @@ def test_an_axis_moves_to_the_dimension_that_most_parameters_have():
 
     shapes = {"in": (128, 64), "out": (64, 128), "gate": (128, 8), "up": (8, 128, 512),
               "down": (8, 512, 128)}
-    args = st.tree.map(
-        lambda s: st.ShapeDtypeStruct(s, "float32", sharding=NamedSharding(MESH, P())),
-        (shapes, (512, 128)), is_leaf=lambda s: type(next(iter(s))) is int)
-    program = inlined(st.jit(st.grad(loss)).trace(*args).jaxpr, padded=False)
-    groups = Groups(program)
-    model, roles = Model(groups, MESH, Objective.of("time", "v5p")), Roles(groups, 2)
+    program, groups, model, roles = modelled(loss, shapes, (512, 128))
     (own,) = [n.choice for n in named_plans(model, roles)
               if n.name == "FSDP (data) x tensor parallel (model)"]
 
@@ -89,12 +96,7 @@ def test_small_parameters_are_split_with_the_others_but_scales_are_not():
         return (jnp.tanh(x @ p["up"]) @ p["down"] * p["scale"] @ p["small"]).var()
 
     shapes = {"up": (128, 512), "down": (512, 128), "scale": (128,), "small": (128, 8)}
-    args = st.tree.map(
-        lambda s: st.ShapeDtypeStruct(s, "float32", sharding=NamedSharding(MESH, P())),
-        (shapes, (4096, 128)), is_leaf=lambda s: type(next(iter(s))) is int)
-    program = inlined(st.jit(st.grad(loss)).trace(*args).jaxpr, padded=False)
-    groups = Groups(program)
-    model, roles = Model(groups, MESH, Objective.of("time", "v5p")), Roles(groups, 2)
+    program, groups, model, roles = modelled(loss, shapes, (4096, 128))
     number = {name: model.number[groups.of[v]] for name, v in zip(
         sorted(shapes), program.invars, strict=False)}
     (own,) = [n.choice for n in named_plans(model, roles)

@@ -21,7 +21,7 @@ from ....ir.op import OPS
 from ....ir.program import Atom, Equation, Literal, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS, REDUCE
-from ....ir.rules.rule import ELEMENTWISE, FactorRule
+from ....ir.rules.rule import FactorRule
 from .lines.expressions import axes_text, expression, gathered_in, whole_name, written
 from .lines.statements import follows_shape, is_inside
 from .rewrites import (
@@ -29,11 +29,12 @@ from .rewrites import (
     CodeChange,
     MadeOf,
     fit,
+    is_elementwise,
     over,
     parts_of_operands,
     varying_as,
 )
-from .varying_axes import varying_axes
+from .varying_axes import is_invariant
 
 GATHERS = ("all_gather", "all_gather_invariant")
 SUMS = ("psum", "psum_invariant")
@@ -233,8 +234,7 @@ class Blocks(MadeOf[tuple[Atom, int]]):
     def same(self, atom: Atom) -> bool:
         """Is a value the same on all devices of the gather?"""
         assert self.gather is not None
-        found = varying_axes(atom, self.m.program, self.m.maker)
-        return found.isdisjoint(map(str, self.gather.axes))
+        return is_invariant(atom, self.gather.axes, self.m.program, self.m.maker)
 
 
 def _smaller_first(m: Match) -> Atom | None:
@@ -287,11 +287,9 @@ class _Taken(MadeOf[Atom]):
         m, op = self.m, eqn.op
         if op.name in _OVER_DEVICES:
             alike = len(eqn.invars) == 1 and eqn.params.get("axis_index_groups") is None and all(
-                varying_axes(a, m.program, m.maker).isdisjoint(map(str, eqn.axes))
-                for a in m.eqn.invars[1:])
+                is_invariant(a, eqn.axes, m.program, m.maker) for a in m.eqn.invars[1:])
             return m.emit(op, self.taken(eqn.invars[0]), like=eqn, **eqn.params) if alike else None
-        if op.rule != ELEMENTWISE or op.collective is not None or op.effect or (
-                op.multiple_results or op.subprograms):
+        if not is_elementwise(eqn):
             return None
         parts = [self.of(a) if a.aval.shape == eqn.outvars[0].aval.shape else None
                  for a in eqn.invars]

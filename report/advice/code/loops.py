@@ -35,7 +35,7 @@ from .lines.expressions import without_pvary
 from .lines.loop_lines import reduced_behind
 from .lines.statements import Edit
 from .rewrites import SCALARS, CodeChange, varying_as
-from .varying_axes import varying_axes, with_varying_steps
+from .varying_axes import is_invariant, with_varying_steps
 
 
 def _reduction(m: Match) -> list[Equation]:
@@ -124,7 +124,6 @@ def _writes(m: Match) -> Iterator[tuple[int, list[Equation], Match]]:
     sum. Where it writes is the same on all of them, and nothing else reads the carry.
     """
     body, (first, carries) = m.eqn.params["jaxpr"], scan_operands(m.eqn.params)
-    known = with_varying_steps(m.eqn, body, m.program, m.maker)
     made_as, made = finder(body), {v: e for e in body.eqns for v in e.outvars}
     reads = Counter([a for e in body.eqns for a in e.invars] + [*body.outvars])
     for j in range(carries):
@@ -139,9 +138,11 @@ def _writes(m: Match) -> Iterator[tuple[int, list[Equation], Match]]:
                 e := made.get(value)) is not None and VIEW in e.op.facts and len(e.invars) == 1:
             steps.append(e)
             value = e.invars[0]
-        if found is not None and all(varying_axes(a, known, made.get).isdisjoint(
-                map(str, _reduction(found)[0].axes)) for k, a in enumerate(write.invars)
-                if k not in (0, at)):
+        if found is None:
+            continue
+        known, axes = with_varying_steps(m.eqn, body, m.program, m.maker), _reduction(found)[0].axes
+        if all(is_invariant(a, axes, known, made.get)
+               for k, a in enumerate(write.invars) if k not in (0, at)):
             yield j, steps, found
 
 

@@ -37,7 +37,7 @@ from .lines.expressions import (
     written,
 )
 from .lines.statements import Edit, as_operand, call_of, in_place
-from .varying_axes import varying_axes
+from .varying_axes import is_invariant
 
 T = TypeVar("T")
 SCALARS = 60             # equations that an index may be computed by
@@ -301,6 +301,13 @@ def _one_block_code(m: Match) -> str:
     return f"lax.ppermute({x}, {axes_text(m.names)}, {pairs_text(perm)})"
 
 
+def is_elementwise(eqn: Equation) -> bool:
+    """Does it compute one value, each element of it from those at its place alone?"""
+    op = eqn.op
+    return op.rule == ELEMENTWISE and op.collective is None and not (
+        op.effect or op.multiple_results or op.subprograms)
+
+
 # -- an exchange that is undone -------------------------------------------------------------------
 
 class _Before(MadeOf[Atom]):
@@ -310,8 +317,7 @@ class _Before(MadeOf[Atom]):
     def made(self, eqn: Equation) -> Atom | None:
         if eqn.op is self.m.eqn.op:
             return eqn.invars[0] if _undoes(self.m.eqn, eqn) else None
-        if eqn.op.rule != ELEMENTWISE or eqn.op.collective is not None or eqn.op.effect or (
-                eqn.op.multiple_results or eqn.op.subprograms):
+        if not is_elementwise(eqn):
             return None
         shape = eqn.outvars[0].aval.shape
         parts = [self.number(a) if not a.aval.shape else self.of(a) if a.aval.shape == shape
@@ -322,7 +328,7 @@ class _Before(MadeOf[Atom]):
     def number(self, a: Atom) -> Atom | None:
         """A number that is the same on all devices that exchange; None if it is not."""
         m = self.m
-        return a if varying_axes(a, m.program, m.maker).isdisjoint(map(str, m.eqn.axes)) else None
+        return a if is_invariant(a, m.eqn.axes, m.program, m.maker) else None
 
 
 def _undoes(back: Equation, there: Equation) -> bool:

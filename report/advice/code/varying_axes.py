@@ -5,7 +5,7 @@ gather, and a body that was traced without `check_vma` has no such types.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from ....ir.ops.control.loop_operands import scan_operands
@@ -49,6 +49,12 @@ def varying_axes(atom: Atom, program: Program, maker: Callable[[Atom], Equation 
         return over - {*map(str, eqn.axes)} if equalised else over
 
     return of(atom)
+
+
+def is_invariant(atom: Atom, axes: Iterable[str], program: Program,
+                 maker: Callable[[Atom], Equation | None]) -> bool:
+    """Do all devices along these axes surely have the same value?"""
+    return varying_axes(atom, program, maker).isdisjoint(map(str, axes))
 
 
 def with_varying_steps(scan: Equation, body: Program, program: Program,
