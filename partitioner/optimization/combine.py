@@ -20,7 +20,7 @@ from ...ir.support.lazy import lazy_import
 from ..cost.kinds import is_product
 from ..cost.prices import Prices
 from ..reasons import reason_of_group
-from .two_step_sums import in_two_steps
+from .sum_forms import in_cheapest_forms
 
 _schedule = lazy_import("..cost.schedule", __package__)
 
@@ -35,10 +35,10 @@ WINDOW = 500
 _SUMS = {op: whole for whole, part in SCATTERS.items() for op in (whole, part)}
 
 
-def combine(program: Program, prices: Prices, two_steps: bool = False) -> Program:
+def combine(program: Program, prices: Prices, other_forms: bool = False) -> Program:
     """A LOCAL program (without nested ones) with small independent exchanges combined.
 
-    two_steps: let sums over several axes take two steps if more can be combined then.
+    other_forms: let sums take other forms if more can be combined then.
     """
     if VARIADIC.keys().isdisjoint(program.ops):
         return program
@@ -48,8 +48,8 @@ def combine(program: Program, prices: Prices, two_steps: bool = False) -> Progra
         return keys, _groups(program, keys)
 
     combinable = small_groups(program)
-    if two_steps:
-        program, combinable = in_two_steps(program, prices, combinable, small_groups)
+    if other_forms:
+        program, combinable = in_cheapest_forms(program, prices, combinable, small_groups)
     keys, groups = combinable
     found, topology = _combined(program, groups), prices.topology
     if topology is None:

@@ -1,4 +1,4 @@
-"""Sums over several axes take two steps where others go the same way."""
+"""Sums take the form in which they have company: two steps, or cut after they are added."""
 from __future__ import annotations
 
 import numpy as np
@@ -44,3 +44,26 @@ def test_a_sum_without_company_is_one_exchange():
 def test_where_bytes_count_sums_stay_as_they_are():
     args = placed(A, "x", "y"), placed(B, "x")
     assert axes_of(both, *args, objective="bytes") == [("x", "y"), ("x",)]
+
+
+def kinds_of(f, *args, objective="time"):
+    with config.override(shardtrace_objective=objective):
+        return [c.kind for c in f.lower(*args).compile().collectives()]
+
+
+def test_a_sum_that_is_scattered_joins_one_over_its_axes_and_is_cut_afterwards():
+    f = st.jit(lambda a, b: (a.sum(0), b.sum(0)), out_shardings=(
+        NamedSharding(MESH, P("x")), NamedSharding(MESH, P())))
+    args = placed(A, "x"), placed(B, "x")
+    assert kinds_of(f, *args) == ["all-reduce"]
+    assert kinds_of(f, *args, objective="bytes") == ["reduce-scatter", "all-reduce"]
+    with config.override(shardtrace_engine="per_device", shardtrace_objective="time"):
+        for found, x in zip(f(*args), (A, B), strict=True):
+            np.testing.assert_allclose(np.asarray(found), x.sum(0), rtol=1e-5)
+
+
+def test_a_large_sum_stays_scattered():
+    f = st.jit(lambda a, b: (a.sum(0), b.sum(0)), out_shardings=(
+        NamedSharding(MESH, P("x")), NamedSharding(MESH, P())))
+    large = st.ShapeDtypeStruct((2, 2**22), "float32", sharding=NamedSharding(MESH, P("x")))
+    assert sorted(kinds_of(f, large, placed(B, "x"))) == ["all-reduce", "reduce-scatter"]
