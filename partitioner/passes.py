@@ -29,7 +29,7 @@ from .optimization.own_blocks import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS
 from .optimization.rows_of_one import ROWS_OF_ONE
 from .optimization.scatters_of_xla import SCATTERS_OF_XLA
 from .optimization.shared_rows import share_rows
-from .policy import OWN, POLICIES, TRIED, XLA
+from .policy import OWN, POLICIES, TRIED, XLA, Policy
 from .preparation.checks import drop_checks
 from .preparation.constants import split_constants
 from .preparation.dead_code import drop_unread
@@ -74,11 +74,17 @@ class PartitionRequest(NamedTuple):
         return self.objective.prices(program.mesh, self.keeps)
 
     @property
+    def policy(self) -> Policy:
+        """What plans for the objective do where there is a choice."""
+        name, judged_by = self.objective.name, self.objective.tried_for
+        return TRIED if judged_by and name == "xla" else POLICIES[name]
+
+    @property
     def left_out(self) -> frozenset[str]:
         """The names of all passes to leave out, including those that the objective or the mesh has
         no use for.
         """
-        return self.skip.union(_OF_OTHERS[POLICIES[self.objective.name].plans],
+        return self.skip.union(_OF_OTHERS[self.policy.plans],
                                _OPTIMIZING if "optimize" in self.skip else (),
                                _DECIDED if self.keeps else (),
                                () if 1 in self.mesh.axis_sizes else ("drop-unit-axes",))
@@ -145,9 +151,7 @@ PREPARE = pipeline(
          plans="xla", decides=True),
     Pass("pad-uneven", "inlined",
          lambda p, r: pad_uneven(p, r.mesh, r.in_shardings, r.out_shardings,
-                                 TRIED if r.objective.tried_for and r.objective.name == "xla"
-                                 else POLICIES[r.objective.name],
-                                 r.objective.kept_rows),
+                                 r.policy, r.objective.kept_rows),
          "dimensions that axes would split, but do not divide, are padded so that they do",
          names_with(UNEVEN), inside=True, decides=True),
 )
@@ -166,7 +170,7 @@ SIMPLIFY = pipeline(
                "what was masked before it is reduced is sliced where its dimension is not split",
                plans="own"),
     Pass("dedupe", "optimized",
-         lambda p, r: dedupe(p, POLICIES[r.objective.name].repeated),
+         lambda p, r: dedupe(p, r.policy.repeated),
          "equal equations are computed once, and so their collectives done once", optimizes=True),
     _rewriting("fold-gathers", FOLD_GATHERS,
                "the own block of what was gathered along the same axes is the block itself",
@@ -195,7 +199,7 @@ PIPELINE = pipeline(
          lambda p, r: decide(p, r.mesh, r.in_shardings, r.out_shardings) if (
              is_decided(p, r.mesh)) else propagate(
                  p, r.mesh, r.in_shardings, r.out_shardings, r.objective.carried_rows,
-                 POLICIES[r.objective.name], r.objective.idle),
+                 r.policy, r.objective.idle),
          "open dimensions get the axes that their factors have elsewhere", needed=True),
     Pass("insert-reshards", "resharded",
          lambda p, r: insert_reshards(p, r.prices(p), r.draft, r.objective.wide),
@@ -213,7 +217,7 @@ PIPELINE = pipeline(
     Pass("note-padding", "resharded", lambda p, r: note_padding(p),
          "reshards say how many of their rows are padding", frozenset({"reshard"}), inside=True,
          needed=True),
-    Pass("localize", "local", lambda p, r: localize(p, POLICIES[r.objective.name]),
+    Pass("localize", "local", lambda p, r: localize(p, r.policy),
          "blocks instead of whole values, collectives instead of reshards", needed=True),
     *SIMPLIFY,
     # joined parts are hidden from other passes, so it comes last, in nested programs too

@@ -57,7 +57,7 @@ XLA = Policy(
     breadth_first=True,
     repeated=frozenset((all_gather_invariant_p, all_to_all_p, ppermute_p)))     # each has a channel
 
-TRIED = XLA._replace(gathers_padded_indices=False, joins_across=False)
+TRIED = XLA._replace(gathers_padded_indices=False, joins_across=False, repeated=_NO_OPS)
 """XLA's for a plan that is tried for another objective: without what never makes it shorter."""
 
 POLICIES: Mapping[str, Policy] = {**dict.fromkeys(OBJECTIVES, OWN), "xla": XLA}
