@@ -75,16 +75,7 @@ def _cut_first(m: Match) -> Atom | None:
     return _of_columns(m, dims[0], starts[dims[0]], ends[dims[0]])
 
 
-def _split_first(m: Match) -> Sequence[Atom] | None:
-    """The parts of a product that is split into columns, each made of those of the weight."""
-    found, start = [], 0
-    for i, size in enumerate(m.sizes):
-        found.append(_of_columns(m, m.axis, start, start + size, i))
-        start += size
-    return None if None in found else found      # type: ignore[return-value]
-
-
-def _of_columns(m: Match, d: int, start: int, end: int, result: int = 0) -> Atom | None:
+def _of_columns(m: Match, d: int, start: int, end: int) -> Atom | None:
     """The product with the columns start .. end of the weight: those of dimension d of it. With
     those of what is added to it, if something is.
     """
@@ -99,7 +90,7 @@ def _of_columns(m: Match, d: int, start: int, end: int, result: int = 0) -> Atom
     if added is not None and added is not product:
         operands = [made if a is m.product else cut(m, a, d, start, end) for a in added.invars]
         made = m.emit(added.op, *operands, like=added, **added.params)
-    return fit(m, made, result)
+    return fit(m, made)
 
 
 def cut(m: Match, a: Atom, d: int, start: int, end: int) -> Atom:
@@ -163,12 +154,9 @@ WEIGHTS: tuple[CodeChange, ...] = (
         why="dimensions that are kept apart can be split, each by itself"),
         "multiply by the weight in the shape of what it is multiplied with, instead of flattening "
         "that,", _kept_apart_code),
-    *[CodeChange(Rewrite("cut first", _PRODUCT + pattern, made,
-                         why="columns of the weight are moved rather than those of its product"),
-                 _CUT)
-      for read, before in (("product", ""), ("biased", "biased = add product bias\n"))
-      for pattern, made in (
-        (f"{before}out = slice {read} {{start_indices=starts, limit_indices=ends, strides=steps}}",
-         _cut_first),
-        (f"{before}out = split {read} {{sizes, axis}}", _split_first))],
+    *[CodeChange(Rewrite(
+        "cut first", f"{_PRODUCT}{before}out = slice {read} "
+        "{start_indices=starts, limit_indices=ends, strides=steps}", _cut_first,
+        why="columns of the weight are moved rather than those of its product"), _CUT)
+      for read, before in (("product", ""), ("biased", "biased = add product bias\n"))],
 )
