@@ -188,6 +188,11 @@ def _intermediate_types(source: ArrayType, target: ArrayType, maker: Equation | 
             layout, pending = cut, rest
         sums = [] if maker is None or maker.op.subprograms or not left.isdisjoint(pending) else [
             axes for axes in _summed(maker) if pending.issuperset(axes)]
+        if sums and cut != layout and not any(layout) and is_product(maker):
+            split = [b[len(a):] for a, b in zip(layout, cut, strict=True) if a != b][::-1]
+            used = {a for axes in split for a in axes}
+            sums = [*split, *[rest for axes in sums if (
+                rest := tuple([a for a in axes if a not in used]))]]
         for axes in sums[:-1]:
             pending = pending - {*axes}
             yield typed(target, mesh, layout, pending)

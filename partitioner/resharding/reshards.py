@@ -325,8 +325,10 @@ class _Chooser:
             self.eqns.append(eqn.replace(invars=(self.as_typed(operand, eqn.location, ()),)))
             return
         self.loose = self.loose or result not in self.search.last
-        self.env[result] = self.bring(operand, form(result.aval), eqn.location, eqn.reason,
-                                      result.name)
+        need, source = form(result.aval), None
+        if self.search.types_stay and need in self.forms(operand):
+            source = next(iter(self.held[operand].values()))     # XLA brings it for each by itself
+        self.env[result] = self.bring(operand, need, eqn.location, eqn.reason, result.name, source)
 
     def holding(self, eqn: Equation) -> None:
         """Write an equation with nested programs: operands and results are as their types say,
