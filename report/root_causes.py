@@ -194,18 +194,21 @@ def _weight(c: ExplainedCollective) -> float:
 def _order(collectives: Sequence[ExplainedCollective], direct: Sequence[ExplainedCollective],
            annotation: Annotation, about: ExplainedCollective | None
            ) -> Callable[..., tuple[bool, bool, bool, bool]]:
-    """Which of equal collectives come last: those that no op does without, before these what the
-    root is only indirectly behind, and before these what it does not ask for itself; but not what
-    takes much longer than what comes before it. about: what comes first of all.
+    """Which of equal collectives come last: those that no op does without, unless only they are of
+    the root's own value, before these what the root is only indirectly behind, and before these
+    what it does not ask for itself; but not what takes much longer than what comes before it.
+    about: what comes first of all.
     """
-    most = max((c.total_time for c in collectives if c.reason_kind != "needed"), default=0.0)
+    most, most_own = [max((c.total_time for c in some if c.reason_kind != "needed"), default=0.0)
+                      for some in (collectives, direct)]
     own = {id(c) for c in direct}
 
     def key(group: Sequence[ExplainedCollective]) -> tuple[bool, bool, bool, bool]:
-        seconds = group[0].total_time
+        seconds, is_own = group[0].total_time, any(id(c) in own for c in group)
         return (not any(c is about for c in group),
-                group[0].reason_kind == "needed" and seconds < _MUCH * most,
-                not any(id(c) in own for c in group) or seconds * _MUCH < most,
+                group[0].reason_kind == "needed" and seconds < _MUCH * (
+                    most_own if is_own else most),
+                not is_own or seconds * _MUCH < most,
                 not any(c.cause.asked_by is not None and annotation.is_of(c.cause.asked_by)
                         for c in group))
     return key

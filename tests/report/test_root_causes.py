@@ -185,6 +185,28 @@ def test_a_small_mistake_is_told_before_a_sum_that_is_needed() -> None:
     assert found.root_causes[0].time < found.root_causes[1].time
 
 
+@pytest.mark.usefixtures("by_time")
+def test_the_sum_of_a_wrong_weight_is_shown_before_what_else_it_brings() -> None:
+    """No product with `up` as it lies does without the sum; that of `gate` gathers its operand for
+    it, which takes less.
+    """
+    def experts(w: dict[str, st.Array], x: st.Array, dispatch: st.Array) -> st.Array:
+        inputs = jnp.einsum("gsd,gsec->egcd", x, dispatch)
+        gate = jnp.einsum("egcd,edf->egcf", inputs, w["gate"])
+        up = jnp.einsum("egcd,edf->egcf", inputs, w["up"])
+        out = jnp.einsum("egcf,efd->egcd", nn.silu(gate) * up, w["down"])
+        return x + jnp.einsum("egcd,gsec->gsd", out, dispatch)
+
+    given = functools.partial(specs.struct, mesh=AbstractMesh((8, 4), ("expert", "model")))
+    weights = {"gate": given((16, 4096, 14336), "expert", None, "model"),
+               "up": given((16, 4096, 14336), "expert", "model"),
+               "down": given((16, 14336, 4096), "expert", "model")}
+    first = st.explain(experts)(weights, given((8, 512, 4096), "expert"),
+                                given((8, 512, 16, 80), "expert")).root_causes[0]
+    assert first.text == "`w['up']` as P('expert', 'model')"
+    assert [group[0].source.source_line().split()[0] for group in first.groups] == ["up", "gate"]
+
+
 def test_what_a_choice_brings_is_because_of_what_brought_its_axes(by_time: None) -> None:
     """The sum of the table's gradient over `data` is put together again for the results, behind an
     exchange over both axes of which the momentum brings one.
