@@ -267,7 +267,7 @@ class Candidates(ValueChanges):
         for place, eqn in self.maps:
             for change in body_changes(place, eqn, record.source, equal):
                 yield (change,)
-                given = eqn.invars[change.operand] if isinstance(change, Ungather) else None
+                given = eqn.invars[change.number] if isinstance(change, Ungather) else None
                 if isinstance(change, Ungather) and isinstance(given, Var):
                     t = self.graph_tensor(given)
                     wanted = change.spec.padded(given.aval.ndim).entries

@@ -25,7 +25,7 @@ from ..reasons.value_paths import Place, rewritten
 from ..words import listed, spec_text
 from .code.changes import Rewritten
 from .code.left_axes import LeaveAxes
-from .code.shard_map_bodies import Ungather, Unsum
+from .code.shard_map_bodies import Given, Unsum
 from .interleaving.change import Interleave
 
 
@@ -158,7 +158,7 @@ class Prioritize:
 
 
 _DIGITS = re.compile(r"\d+")
-Placed = Constrain | Respec | Ungather | Unsum | LeaveAxes | Prioritize
+Placed = Constrain | Respec | Given | Unsum | LeaveAxes | Prioritize
 Inside = Placed | Rewritten | Interleave
 Change = Argument | Result | Inside
 
@@ -251,7 +251,7 @@ def edited(program: Program, changes: Sequence[Change], mesh: AbstractMesh) -> P
 def _made(program: Program, at: Place, change: Placed, mesh: AbstractMesh) -> Program:
     """The program with a change made at one place of it."""
     eqns = list(program.eqns)
-    if isinstance(change, Ungather | Unsum | LeaveAxes):
+    if isinstance(change, Given | Unsum | LeaveAxes):
         old, new = eqns[at.equation], change.made(eqns[at.equation])
         head = at.equation + 1
         return _renamed(program, [*eqns[:at.equation], new], eqns[head:], {

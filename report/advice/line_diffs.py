@@ -16,7 +16,7 @@ from ..reasons.causes import where
 from ..words import spec_text
 from .changes import Change, Constrain, Respec
 from .code.changes import Rewritten
-from .code.left_axes import LeaveAxes
+from .code.left_axes import LeaveAxes, map_call
 from .code.lines.helper_calls import SPECS, helper_call
 from .code.lines.layouts import laid_out
 from .code.lines.statements import (
@@ -28,7 +28,7 @@ from .code.lines.statements import (
     is_inside,
     rebound_name,
 )
-from .code.shard_map_bodies import Ungather, Unsum
+from .code.shard_map_bodies import Given, Unsum
 from .interleaving.change import Interleave
 
 
@@ -76,12 +76,24 @@ def edits_of(change: Change) -> tuple[Edit, ...]:
         code = laid_out(change.location, change.word, change.spec, change.axes) if (
             change.written) else ""
         return ((change.location, code),) if code else ()
-    if isinstance(change, Respec | Ungather | Unsum) and (code := _code_of(change)):
-        return ((change.location, code),)
+    if isinstance(change, Respec | Given | Unsum) and (code := _code_of(change)):
+        return ((change.location, code), *_given_specs(change))
     return ()
 
 
-def _code_of(change: Respec | Ungather | Unsum) -> str:
+def _given_specs(change: Change) -> Iterator[Edit]:
+    """The call of `shard_map` with the spec that a change gives an operand or result."""
+    at = map_call(change.call) if isinstance(change, Given) else None
+    call = None if at is None else call_of(at.text(), "shard_map")
+    for k in call.keywords if call is not None else ():
+        if at is not None and isinstance(change, Given) and k.arg == change.keyword:
+            specs = k.value.elts if isinstance(k.value, ast.Tuple) else [k.value]
+            if len(specs) == change.count and (
+                    code := _with_spec(at.text(), specs[change.number], change.spec)):
+                yield at, code
+
+
+def _code_of(change: Respec | Given | Unsum) -> str:
     """What a change writes in the place of an expression; "" if that cannot be told."""
     at = change.location
     if at.end_line != at.line or not at.source_line().strip():
@@ -91,7 +103,7 @@ def _code_of(change: Respec | Ungather | Unsum) -> str:
         return ""
     name = called_name(call)
     operand = ast.get_source_segment(text, call.args[0]) or ""
-    if isinstance(change, Ungather):
+    if isinstance(change, Given):
         return in_place(at, operand) if name == "all_gather" else ""
     if isinstance(change, Unsum):
         times = f"{as_operand(operand)} * {change.count}"

@@ -1,8 +1,10 @@
-"""Collectives that a `shard_map` body does not need: gathers of an operand, sums of equal values.
+"""Collectives that a `shard_map` body does not need: gathers of an operand or result, sums of equal
+values.
 
 An operand that the body gathers first may be passed whole: the axes leave its `in_specs`, and the
-gather goes away. A `psum` over devices that all hold the same value is a multiplication by their
-number, without communication. Neither changes any value.
+gather goes away. What it gathers last may be given as it is: the axes enter `out_specs`. A `psum`
+over devices that all hold the same value is a multiplication by their number, without
+communication. None of them changes any value.
 """
 from __future__ import annotations
 
@@ -27,22 +29,26 @@ _CASTS = ("pvary",)
 
 
 @dataclass(frozen=True)
-class Ungather:
-    """Let the `shard_map` at a place take an operand whole instead of gathering it in the body.
+class Given:
+    """What the `shard_map` at a place takes, or gives, otherwise than by a gather in its body.
 
-    gather: the equation in the body; spec: the operand's new entry of in_specs.
+    gather: the equation in the body; number: of the operand, or result; spec: its new entry of
+    in_specs or out_specs, which has `count`; call: where the user calls what the `shard_map` gives.
     """
     place: Place
     gather: int
-    operand: int
+    number: int
     spec: PartitionSpec
     location: Location = field(default=UNKNOWN, compare=False)
-    shown: str = field(default="", compare=False)
+    call: Location = field(default=UNKNOWN, compare=False)
+    count: int = field(default=0, compare=False)
+    keyword = "in_specs"
+    verb = "take operand"
 
     @property
     def text(self) -> str:
-        return (f"take out the `all_gather` at line {self.location.line}, and take operand "
-                f"{self.operand} of the `shard_map` as {self.shown} in in_specs")
+        return (f"take out the `all_gather` at line {self.location.line}, and {self.verb} "
+                f"{self.number} of the `shard_map` as {spec_text(self.spec)} in {self.keyword}")
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -50,6 +56,13 @@ class Ungather:
 
     def made(self, eqn: Equation) -> Equation:
         """The `shard_map` with the change."""
+        raise NotImplementedError
+
+
+class Ungather(Given):
+    """Take an operand whole instead of gathering it."""
+
+    def made(self, eqn: Equation) -> Equation:
         body: Program = eqn.params["jaxpr"]
         gather = body.eqns[self.gather]
         gone = set(gather.axes)
@@ -57,9 +70,9 @@ class Ungather:
         state = result.aval.manual
         whole = Var(result.aval.update(manual=ManualState(
             state.varying - gone, state.unreduced, state.reduced)),
-            body.invars[self.operand].name)
+            body.invars[self.number].name)
         invars = list(body.invars)
-        invars[self.operand] = whole
+        invars[self.number] = whole
         eqns = [e for i, e in enumerate(body.eqns) if i != self.gather]
         first = []
         new = whole
@@ -69,9 +82,23 @@ class Ungather:
                               {"axes": tuple(sorted(state.varying & gone))}, gather.location)]
         body = substituted(body.replace(invars=invars, eqns=eqns), {result: new})
         specs = list(eqn.params["in_specs"])
-        specs[self.operand] = self.spec
+        specs[self.number] = self.spec
         return eqn.replace(params={**eqn.params, "in_specs": tuple(specs),
                                    "jaxpr": body.replace(eqns=[*first, *body.eqns])})
+
+
+class GiveBlocks(Given):
+    """Give a result by its blocks instead of gathering it."""
+    keyword = "out_specs"
+    verb = "give result"
+
+    def made(self, eqn: Equation) -> Equation:
+        body: Program = eqn.params["jaxpr"]
+        outvars, specs = list(body.outvars), list(eqn.params["out_specs"])
+        outvars[self.number] = body.eqns[self.gather].invars[0]
+        specs[self.number] = self.spec
+        return eqn.replace(params={**eqn.params, "out_specs": tuple(specs), "jaxpr": body.replace(
+            outvars=outvars, eqns=[e for i, e in enumerate(body.eqns) if i != self.gather])})
 
 
 @dataclass(frozen=True)
@@ -130,7 +157,7 @@ def _before_casts(body: Program, eqn: Equation) -> Var:
 
 
 def body_changes(place: Place, eqn: Equation, location: Location, equal: bool
-                 ) -> Iterator[Ungather | Unsum]:
+                 ) -> Iterator[Ungather | GiveBlocks | Unsum]:
     """Changes of a `shard_map` that avoid the collective that its body runs at a location.
 
     equal: whether the devices over which it sums hold the same value.
@@ -148,10 +175,18 @@ def body_changes(place: Place, eqn: Equation, location: Location, equal: bool
                 for a in inner.axes:
                     count *= body.mesh.axis_size(a)
                 yield Unsum(place, n, count, inner.location)
-        if (name in _GATHERS and x in body.invars and inner.params.get("tiled")
-                and inner.params.get("axis_index_groups") is None
-                and sum(x is a for e in body.eqns for a in e.invars) == 1
-                and x not in body.outvars):
+        if name not in _GATHERS or not inner.params.get("tiled") or (
+                inner.params.get("axis_index_groups") is not None):
+            continue
+        given = [k for k, v in enumerate(body.outvars) if v is inner.outvars[0]]
+        if len(given) == 1 and not any(inner.outvars[0] is a for e in body.eqns for a in e.invars):
+            dim, ndim = inner.params["all_gather_dimension"], x.aval.ndim
+            entries = list(eqn.params["out_specs"][given[0]].padded(ndim).entries)
+            entries[dim] = (*entries[dim], *inner.axes)
+            yield GiveBlocks(place, n, given[0], spec_from_entries(entries), inner.location,
+                             eqn.location, len(body.outvars))
+        if (x in body.invars and x not in body.outvars
+                and sum(x is a for e in body.eqns for a in e.invars) == 1):
             k = body.invars.index(x)
             dim = inner.params["all_gather_dimension"]
             entries = list(eqn.params["in_specs"][k].padded(x.aval.ndim).entries)
@@ -159,4 +194,5 @@ def body_changes(place: Place, eqn: Equation, location: Location, equal: bool
             if tuple(entries[dim][-len(gone):]) == gone:
                 entries[dim] = tuple(entries[dim][:-len(gone)])
                 spec = spec_from_entries(entries)
-                yield Ungather(place, n, k, spec, inner.location, spec_text(spec))
+                yield Ungather(place, n, k, spec, inner.location, eqn.location,
+                               len(body.invars))

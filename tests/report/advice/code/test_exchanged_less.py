@@ -96,3 +96,28 @@ args = (struct((512, 1024), "d"),)
 """
     close = 1e-3 if words == NARROW else 1e-4
     check_change(tmp_path, source, words, 1.9, values_of, wanted, shown, rtol=close, atol=close)
+
+
+@pytest.mark.parametrize(("result", "given", "specs", "written"), [
+    ("whole", "made(x)", "P(), check_vma=False", 'out_specs=P(None, "d")'),
+    ("whole", "made(x)", "P()", 'out_specs=P(None, "d")'),
+    ("whole, x.sum(1)", "made(x)[0]", '(P(), P("d"))', 'out_specs=(P(None, "d"), P("d"))'),
+    ("whole - whole.mean(1, keepdims=True)", "made(x)", "P(), check_vma=False", "")])
+def test_what_is_gathered_for_a_result_is_given_by_blocks(result, given, specs, written, tmp_path):
+    """Not where something else in the body reads it."""
+    source = HEAD + f"""\
+def body(x):
+    whole = lax.all_gather(x, "d", axis=1, tiled=True{', to="invarying"' * ("vma" not in specs)})
+    return {result}
+
+
+made = st.shard_map(body, mesh=mesh, in_specs=P(None, "d"), out_specs={specs})
+args = (struct((256, 4096), None, "d"),)
+
+
+def f(x):
+    return {given}[:10] * 2
+"""
+    _, best = check_change(tmp_path, source, "and give result 0 of", 99, values_of,
+                           (lambda x: 2 * x[:10]) if written else None)
+    assert not written or any(written in now for _, now in best.diff)
