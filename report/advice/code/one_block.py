@@ -12,12 +12,14 @@
     neighbours            taking the own block of a gathered    a ppermute from either side, and the
                           value with rows next to it            own block in between
     smaller of one block  computing less from one block of a    computing it on the device that has
-    first                 gathered value, the same on all       the block, and broadcasting it
+    first                 gathered value, the same on all, or   the block, and broadcasting it
+                          from what all get of one device
 
 What is read as it is gathered is `one block` of rewrites.py.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -253,6 +255,8 @@ class _OneBlock(MadeOf[Atom]):
         """What an equation computes from the own block; None if it reads values that differ between
         devices.
         """
+        if eqn.op.name in SUMS:
+            return self.sent(eqn)
         if eqn.op.name in ("slice", "dynamic_slice"):
             gather = self.m.maker(eqn.invars[0])
             if gather is not None and gather.op.name in GATHERS:
@@ -263,11 +267,33 @@ class _OneBlock(MadeOf[Atom]):
         parts = [self.of(a) for a in eqn.invars]
         if not any(p is not None for p in parts) or self.read is None:
             return None
-        same = Blocks(self.m, self.read[0]).same
-        if not all(p is not None or same(a) for p, a in zip(parts, eqn.invars, strict=True)):
+        blocks = Blocks(self.m, self.read[0])
+        if not all(p is not None or blocks.same(a) for p, a in zip(
+                parts, eqn.invars, strict=True)):
             return None
-        return self.m.emit(eqn.op, *[a if p is None else p for p, a in zip(
-            parts, eqn.invars, strict=True)], **eqn.params)
+        return self.m.emit(eqn.op, *blocks.varying_alike([a if p is None else p for p, a in zip(
+            parts, eqn.invars, strict=True)]), **eqn.params)
+
+    def sent(self, total: Equation) -> Atom | None:
+        """What one device has where the others contribute zeros to a sum."""
+        m = self.m
+        if len(total.invars) > 1 or total.params.get("axis_index_groups") is not None:
+            return None
+        chosen = m.maker(without_pvary(m, total.invars[0]))
+        if chosen is None or chosen.op.name != "select_n" or len(chosen.invars) != 3:
+            return None
+        which, *cases = chosen.invars
+        while (e := m.maker(which)) is not None and e.op.name in ("broadcast_in_dim", "pvary"):
+            which = e.invars[0]
+        n = math.prod(map(total.invars[0].aval.mesh.axis_size, total.axes))
+        own = by_device(m, which, n, total.axes)
+        for k, x in enumerate(cases):
+            zero = m.constant_of(without_pvary(m, cases[1 - k]))
+            if own is not None and (own == k).sum() == 1 and zero is not None and zero.val == 0:
+                read = total, int((own == k).argmax())
+                self.read = self.read or read
+                return x if self.read == read else None
+        return None
 
     def taken(self, eqn: Equation, gather: Equation) -> Atom | None:
         found = sources(self.m, eqn, gather)
@@ -282,7 +308,7 @@ class _OneBlock(MadeOf[Atom]):
 
 def _one_smaller_first(m: Match) -> Atom | None:
     """What is made of one device's block, made there, and only that given to all."""
-    if m.program.op_names.isdisjoint(GATHERS):
+    if m.program.op_names.isdisjoint((*GATHERS, *SUMS)):
         return None
     blocks = _OneBlock(m)
     value = blocks.made(m.eqn)

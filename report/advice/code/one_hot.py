@@ -4,6 +4,7 @@
     rows                  a product with one-hot rows             reading the rows that they name
     rows of a gradient    the derivative of such a product        adding to the rows that they name
     rows of blocks        reading rows of a gathered table        each device's own of them, psum
+    row of blocks         reading one row that all devices read   that of the device that has it
 
 Equal where the other operand is finite: what names no row is a row of zeros, or is added to none.
 What is read of blocks is the product with the block's part of the one-hot rows, without the zeros.
@@ -28,7 +29,7 @@ from ....ir.types import array_type
 from .blocks import Blocks
 from .lines.expressions import GatheredIn, axes_text, expression, gathered_in
 from .lines.statements import as_operand, call_of, is_kept
-from .rewrites import CodeChange, fit, over, varying_as
+from .rewrites import CodeChange, broadcast, by_device, fit, over, varying_as
 
 
 def _origin(m: Match, atom: Atom) -> tuple[Atom, tuple[int, ...]]:
@@ -199,6 +200,42 @@ def _taken_of_blocks(text: str, call: ast.Call, table: GatheredIn, d: int, own: 
     return f"lax.psum(jnp.where({at} // {own} == lax.axis_index({axes}), {taken}, 0), {axes})"
 
 
+def _row_of_blocks(m: Match) -> Atom | None:
+    """The row at an index that all devices have, of the device that has it."""
+    blocks = Blocks(m)
+    found = blocks.of(m.value)
+    starts = m.eqn.invars[1:]
+    if found is None or blocks.gather is None or not all(map(blocks.same, starts)):
+        return None
+    (block, d), rows = found, m.value.aval.shape[found[1]]
+    at, own = starts[d], block.aval.shape[d]
+    if m.eqn.params["slice_sizes"][d] != 1 or at.aval.dtype != np.int32 or by_device(
+            m, at, blocks.count, blocks.gather.axes) is not None:
+        return None
+    place, *others = blocks.varying_alike([at, *starts, block])[:-1]
+    place = m.emit(OPS["clamp"], varying_as(m, np.int32(0), place), place,
+                   varying_as(m, np.int32(rows - 1), place))
+    size = varying_as(m, np.int32(own), place)
+    others[d] = m.emit(OPS["rem"], place, size)
+    row = m.emit(m.eqn.op, block, *others, **m.eqn.params)
+    return fit(m, broadcast(m, row, m.emit(OPS["div"], place, size), blocks.gather.axes))
+
+
+def _row_of_blocks_code(m: Match) -> str:
+    """The line, for an index that is not negative."""
+    whole, text = gathered_in(m, m.value), expression(m.eqn)
+    if whole is None or not whole.gather.params["tiled"]:
+        return ""
+    d, axes = whole.gather.params["all_gather_dimension"], axes_text(whole.gather.axes)
+    own = whole.gather.invars[0].aval.shape[d]
+    place = re.fullmatch(rf"{re.escape(whole.whole)}\[(\w+)((?:, [\w:]+)*)\]", text)
+    if not place or d:
+        return ""
+    at, others = place.groups()
+    return (f"lax.psum(jnp.where({at} // {own} == lax.axis_index({axes}), "
+            f"{as_operand(whole.part)}[{at} % {own}{others}], 0), {axes})")
+
+
 _WORDS = "look rows up instead of multiplying with one-hot rows"
 ONE_HOT: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
@@ -213,4 +250,9 @@ ONE_HOT: tuple[CodeChange, ...] = (
         why="only the rows that are read are exchanged"),
         "look rows up in each device's own block, and sum these, instead of gathering all",
         _rows_of_blocks_code),
+    CodeChange(Rewrite(
+        "row of blocks", "out = dynamic_slice value *starts", _row_of_blocks,
+        why="only the row that is read is exchanged"),
+        "read the row on the device that has it, and sum over devices, instead of gathering all",
+        _row_of_blocks_code),
 )

@@ -28,14 +28,7 @@ from ....ir.rewriting.unread import read_by_others
 from ....ir.rules.rule import ELEMENTWISE, FactorRule
 from ....ir.types import array_type
 from .lines.calls import pairs_text
-from .lines.expressions import (
-    axes_text,
-    called_in,
-    expression,
-    gathered_in,
-    whole_name,
-    written,
-)
+from .lines.expressions import axes_text, called_in, expression, gathered_in, whole_name, written
 from .lines.statements import Edit, as_operand, call_of, in_place
 from .varying_axes import is_invariant
 
@@ -265,12 +258,13 @@ def _one_block(m: Match) -> Atom | None:
     return fit(m, x)
 
 
-def broadcast(m: Match, x: Atom, block: int, names: tuple[str, ...]) -> Atom:
+def broadcast(m: Match, x: Atom, block: int | Atom, names: tuple[str, ...]) -> Atom:
     """The block of one device on all devices: a sum in which the others contribute zeros."""
-    varies = x.aval.manual.varying & set(names)
-    index = m.emit(OPS["axis_index"], axis_name=names, varying=bool(varies))
-    mine = m.emit(OPS["eq"], index, varying_as(m, np.int32(block), index))
+    varies = bool(x.aval.manual.varying & {*names})
+    index = m.emit(OPS["axis_index"], axis_name=names, varying=varies)
+    at = varying_as(m, np.int32(block), index) if isinstance(block, int) else block
     none = m.full(varying_as(m, np.zeros((), x.aval.dtype)[()], x), x.aval.shape)
+    mine = m.emit(OPS["eq"], index, at)
     return over(m, "psum", m.emit(OPS["select_n"], mine, none, x), names)
 
 

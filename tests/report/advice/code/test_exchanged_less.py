@@ -14,6 +14,7 @@ REDUCED = "reduce before the sum over devices"
 BACK = "leave out an exchange and the one that undoes it"
 NARROW = "convert to fewer bits before the exchange"
 ONE = "compute what is smaller of the one block"
+ROW = "read the row on the device that has it"
 BEHIND = "sum over devices once, behind the loop"
 
 
@@ -24,6 +25,12 @@ def total(x):
 
 def on_all(value):
     return np.concatenate([*value])
+
+
+def eliminated(x):
+    for n in range(3, 300):
+        x = x - x[n, 5] / 99
+    return x
 
 
 # lines of a body, the words of the change, what is computed of whole values, are lines shown
@@ -55,6 +62,33 @@ CASES = {
     every = lax.all_gather(x, "d")
     return every[2].mean(0, keepdims=True)
 """, ONE, lambda x: on_all([blocks(x)[2].mean(0)[None]] * 8), True),
+    "the mean of what one device gives to all": ("""
+    h = jnp.tanh(x)
+    whole = lax.psum(jnp.where(lax.axis_index("d") == 7, h, 0), "d")
+    return jnp.square(whole - 1).sum(0)[None]
+""", ONE, lambda x: on_all([((np.tanh(blocks(x)[7]) - 1) ** 2).sum(0)[None]] * 8), True),
+    "the mean of what all but one give": ("""
+    whole = lax.psum(jnp.where(lax.axis_index("d") == 7, 0, x), "d")
+    return jnp.square(whole).mean(0, keepdims=True)
+""", ONE, None, False),
+    "the mean of what one device has where others have ones": ("""
+    whole = lax.psum(jnp.where(lax.axis_index("d") == 7, x, 1), "d")
+    return jnp.square(whole).mean(0, keepdims=True)
+""", ONE, None, False),
+    "rows at an index in a loop": ("""
+    def step(n, x):
+        whole = lax.all_gather(x, "d", axis=0, tiled=True)
+        return x - whole[n, 5] / 99
+    return lax.fori_loop(3, 300, step, x)
+""", ROW, eliminated, True),
+    "a row of what is computed of the gather, counted from the end": ("""
+    whole = jnp.tanh(lax.all_gather(x, "d", axis=0, tiled=True))
+    return whole[jnp.arange(4).sum() - 9][None]
+""", ROW, lambda x: on_all([np.tanh(x[[-3]])] * 8), False),
+    "a row of each device's own": ("""
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    return whole[x.sum().astype(int)][None]
+""", ROW, None, False),
     "sums that a loop writes": ("""
     def step(made, n):
         total = lax.psum(x * n, "d")
