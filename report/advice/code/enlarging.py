@@ -1,20 +1,28 @@
-"""A rewrite of the user's code that makes values larger behind a gather instead of before it.
+"""Rewrites of the user's code that make values larger behind an exchange instead of before it.
 
     NAME                  instead of                            written
     enlarge behind        gathering repeated heads, or          the gather of what they are made of,
                           weights that are scaled from bytes    then that
+    enlarge, sent on      sending repeated heads on             sending what they are made of on
+    enlarge in steps      carrying repeated heads, or wider     carrying what they are made of, and
+                          numbers, that steps send on           that in each step
 """
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
+from collections.abc import Callable, Sequence
 
-from ....ir.program import Atom, Equation, Literal
+from ....ir.ops.control.loop_operands import scan_operands
+from ....ir.program import Atom, Equation, Literal, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS
 from ....ir.rules.rule import FactorRule
 from .blocks import Blocks, size_of
 from .lines.expressions import called_in, expression, whole_name, written
 from .rewrites import CodeChange, MadeOf, fit
+from .varying_axes import is_invariant
 
 Operand = tuple[Atom, int | None]       # and the dimension along which blocks of it lie, if any
 
@@ -116,10 +124,109 @@ def _enlarged_behind_code(m: Match) -> str:
     return written(wide, whole_name(source), text.replace(wide, source))
 
 
+def _smaller(m: Match, a: Atom, is_given: Callable[[Atom], bool]) -> list[Equation]:
+    """The equations, the last one first, by which a value is computed from the smallest one of
+    which it is, and of what is given.
+    """
+    found: list[Equation] = []
+    least, count = size_of(a), 0
+    while len(found) < MadeOf.MOST and (eqn := m.maker(a)) is not None:
+        own = [v for v in eqn.invars if not is_given(v)]
+        if len(own) != 1 or eqn.op.collective is not None or eqn.op.effect or (
+                eqn.op.multiple_results or eqn.op.subprograms):
+            break
+        found.append(eqn)
+        (a,) = own
+        if size_of(a) < least:
+            least, count = size_of(a), len(found)
+    return found[:count]
+
+
+def _is_to_all(send: Equation) -> bool:
+    """Does every device get what another one had?"""
+    return len(send.params["perm"]) == math.prod(map(
+        send.invars[0].aval.mesh.axis_size, send.axes))
+
+
+def _again(m: Match, chain: Sequence[Equation], a: Atom, source: Atom) -> Atom:
+    """What equations, the last one first, make of another value in place of their source."""
+    for eqn in reversed(chain):
+        (at,) = [k for k, v in enumerate(eqn.invars) if v is source]
+        given = [a if k == at else v for k, v in enumerate(eqn.invars)]
+        a, source = m.emit(eqn.op, *given, like=eqn, **eqn.params), eqn.outvars[0]
+    return a
+
+
+def _source(chain: Sequence[Equation], is_given: Callable[[Atom], bool]) -> Atom:
+    return next(v for v in chain[-1].invars if not is_given(v))
+
+
+def _enlarged_sent(m: Match) -> Atom | None:
+    """What is sent on of what a larger value is computed from, where the rest is the same on all
+    devices.
+    """
+    def is_given(a: Atom) -> bool:
+        return is_invariant(a, m.eqn.axes, m.program, m.maker)
+
+    chain = _smaller(m, m.x, is_given) if _is_to_all(m.eqn) else []
+    if not chain or len(chain) == 1 and chain[0].op.name == "convert_element_type":
+        return None
+    source = _source(chain, is_given)
+    return fit(m, _again(m, chain, m.emit(m.eqn.op, source, **m.eqn.params), source))
+
+
+def _enlarged_in_steps(m: Match) -> list[Atom] | None:
+    """Of a scan whose steps only send on what is computed, before it, of something smaller."""
+    body, (first, carries) = m.eqn.params["jaxpr"], scan_operands(m.eqn.params)
+    made = {v: e for e in body.eqns for v in e.outvars}
+    reads = Counter([a for e in body.eqns for a in e.invars] + [*body.outvars])
+    chains: dict[int, list[Equation]] = {}
+    given, invars, outvars = [*m.eqn.invars], [*body.invars], [*body.outvars]
+    start: list[Equation] = []
+    end: list[Equation] = []
+    gone: set[Equation] = set()
+    for j in range(carries):
+        k, send = first + j, made.get(outvars[j])
+        chain = _smaller(m, given[k], _is_literal)
+        if not chain or send is None or send.op.name != "ppermute" or not _is_to_all(send) or (
+                send.invars != (invars[k],) or reads[outvars[j]] > 1):
+            continue
+        chains[j], gone = chain, gone | {send}
+        given[k] = _source(chain, _is_literal)
+        now: dict[Atom, Atom] = {given[k]: Var(given[k].aval, invars[k].name)}
+        sent = Var(given[k].aval)
+        end.append(send.with_operands((now[given[k]],), (sent,)))
+        for eqn in reversed(chain):
+            v = eqn.outvars[0]
+            now[v] = invars[k] if eqn is chain[0] else Var(v.aval)
+            start.append(eqn.with_operands([now.get(a, a) for a in eqn.invars], (now[v],)))
+        invars[k], outvars[j] = now[given[k]], sent
+    if not chains:
+        return None
+    body = body.replace(invars=invars, outvars=outvars, eqns=[
+        *start, *[e for e in body.eqns if e not in gone], *end])
+    results = m.emit(m.eqn.op, *given, **{**m.eqn.params, "jaxpr": body})
+    for j, chain in chains.items():
+        results[j] = _again(m, chain, results[j], given[first + j])
+    return results if [r.aval for r in results] == [v.aval for v in m.eqn.outvars] else None
+
+
+def _is_literal(a: Atom) -> bool:
+    return isinstance(a, Literal)
+
+
 ENLARGING: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
         "enlarge behind", "out = all_gather|all_gather_invariant x {all_gather_dimension=d, "
         "axis_index_groups=groups, tiled}", _enlarged_behind,
         why="what is smaller is exchanged"),
         "make values larger behind the exchange instead of before it", _enlarged_behind_code),
+    CodeChange(Rewrite(
+        "enlarge, sent on", "out = ppermute x", _enlarged_sent,
+        why="what is smaller is sent on"),
+        "make values larger behind the exchange instead of before it"),
+    CodeChange(Rewrite(
+        "enlarge in steps", "out = scan *operands", _enlarged_in_steps,
+        why="what is smaller is sent on in each step"),
+        "make what goes round larger in each step, instead of ahead of the loop, in the one"),
 )

@@ -1,4 +1,4 @@
-"""What makes values larger is done behind a gather, if it is done to each block alike."""
+"""What makes values larger is done behind an exchange, if it is done to each block alike."""
 from __future__ import annotations
 
 import numpy as np
@@ -73,3 +73,46 @@ args = (struct((2, 512, 512), None, "d", dtype=np.int8), struct((2, 512)), struc
     ((before, after),) = best.diff
     assert before.startswith("whole = lax.all_gather(w[k].astype(np.float32) * scales[k],")
     assert after == f"whole = lax.all_gather(w[k], {GATHER}.astype(np.float32) * scales[k]"
+
+
+RING = "[(i, (i + 1) % 8) for i in range(8)]"
+# what goes round, from where to where; what it is of a block in numpy (None: no change is made)
+ROUND = {
+    "repeated heads": ("jnp.repeat(x, 8, 1)", RING, lambda x: np.repeat(x, 8, 1)),
+    "of what is computed by element": ("jnp.repeat(1 - jnp.tanh(x), 8, 1)", RING,
+                                       lambda x: np.repeat(1 - np.tanh(x), 8, 1)),
+    "to some, where others get zeros": ("jnp.repeat(1 - x, 8, 1)", "[(0, 1), (1, 0)]", None),
+    "with a number of each device": ("jnp.repeat(x, 8, 1) + lax.axis_index('d')", RING, None)}
+
+STEPS = {"scan": "(k, total), _ = lax.scan(step, (k, jnp.zeros_like(k)), jnp.arange(3))",
+         "for": "total = 0\n    for n in range(3):\n        (k, total), _ = step((k, total), n)"}
+
+
+@pytest.mark.parametrize("name", ROUND)
+@pytest.mark.parametrize("loop", STEPS)
+@pytest.mark.parametrize("checked", [True, False])
+def test_what_goes_round_is_made_larger_where_it_is_read(name, loop, checked, tmp_path):
+    code, sent, reference = ROUND[name]
+    source = HEAD + f"""\
+def step(carry, n):
+    k, total = carry
+    return (lax.ppermute(k, "d", {sent}), total + (n + 1) * k), None
+
+
+def body(x):
+    k = {code}
+    {STEPS[loop]}
+    return total + 4 * k
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma={checked})
+args = (struct((512, 16), "d"),)
+"""
+
+    def wanted(x):
+        every = reference(x).reshape(8, 64, 128)
+        return sum([(n + 1) * np.roll(every, n, 0) for n in range(4)]).reshape(512, 128)
+
+    words = "make what goes round larger in each step" if loop == "scan" else WORDS
+    check_change(tmp_path, source, words, 7, values_of, reference and wanted, shown=False,
+                 rtol=1e-5, atol=1e-5)
