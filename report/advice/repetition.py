@@ -65,9 +65,10 @@ def runs(program: Program) -> list[Run]:
             while j + period < len(keys) and keys[j] == keys[j + period] and free[j] and (
                     free[j + period]):
                 j += 1
-            count = (j - i) // period + 1
-            if count >= LEAST:
-                run = Run(i, period, count)
+            if (j - i) // period + 1 >= LEAST:
+                own = next(p for p in range(1, period + 1) if period % p == 0
+                           and keys[i:j + period - p] == keys[i + p:j + period])
+                run = Run(i, own, (j + period - i) // own)
                 found.append(run)
                 free[run.start:run.end] = [False] * (run.end - run.start)
                 i = run.end

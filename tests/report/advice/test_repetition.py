@@ -67,6 +67,18 @@ def test_a_program_that_repeats_nothing_is_left_as_it_is() -> None:
     assert not runs(program) and shortened(program) is None
 
 
+def test_of_what_repeats_in_the_period_of_other_equations_the_own_one_is_found() -> None:
+    def f(x: st.Array) -> st.Array:
+        for _ in range(12):
+            x = jnp.exp(jnp.cos(jnp.sin(jnp.tanh(x))))
+        for _ in range(20):
+            x = jnp.log(jnp.abs(x))
+        return x
+
+    program = st.explain(f)(struct((64, 64), "data")).partitioned.stages["inlined"]
+    assert [(r.period, r.count) for r in runs(program)] == [(4, 12), (2, 20)]
+
+
 @pytest.mark.parametrize("function", [forward, step])
 def test_advice_on_many_layers_is_found_on_few_and_tried_on_all(function) -> None:
     args = arguments(24)
