@@ -24,6 +24,7 @@ from .root_causes import RootCause, Roots, root_causes
 
 _TRIED = 3          # root causes of which it is looked for what avoids them before they are ordered
 _NEARLY = 0.85      # of the most that a suggestion is worth: as good, and of a costlier cause
+_MOST = 0.5         # of what several changes save: it is about the one that saves more alone
 
 
 class Analysis:
@@ -122,9 +123,17 @@ class Analysis:
                    key=lambda one: (own(one), one.total_time), default=None)
 
     def _causes_of(self, s: Suggestion, c: ExplainedCollective) -> list[RootCause]:
-        """The root causes, first that which a suggestion for a collective changes."""
+        """The root causes, first that which a suggestion for a collective changes; of several
+        changes, what the one changes that saves most of it alone.
+        """
+        saved = {change: self.time - tried.figures.time for change in s.changes
+                 for tried in self.search.whole.known((change,)) if tried is not None}
+        most = max(saved, key=lambda change: saved[change], default=None)
+        changes = s.changes
+        if most is not None and saved[most] > _MOST * (self.time - s.time):
+            changes = (most,)
         with collector_paused():
-            return root_causes(self.roots, s.changes, c)
+            return root_causes(self.roots, changes, c)
 
     @functools.cached_property
     def roots(self) -> Roots:

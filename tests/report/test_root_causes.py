@@ -207,6 +207,26 @@ def test_the_sum_of_a_wrong_weight_is_shown_before_what_else_it_brings() -> None
     assert [group[0].source.source_line().split()[0] for group in first.groups] == ["up", "gate"]
 
 
+@pytest.mark.usefixtures("by_time")
+def test_of_several_changes_the_one_that_saves_most_is_of_the_cause() -> None:
+    """The constraints are changed for the rest, where the planner has a better place for them."""
+    mesh = AbstractMesh((16,), ("d",))
+
+    def to(v: st.Array, *spec: str | None) -> st.Array:
+        return lax.with_sharding_constraint(v, NamedSharding(mesh, P(*spec)))
+
+    def solve(rho: st.Array, green: st.Array) -> st.Array:
+        k = to(jnp.fft.fft(jnp.fft.fft(rho, axis=2), axis=1), None, "d")
+        k = to(jnp.fft.ifft(jnp.fft.fft(k, axis=0) * green, axis=0), "d")
+        return jnp.fft.ifft(jnp.fft.ifft(k, axis=1), axis=2).real
+
+    given = functools.partial(specs.struct, (512, 512, 512), "d", mesh=mesh)
+    first = st.explain(solve)(given(), given(dtype=np.complex64)).root_causes[0]
+    shown = first.groups[0][0]
+    assert first.text == "`green` as P('d')" and "green" in shown.source.text()
+    assert "pass `green` as P(None, 'd') instead of P('d')" in shown.suggestions[0].text
+
+
 def test_what_a_choice_brings_is_because_of_what_brought_its_axes(by_time: None) -> None:
     """The sum of the table's gradient over `data` is put together again for the results, behind an
     exchange over both axes of which the momentum brings one.
