@@ -182,23 +182,20 @@ class Kinds:
         of their type, which they had before: whoever passes them on has to, as from step to step.
         Each argument takes one result, first of all one that keeps its layout.
         """
-        types = [v.aval for v in before.stages["inlined"].invars]
-        had, have = (Counter([(t.shape, t.dtype, spec)
-                              for t, spec in zip(types, one.in_specs, strict=True)])
-                     for one in (before, after))
+        free: dict[tuple, Counter[PartitionSpec]] = {}     # of arguments in a layout: as they are
+        for v, was, now in zip(before.stages["inlined"].invars, before.in_specs, after.in_specs,
+                               strict=True):
+            free.setdefault((v.aval.shape, v.aval.dtype, was), Counter())[now] += 1
         found, results = 0, [(v.aval, was, now) for v, was, now in zip(
             after.stages["inlined"].outvars, before.out_specs, after.out_specs, strict=False)]
         for t, was, now in sorted(results, key=lambda r: r[1] != r[2]):
-            was_taken, now_taken = (t.shape, t.dtype, was), (t.shape, t.dtype, now)
-            if not had[was_taken]:
+            left = +free.get((t.shape, t.dtype, was), Counter())
+            taken = now if left[now] else was if left[was] else next(iter(left), None)
+            if taken is None:
                 continue
-            had[was_taken] -= 1
-            if have[now_taken]:
-                have[now_taken] -= 1
-            elif was != now:
-                mesh, rank = self.candidates.mesh, t.ndim
-                found += missing(mesh, t.shape, now.padded(rank).entries,
-                                 was.padded(rank).entries) * t.dtype.itemsize
+            free[t.shape, t.dtype, was][taken] -= 1
+            found += missing(self.candidates.mesh, t.shape, now.padded(t.ndim).entries,
+                             taken.padded(t.ndim).entries) * t.dtype.itemsize
         return found
 
     def splits(self, changes: Sequence[Change]) -> bool:

@@ -75,3 +75,26 @@ def test_one_of_several_results_is_called_by_its_number() -> None:
     found = st.explain(st.jit(f, out_shardings=(None, NamedSharding(MESH, P()))))(
         struct((8192, 2048), "data"), struct((2048, 4096), None, "model"))
     assert found.root_causes[0].text == "`out_shardings`, P() for result [1]"
+
+
+def test_buffers_of_sums_are_split_like_the_sums_rather_than_what_these_are_the_slopes_of() -> None:
+    """Sums that are asked for whole: whoever passes them on passes them as buffers, whatever other
+    arguments of their type are laid out as they are then.
+    """
+    mesh = AbstractMesh((16,), ("data",))
+
+    def add(p: dict[str, st.Array], sums: dict[str, st.Array], x: st.Array) -> dict[str, st.Array]:
+        def loss(p: dict[str, st.Array]) -> st.Array:
+            h = x * st.lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6) * p["scale"]
+            return ((x + nn.gelu(h @ p["up"]) @ p["down"]) ** 2).mean()
+        return st.tree.map(lambda a, g: a + g / 8, sums, st.grad(loss)(p))
+
+    def given(*spec: str) -> dict[str, st.ShapeDtypeStruct]:
+        return {name: specs.struct(shape, *spec, mesh=mesh) for name, shape in {
+            "up": (4096, 16384), "down": (16384, 4096), "scale": (4096,)}.items()}
+
+    f = st.jit(add, out_shardings=dict.fromkeys(given(), NamedSharding(mesh, P())))
+    found = st.explain(f)(given("data"), given(), specs.struct((16384, 4096), "data", mesh=mesh))
+    best = found.root_causes[0].groups[0][0].suggestions[0]
+    assert "`sums['up']` as" in best.text and "`p[" not in best.text
+    assert best.time < 0.8 * found.time and best.peak_bytes < found.peak_bytes
