@@ -4,7 +4,8 @@
     smaller first          computing less from a gathered value       computing it, then the gather
     narrow first           casting such a value to fewer bits         the cast, then the gather
     take first             taking some of what is computed of a sum   some of what each device adds,
-                           over devices, element by element           then the sum
+                           over devices or of what is sent on,        or sends, then the exchange
+                           element by element
 
 What is computed from a gather is traced back through every op along whose factor blocks can be
 worked on one by one, with values that are equal on all devices.
@@ -38,12 +39,12 @@ from .varying_axes import is_invariant
 
 GATHERS = ("all_gather", "all_gather_invariant")
 SUMS = ("psum", "psum_invariant")
-_OVER_DEVICES = (*SUMS, "pmax", "pmin")
+_SENT = (*SUMS, "pmax", "pmin", "ppermute")
 
 
 def behind(m: Match) -> list[Equation]:
-    """The equations by which a value is computed from a gather, a sum or extreme over devices or a
-    concatenation, as far as the rewrites look through them.
+    """The equations by which a value is computed from a gather, a sum or extreme over devices, what
+    is sent on or a concatenation, as far as the rewrites look through them.
     """
     found: dict[Var, Equation] = {}
     waiting = list(m.eqn.invars)
@@ -52,12 +53,12 @@ def behind(m: Match) -> list[Equation]:
         eqn = None if isinstance(a, Literal) or a in found else m.maker(a)
         if eqn is None or isinstance(a, Literal):
             continue
-        if eqn.op.name in (*GATHERS, *_OVER_DEVICES):
+        if eqn.op.name in (*GATHERS, *_SENT):
             found[a] = eqn
         elif eqn.op.collective is None and not eqn.op.subprograms:
             found[a] = eqn
             waiting += eqn.invars
-    known = any(e.op.name in (*GATHERS, *_OVER_DEVICES, "concatenate") for e in found.values())
+    known = any(e.op.name in (*GATHERS, *_SENT, "concatenate") for e in found.values())
     return list(found.values()) if known else []
 
 
@@ -285,7 +286,7 @@ class _Taken(MadeOf[Atom]):
     def made(self, eqn: Equation) -> Atom | None:
         """What is taken of the result of an equation; None if it is not made of a sum."""
         m, op = self.m, eqn.op
-        if op.name in _OVER_DEVICES:
+        if op.name in _SENT:
             alike = len(eqn.invars) == 1 and eqn.params.get("axis_index_groups") is None and all(
                 is_invariant(a, eqn.axes, m.program, m.maker) for a in m.eqn.invars[1:])
             return m.emit(op, self.taken(eqn.invars[0]), like=eqn, **eqn.params) if alike else None
@@ -316,7 +317,7 @@ class _Taken(MadeOf[Atom]):
 
 def _taken_first(m: Match) -> Atom | None:
     """What is taken of values that are summed over devices, taken of each before."""
-    value = None if m.program.op_names.isdisjoint(_OVER_DEVICES) or (
+    value = None if m.program.op_names.isdisjoint(_SENT) or (
         size_of(m.eqn.outvars[0]) >= size_of(m.value)) else _Taken(m).of(m.value)
     return None if value is None else fit(m, value)
 
@@ -338,6 +339,6 @@ BLOCKS: tuple[CodeChange, ...] = (
         _smaller_first_code),
     CodeChange(Rewrite(
         "take first", "out = slice|dynamic_slice|gather value *starts", _taken_first,
-        why="only what is read is summed over devices"),
-        "take what is read before the sum over devices instead of behind it"),
+        why="only what is read is exchanged"),
+        "take what is read before the exchange instead of behind it"),
 )

@@ -34,8 +34,8 @@ from .lines.ahead_lines import computed_ahead
 from .lines.expressions import without_pvary
 from .lines.loop_lines import reduced_behind
 from .lines.statements import Edit
-from .rewrites import SCALARS, CodeChange, varying_as
-from .varying_axes import is_invariant, with_varying_steps
+from .rewrites import CodeChange, varying_as
+from .varying_axes import SCALARS, is_invariant, with_varying_steps
 
 
 def _reduction(m: Match) -> list[Equation]:

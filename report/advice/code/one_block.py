@@ -30,7 +30,8 @@ from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS
 from .blocks import GATHERS, SUMS, Blocks, behind, size_of
 from .lines.expressions import axes_text, expression, gathered_in, without_pvary
-from .rewrites import GATHERED, CodeChange, MadeOf, broadcast, by_device, fit, own_part, sources
+from .rewrites import GATHERED, CodeChange, MadeOf, broadcast, fit, own_part, sources
+from .varying_axes import by_device
 
 # -- each device's own block ----------------------------------------------------------------------
 

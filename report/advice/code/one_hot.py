@@ -29,7 +29,8 @@ from ....ir.types import array_type
 from .blocks import Blocks
 from .lines.expressions import GatheredIn, axes_text, expression, gathered_in
 from .lines.statements import as_operand, call_of, is_kept
-from .rewrites import CodeChange, broadcast, by_device, fit, over, varying_as
+from .rewrites import CodeChange, broadcast, fit, over, varying_as
+from .varying_axes import by_device
 
 
 def _origin(m: Match, atom: Atom) -> tuple[Atom, tuple[int, ...]]:

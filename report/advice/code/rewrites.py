@@ -8,6 +8,7 @@
                           or the same part of one                 or part
     there and back        exchanging what is exchanged back       what is computed of it alone
                           after work on each element
+    sent at once          sending on what was sent                one ppermute
 """
 from __future__ import annotations
 
@@ -24,16 +25,15 @@ from ....ir.dtypes import issubdtype
 from ....ir.op import OPS
 from ....ir.program import Atom, Equation, Literal
 from ....ir.rewriting.rewrite import Match, Rewrite
-from ....ir.rewriting.unread import read_by_others
+from ....ir.rewriting.unread import only_readers, read_by_others
 from ....ir.rules.rule import ELEMENTWISE, FactorRule
 from ....ir.types import array_type
 from .lines.calls import pairs_text
 from .lines.expressions import axes_text, called_in, expression, gathered_in, whole_name, written
 from .lines.statements import Edit, as_operand, call_of, in_place
-from .varying_axes import is_invariant
+from .varying_axes import by_device, is_invariant
 
 T = TypeVar("T")
-SCALARS = 60             # equations that an index may be computed by
 REDUCTIONS = {"reduce_sum": "psum", "reduce_max": "pmax", "reduce_min": "pmin"}
 # over devices, of what an expression with such a word gives on each of them
 _SAID = {"reduce_sum": {"(reduce_|ein)?sum": "psum", "mean|average": "pmean"},
@@ -205,38 +205,6 @@ def own_part(m: Match, read: Equation, gather: Equation, first: int) -> Atom:
         OPS["reshape"], x, new_sizes=out, dimensions=None, sharding=None)
 
 
-def by_device(m: Match, atom: Atom, n: int, names: Sequence[str]) -> np.ndarray | None:
-    """A scalar on each of n devices; None if it depends on more than the index along the axis."""
-    known: dict[Atom, np.ndarray | None] = {}
-    left = SCALARS
-
-    def value(a: Atom) -> np.ndarray | None:
-        nonlocal left
-        if isinstance(a, Literal):
-            return np.asarray(a.val)[None]
-        if a not in known:
-            left -= 1
-            known[a] = None if left < 0 else made(m.maker(a))
-        return known[a]
-
-    def made(eqn: Equation | None) -> np.ndarray | None:
-        if eqn is None or any(v.aval.shape for v in (*eqn.outvars, *eqn.invars)):
-            return None
-        if eqn.op.name == "axis_index":
-            return np.arange(n, dtype=np.int32) if eqn.axes == tuple(names) else None
-        given = [value(a) for a in eqn.invars]
-        if any(g is None for g in given):
-            return None
-        if eqn.op.name == "pvary":
-            return given[0]
-        if eqn.op.evaluate is None or eqn.op.effect or eqn.op.multiple_results:
-            return None
-        return np.asarray(eqn.op.evaluate(1, *given, **eqn.params))
-
-    found = value(atom)
-    return None if found is None else np.broadcast_to(found, (n,))
-
-
 def _one_block(m: Match) -> Atom | None:
     """A block sent to the device that reads it, or to all from one, instead of all blocks to all.
     """
@@ -340,6 +308,18 @@ def _undoes(back: Equation, there: Equation) -> bool:
         (s, d) for s, d in other["perm"]}
 
 
+def _sent_at_once(m: Match) -> Atom | None:
+    """What is sent on to where it goes in the end, where nothing else reads it on the way."""
+    there = m.maker(m.x)
+    if there is None or there.op is not m.eqn.op or there.axes != m.eqn.axes or (
+            only_readers(m.program)[m.x] is None):
+        return None
+    source = {to: at for at, to in there.params["perm"]}
+    perm = tuple([(source[at], to) for at, to in m.perm if at in source])
+    return None if all(at == to for at, to in perm) else fit(
+        m, m.emit(m.eqn.op, there.invars[0], **{**m.eqn.params, "perm": perm}))
+
+
 def _there_and_back(m: Match) -> Atom | None:
     value = _Before(m).of(m.value)
     return None if value is None else fit(m, value)
@@ -383,6 +363,10 @@ CHANGES: tuple[CodeChange, ...] = (
         "there and back", "out = all_to_all|ppermute value", _there_and_back,
         why="each device has what it works on, and gets the same back"),
         "leave out an exchange and the one that undoes it", _there_and_back_code),
+    CodeChange(Rewrite(
+        "sent at once", "out = ppermute x {perm}", _sent_at_once,
+        why="each device receives once what it gets in the end"),
+        "send at once, by one ppermute, what is sent on"),
     CodeChange(Rewrite(
         "widen behind", "wide = convert_element_type x\n"
         "out = ppermute|all_to_all|all_gather|all_gather_invariant wide", _widened_behind,

@@ -1,18 +1,23 @@
 """The mesh axes over which values of a `shard_map` body vary: between whose devices they differ.
 
 This is finer than the axes in their types: what is gathered is the same on all devices of the
-gather, and a body that was traced without `check_vma` has no such types.
+gather, and a body that was traced without `check_vma` has no such types. `by_device` says what an
+index of a device is on each.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+
+import numpy as np
 
 from ....ir.ops.control.loop_operands import scan_operands
 from ....ir.program import Atom, Equation, Literal, Program, Var
+from ....ir.rewriting.rewrite import Match
 
 VARYING = "varying over"     # attribute of a body: by parameter, the axes over which it varies
 _MOST = 32               # values that one is computed from
+SCALARS = 60             # equations that an index may be computed by
 _UNVARYING = ("psum", "psum_invariant", "pmax", "pmin", "all_gather", "all_gather_invariant")
 Axes = AbstractSet[str]
 
@@ -77,3 +82,35 @@ def with_varying_steps(scan: Equation, body: Program, program: Program,
             grows |= not later <= varying[v]
             varying[v] |= later
     return found
+
+
+def by_device(m: Match, atom: Atom, n: int, names: Sequence[str]) -> np.ndarray | None:
+    """A scalar on each of n devices; None if it depends on more than the index along the axis."""
+    known: dict[Atom, np.ndarray | None] = {}
+    left = SCALARS
+
+    def value(a: Atom) -> np.ndarray | None:
+        nonlocal left
+        if isinstance(a, Literal):
+            return np.asarray(a.val)[None]
+        if a not in known:
+            left -= 1
+            known[a] = None if left < 0 else made(m.maker(a))
+        return known[a]
+
+    def made(eqn: Equation | None) -> np.ndarray | None:
+        if eqn is None or any(v.aval.shape for v in (*eqn.outvars, *eqn.invars)):
+            return None
+        if eqn.op.name == "axis_index":
+            return np.arange(n, dtype=np.int32) if eqn.axes == tuple(names) else None
+        given = [value(a) for a in eqn.invars]
+        if any(g is None for g in given):
+            return None
+        if eqn.op.name == "pvary":
+            return given[0]
+        if eqn.op.evaluate is None or eqn.op.effect or eqn.op.multiple_results:
+            return None
+        return np.asarray(eqn.op.evaluate(1, *given, **eqn.params))
+
+    found = value(atom)
+    return None if found is None else np.broadcast_to(found, (n,))

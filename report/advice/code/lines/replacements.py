@@ -98,10 +98,13 @@ class _Replacement:
             raise Unwritten
 
     def is_again(self, e: Equation) -> bool:
-        """Is it the replaced equation when a loop in Python evaluates the expression again?"""
+        """Is it the replaced equation when a loop in Python evaluates the expression again? There
+        may be nothing between two exchanges of such a loop.
+        """
         at, op = e.location, self.m.eqn.op
         return (e.op is op and at.key == self.at.key and at.transform == self.at.transform
-                and not any(e is own for own in self.own.values()))
+                and e is not self.m.eqn and (op.collective is not None or not any(
+                    e is own for own in self.own.values())))
 
     def parts(self) -> dict[Var, Equation]:
         """By result, the equations of the expression, as it is evaluated once: those of its place

@@ -1,5 +1,5 @@
-"""What is read of a sum over devices is taken before it, what is exchanged back is not sent, and
-what is smaller is exchanged: as the user would write it.
+"""What is read of an exchange is taken before it, what is exchanged back is not sent, what is sent
+on is sent once, and what is smaller is exchanged: as the user would write it.
 """
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from .explained_code import check_change
 from .test_changes import HEAD, blocks, values_of
 
-BEFORE = "take what is read before the sum over devices"
+BEFORE = "take what is read before the exchange"
+ONCE = "send at once, by one ppermute"
 REDUCED = "reduce before the sum over devices"
 BACK = "leave out an exchange and the one that undoes it"
 NARROW = "convert to fewer bits before the exchange"
@@ -51,6 +52,25 @@ CASES = {
     h = lax.psum(x, "d")
     return h[lax.axis_index("d")][None]
 """, BEFORE, None, False),
+    "the last row of the device before": ("""
+    h = lax.ppermute(x, "d", [(i, i + 1) for i in range(7)])
+    h = jnp.cos(h)
+    return x + h[-1:]
+""", BEFORE, lambda x: on_all(blocks(x) + np.concatenate([
+    np.ones((1, 1, 1024)), np.cos(blocks(x)[:-1, -1:])])), True),
+    "a row of another device at an index of the own": ("""
+    h = lax.ppermute(x, "d", [(i, (i + 1) % 8) for i in range(8)])
+    return h[lax.axis_index("d")][None]
+""", BEFORE, None, False),
+    "three devices on": ("""
+    h = lax.ppermute(x, "d", [(i, (i + 1) % 8) for i in range(8)])
+    return lax.ppermute(h, "d", [(i, (i + 2) % 8) for i in range(8)])
+""", ONCE, lambda x: on_all(np.roll(blocks(x), 3, 0)), True),
+    "two devices on, where there are any": ("""
+    for _ in range(2):
+        x = lax.ppermute(x, "d", [(i, i + 1) for i in range(7)])
+    return x
+""", ONCE, lambda x: on_all([*np.zeros((2, 64, 1024)), *blocks(x)[:6]]), False),
     "means over devices that are averaged": ("""
     return lax.pmean(x, "d").mean(0, keepdims=True)
 """, REDUCED, lambda x: on_all([blocks(x).mean((0, 1))[None]] * 8), True),
