@@ -5,6 +5,7 @@
     products first         a product along a gathered dimension       that of the blocks, then psum
     added up first         adding gathered values up by place         adding up a block's, psum
     sums together          adding sums over devices                   adding what they sum, one psum
+    product of a sum       a product with a sum over devices          products of parts, then psum
     summed at once         adding up what goes round all devices      one psum
 
 What such a value is computed from is reduced likewise, where it is a reduction of what is gathered.
@@ -23,7 +24,7 @@ from ....ir.program import Atom, Equation
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rewriting.unread import read_by_others
 from ....ir.source.location import Location
-from .blocks import GATHERS, Blocks, behind
+from .blocks import GATHERS, SUMS, Blocks, behind, size_of
 from .lines.expressions import (
     axes_text,
     called_in,
@@ -35,6 +36,7 @@ from .lines.expressions import (
 )
 from .lines.statements import Edit, is_inside
 from .rewrites import REDUCTIONS, CodeChange, MadeOf, fit, over, reduction_over_devices
+from .varying_axes import is_invariant
 
 
 def _reduced_first_between(m: Match) -> Atom | None:
@@ -227,6 +229,56 @@ def _summed_at_once(m: Match) -> Atom | None:
     return fit(m, over(m, "psum", found[0], *axes))
 
 
+class _Summed(MadeOf[tuple[Equation, Atom, Atom | None]]):
+    """For what is linear in a sum over devices: the sum, what each device adds to what is made of
+    it, and what else that is added to.
+    """
+
+    def made(self, eqn: Equation) -> tuple[Equation, Atom, Atom | None] | None:
+        """The same, of what an equation computes; None if it is not linear in one sum."""
+        if eqn.op.name in SUMS:
+            return None if len(eqn.invars) > 1 or eqn.params.get("axis_index_groups") else (
+                eqn, eqn.invars[0], None)
+        if not eqn.op.linear or eqn.op.collective is not None or eqn.op.multiple_results or (
+                eqn.op.name == "convert_element_type"):
+            return None
+        parts = [self.of(a) for a in eqn.invars]
+        own = [k for k, part in enumerate(parts) if part is not None]
+        if len(own) != 1:
+            return None
+        (k,), m = own, self.m
+        total, part, rest = parts[k]                            # type: ignore[misc]
+        if eqn.op.name in ("add", "sub"):
+            other, neg = eqn.invars[1 - k], partial(m.emit, OPS["neg"])
+            less = eqn.op.name == "sub"
+            if rest is not None:
+                other = m.emit(eqn.op, *Blocks(m).varying_alike(
+                    [other, rest] if k else [rest, other]), **eqn.params)
+            elif less and not k:
+                other = neg(other)
+            return total, neg(part) if less and k else part, other
+        sets = eqn.op.linear_sets(len(eqn.invars), [a.aval for a in eqn.invars], eqn.params)
+        if (k,) not in sets or not all(is_invariant(a, total.axes, m.program, m.maker)
+                                       for j, a in enumerate(eqn.invars) if j != k):
+            return None
+
+        def of(x: Atom) -> Atom:
+            return m.emit(eqn.op, *Blocks(m).varying_alike(
+                [x if j == k else a for j, a in enumerate(eqn.invars)]), **eqn.params)
+        return total, of(part), None if rest is None else of(rest)
+
+
+def _product_of_sum(m: Match) -> Atom | None:
+    """What devices add to a smaller product, summed; and the product of what else is added."""
+    found = None if m.program.op_names.isdisjoint(SUMS) else _Summed(m).made(m.eqn)
+    if found is None or size_of(m.eqn.outvars[0]) >= size_of(found[0].outvars[0]):
+        return None
+    total, part, rest = found
+    value = m.emit(total.op, part, like=total, **total.params)
+    return fit(m, value if rest is None else m.emit(
+        OPS["add"], *Blocks(m).varying_alike([rest, value])))
+
+
 _REDUCES = ("parts are reduced where they are, and only their results exchanged",
             "reduce before the exchange instead of gathering")
 REDUCED: tuple[CodeChange, ...] = (
@@ -247,6 +299,10 @@ REDUCED: tuple[CodeChange, ...] = (
         where=lambda m: any(_summed(m, a) is not None for a in m.eqn.invars),
         why="one sum over devices instead of several"),
         "add what is summed over devices, and sum it once"),
+    CodeChange(Rewrite(
+        "product of a sum", "out = dot_general x y", _product_of_sum,
+        why="the product is smaller than what is multiplied"),
+        "multiply what each device adds, and sum the products, instead of multiplying the sum"),
     CodeChange(Rewrite(
         "summed at once", "out = add x y", _summed_at_once,
         why="each part of a sum is exchanged once, rather than all of it with each device"),

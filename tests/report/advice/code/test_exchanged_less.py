@@ -15,6 +15,8 @@ REDUCED = "reduce before the sum over devices"
 BACK = "leave out an exchange and the one that undoes it"
 NARROW = "convert to fewer bits before the exchange"
 ONE = "compute what is smaller of the one block"
+PRODUCTS = "multiply what each device adds"
+COSINES = np.cos(np.arange(4096.0)).reshape(4, 1024)
 ROW = "read the row on the device that has it"
 BEHIND = "sum over devices once, behind the loop"
 
@@ -71,6 +73,20 @@ CASES = {
         x = lax.ppermute(x, "d", [(i, i + 1) for i in range(7)])
     return x
 """, ONCE, lambda x: on_all([*np.zeros((2, 64, 1024)), *blocks(x)[:6]]), False),
+    "a product with what a sum is taken from": ("""
+    h = x / 64
+    total = lax.psum(h.T @ h, "d")
+    w = jnp.eye(1024) - 2 * total.T - 1
+    return jnp.cos(jnp.arange(4096.0)).reshape(4, 1024) @ w
+""", PRODUCTS, lambda x: on_all([COSINES @ (np.eye(1024) - x.T @ x / 2048 - 1)] * 8), False),
+    "a product with what is taken from a mean": ("""
+    h = x / 64
+    w = 2 * lax.pmean(h.T @ h, "d").T - jnp.eye(1024)
+    return jnp.cos(jnp.arange(4096.0)).reshape(4, 1024) @ w
+""", PRODUCTS, lambda x: on_all([COSINES @ x.T @ x / 4 / 64 ** 2 - COSINES] * 8), False),
+    "a product of each device's own with a sum": ("""
+    return x[:4] @ lax.psum(x.T @ x, "d")
+""", PRODUCTS, None, False),
     "means over devices that are averaged": ("""
     return lax.pmean(x, "d").mean(0, keepdims=True)
 """, REDUCED, lambda x: on_all([blocks(x).mean((0, 1))[None]] * 8), True),
