@@ -43,22 +43,20 @@ _SENT = (*SUMS, "pmax", "pmin", "ppermute")
 
 
 def behind(m: Match) -> list[Equation]:
-    """The equations by which a value is computed from a gather, a sum or extreme over devices, what
-    is sent on or a concatenation, as far as the rewrites look through them.
+    """The equations by which a value is computed from an exchange or a concatenation, as far as the
+    rewrites look through them.
     """
     found: dict[Var, Equation] = {}
     waiting = list(m.eqn.invars)
     while waiting and len(found) < MadeOf.MOST:
         a = waiting.pop()
         eqn = None if isinstance(a, Literal) or a in found else m.maker(a)
-        if eqn is None or isinstance(a, Literal):
+        if eqn is None or isinstance(a, Literal) or eqn.op.subprograms:
             continue
-        if eqn.op.name in (*GATHERS, *_SENT):
-            found[a] = eqn
-        elif eqn.op.collective is None and not eqn.op.subprograms:
-            found[a] = eqn
+        found[a] = eqn
+        if eqn.op.collective is None:
             waiting += eqn.invars
-    known = any(e.op.name in (*GATHERS, *_SENT, "concatenate") for e in found.values())
+    known = any(e.op.collective is not None or e.op.name == "concatenate" for e in found.values())
     return list(found.values()) if known else []
 
 

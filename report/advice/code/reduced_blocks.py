@@ -6,6 +6,7 @@
     added up first         adding gathered values up by place         adding up a block's, psum
     sums together          adding sums over devices                   adding what they sum, one psum
     product of a sum       a product with a sum over devices          products of parts, then psum
+    sums of rows           adding up rows of an all_to_all            each device's, psum_scatter
     summed at once         adding up what goes round all devices      one psum
 
 What such a value is computed from is reduced likewise, where it is a reduction of what is gathered.
@@ -35,7 +36,15 @@ from .lines.expressions import (
     written,
 )
 from .lines.statements import Edit, is_inside
-from .rewrites import REDUCTIONS, CodeChange, MadeOf, fit, over, reduction_over_devices
+from .rewrites import (
+    REDUCTIONS,
+    Before,
+    CodeChange,
+    MadeOf,
+    fit,
+    over,
+    reduction_over_devices,
+)
 from .varying_axes import is_invariant
 
 
@@ -279,6 +288,28 @@ def _product_of_sum(m: Match) -> Atom | None:
         OPS["add"], *Blocks(m).varying_alike([rest, value])))
 
 
+def _rows_summed(m: Match) -> Atom | None:
+    """What is summed along the dimension in which an `all_to_all` puts blocks together: the sums of
+    each device, added up where they are read.
+    """
+    found = [e for e in m.program.eqns if e.op.name == "all_to_all"]
+    alike = {(e.axes, e.params["split_axis"], e.params["concat_axis"], e.params["tiled"],
+              e.params["axis_index_groups"]) for e in found}
+    if len(alike) != 1:
+        return None
+    ((names, cut, along, tiled, groups),) = alike
+    if not tiled or groups is not None or along not in m.axes or cut in m.axes:
+        return None
+    x = Before(m, names, lambda e: e.op.name == "all_to_all").of(m.value)
+    if x is None:
+        return None
+    sums = m.emit(m.eqn.op, x, **m.eqn.params)
+    return fit(m, m.emit(
+        OPS["reduce_scatter"], sums, like=found[0], axis_index_groups=None, axis_name=names,
+        axis_size=math.prod(map(x.aval.mesh.axis_size, names)), tiled=True,
+        scatter_dimension=cut - sum(a < cut for a in m.axes)))
+
+
 _REDUCES = ("parts are reduced where they are, and only their results exchanged",
             "reduce before the exchange instead of gathering")
 REDUCED: tuple[CodeChange, ...] = (
@@ -299,6 +330,10 @@ REDUCED: tuple[CodeChange, ...] = (
         where=lambda m: any(_summed(m, a) is not None for a in m.eqn.invars),
         why="one sum over devices instead of several"),
         "add what is summed over devices, and sum it once"),
+    CodeChange(Rewrite(
+        "sums of rows", "out = reduce_sum value {axes}", _rows_summed,
+        why="only sums are exchanged"),
+        "sum what each device has, and scatter the sums, instead of summing behind an all_to_all"),
     CodeChange(Rewrite(
         "product of a sum", "out = dot_general x y", _product_of_sum,
         why="the product is smaller than what is multiplied"),

@@ -17,6 +17,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -272,13 +273,18 @@ def is_elementwise(eqn: Equation) -> bool:
 
 # -- an exchange that is undone -------------------------------------------------------------------
 
-class _Before(MadeOf[Atom]):
-    """Computes of what was exchanged, as it was before, what is exchanged back: element by element.
+class Before(MadeOf[Atom]):
+    """Computes of what was exchanged over some axes, as it was before, what is computed of it
+    element by element. ends: is an equation the exchange that is looked for?
     """
 
+    def __init__(self, m: Match, axes: Sequence[str], ends: Callable[[Equation], bool]) -> None:
+        super().__init__(m)
+        self.axes, self.ends = axes, ends
+
     def made(self, eqn: Equation) -> Atom | None:
-        if eqn.op is self.m.eqn.op:
-            return eqn.invars[0] if _undoes(self.m.eqn, eqn) else None
+        if eqn.op.collective is not None:
+            return eqn.invars[0] if self.ends(eqn) else None
         if not is_elementwise(eqn):
             return None
         shape = eqn.outvars[0].aval.shape
@@ -290,12 +296,12 @@ class _Before(MadeOf[Atom]):
     def number(self, a: Atom) -> Atom | None:
         """A number that is the same on all devices that exchange; None if it is not."""
         m = self.m
-        return a if is_invariant(a, m.eqn.axes, m.program, m.maker) else None
+        return a if is_invariant(a, self.axes, m.program, m.maker) else None
 
 
 def _undoes(back: Equation, there: Equation) -> bool:
     """Does an exchange bring everything to where it was before another one?"""
-    if back.axes != there.axes:
+    if back.op is not there.op or back.axes != there.axes:
         return False
     one, other = there.params, back.params
     if back.op.name == "all_to_all":
@@ -320,14 +326,19 @@ def _sent_at_once(m: Match) -> Atom | None:
         m, m.emit(m.eqn.op, there.invars[0], **{**m.eqn.params, "perm": perm}))
 
 
+def _before(m: Match) -> Before:
+    """Looks for the exchange that a matched one undoes."""
+    return Before(m, m.eqn.axes, partial(_undoes, m.eqn))
+
+
 def _there_and_back(m: Match) -> Atom | None:
-    value = _Before(m).of(m.value)
+    value = _before(m).of(m.value)
     return None if value is None else fit(m, value)
 
 
 def _there_and_back_code(m: Match) -> Sequence[Edit]:
     """What both calls exchange in their places; none where something else needs one of them."""
-    chain = _Before(m)
+    chain = _before(m)
     chain.of(m.value)
     between = [e for v, part in chain.known.items() if part is not None and (e := m.maker(v))]
     calls = [*[e for e in between if e.op is m.eqn.op], m.eqn]

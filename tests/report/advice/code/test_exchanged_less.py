@@ -17,6 +17,7 @@ NARROW = "convert to fewer bits before the exchange"
 ONE = "compute what is smaller of the one block"
 PRODUCTS = "multiply what each device adds"
 COSINES = np.cos(np.arange(4096.0)).reshape(4, 1024)
+SCATTERED = "sum what each device has, and scatter the sums"
 ROW = "read the row on the device that has it"
 BEHIND = "sum over devices once, behind the loop"
 
@@ -87,6 +88,18 @@ CASES = {
     "a product of each device's own with a sum": ("""
     return x[:4] @ lax.psum(x.T @ x, "d")
 """, PRODUCTS, None, False),
+    "sums of the columns that each device gets": ("""
+    columns = lax.all_to_all(x, "d", 1, 0, tiled=True)
+    return (jnp.sin(columns) ** 2).mean(0)[:, None]
+""", SCATTERED, lambda x: (np.sin(x) ** 2).mean(0)[:, None], True),
+    "sums along what is cut": ("""
+    columns = lax.all_to_all(x, "d", 1, 0, tiled=True)
+    return columns.sum(1)
+""", SCATTERED, None, False),
+    "sums of columns with a number of each device": ("""
+    columns = lax.all_to_all(x, "d", 1, 0, tiled=True)
+    return (columns * lax.axis_index("d")).sum(0)
+""", SCATTERED, None, False),
     "means over devices that are averaged": ("""
     return lax.pmean(x, "d").mean(0, keepdims=True)
 """, REDUCED, lambda x: on_all([blocks(x).mean((0, 1))[None]] * 8), True),
