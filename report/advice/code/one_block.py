@@ -15,6 +15,9 @@
     first                 gathered value, the same on all, or   the block, and broadcasting it
                           from what all get of one device
 
+    blocks in zeros       a psum of what each device writes      an all_gather of the blocks
+                          into zeros at its own place
+
 What is read as it is gathered is `one block` of rewrites.py.
 """
 from __future__ import annotations
@@ -321,6 +324,26 @@ def _one_smaller_first(m: Match) -> Atom | None:
     return fit(m, broadcast(m, value, block, gather.axes))
 
 
+def _blocks_in_zeros(m: Match) -> Atom | None:
+    """What each device writes into zeros at its own place, put together."""
+    write = m.maker(without_pvary(m, m.x))
+    if write is None or write.op.name != "dynamic_update_slice" or len(m.eqn.axes) != 1 or (
+            m.eqn.params.get("axis_index_groups") is not None):
+        return None
+    (base, block, *starts), n = write.invars, m.x.aval.mesh.axis_size(m.eqn.axes[0])
+    zero = m.constant_of(without_pvary(m, base))
+    places = [by_device(m, a, n, m.eqn.axes) for a in starts]
+    dims = [d for d, (a, b) in enumerate(zip(base.aval.shape, block.aval.shape, strict=True))
+            if a != b]
+    if zero is None or zero.val != 0 or len(dims) != 1 or (
+            base.aval.shape[dims[0]] != n * block.aval.shape[dims[0]]) or any(
+                at is None or (at != np.arange(n) * block.aval.shape[d] * (d in dims)).any()
+                for d, at in enumerate(places)):
+        return None
+    return fit(m, m.emit(OPS["all_gather_invariant"], block, all_gather_dimension=dims[0],
+                         axis_name=m.eqn.axes, axis_size=n, tiled=True))
+
+
 ONE_BLOCK: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
         "own first", "out = dynamic_slice value *starts", _own_first,
@@ -348,4 +371,8 @@ ONE_BLOCK: tuple[CodeChange, ...] = (
         "out = dot_general|reduce_sum|reduce_max|reduce_min *operands", _one_smaller_first,
         why="what is smaller is given to all"),
         "compute what is smaller of the one block that is read, and exchange that instead"),
+    CodeChange(Rewrite(
+        "blocks in zeros", "out = psum|psum_invariant x", _blocks_in_zeros,
+        why="each device receives the blocks of the others once"),
+        "gather blocks instead of summing what each device writes into zeros"),
 )

@@ -18,6 +18,7 @@ ONE = "compute what is smaller of the one block"
 PRODUCTS = "multiply what each device adds"
 COSINES = np.cos(np.arange(4096.0)).reshape(4, 1024)
 SCATTERED = "sum what each device has, and scatter the sums"
+GATHERED = "gather blocks instead of summing"
 ROW = "read the row on the device that has it"
 BEHIND = "sum over devices once, behind the loop"
 
@@ -100,6 +101,22 @@ CASES = {
     columns = lax.all_to_all(x, "d", 1, 0, tiled=True)
     return (columns * lax.axis_index("d")).sum(0)
 """, SCATTERED, None, False),
+    "blocks that are written into zeros": ("""
+    y = x[:, :512].T
+    whole = lax.psum(lax.dynamic_update_slice(
+        jnp.zeros((512, 512)), y, (0, lax.axis_index("d") * 64)), "d")
+    return whole @ x[0, 256:768]
+""", GATHERED, lambda x: on_all([x[:, :512].T @ b[0, 256:768] for b in blocks(x)]), False),
+    "blocks that are written where others are": ("""
+    whole = lax.psum(lax.dynamic_update_slice(
+        jnp.zeros((512, 1024)), x, (lax.axis_index("d") // 2 * 64, 0)), "d")
+    return whole @ x[0]
+""", GATHERED, None, False),
+    "blocks that are written into ones": ("""
+    whole = lax.psum(lax.dynamic_update_slice(
+        jnp.ones((512, 1024)), x, (lax.axis_index("d") * 64, 0)), "d")
+    return whole @ x[0]
+""", GATHERED, None, False),
     "means over devices that are averaged": ("""
     return lax.pmean(x, "d").mean(0, keepdims=True)
 """, REDUCED, lambda x: on_all([blocks(x).mean((0, 1))[None]] * 8), True),
