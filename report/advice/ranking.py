@@ -26,10 +26,11 @@ and using it leaves less to exchange than any change that does without it.
 
 Among suggestions of nearly equal worth, the one with least effort comes first, then the one with
 fewest arguments. Before all come those that are faster with less effort and raise nothing; some
-rows of a table come before more rows if they save nearly as much, and what concerns the collective
-and saves nearly all of it before the same with additions that concern others. If the best one needs
-no further axes, those that do are left out. What takes much more memory or operations is not first
-where another one saves nearly as much.
+rows of a table come before more rows, and some arguments in another layout before these and others,
+if they save nearly as much, and what concerns the collective and saves nearly all of it before the
+same with additions that concern others. If the best one needs no further axes, those that do are
+left out. What takes much more memory or operations is not first where another one saves nearly as
+much.
 """
 from __future__ import annotations
 
@@ -107,8 +108,11 @@ class Ranking:
         return [replace(s, worth=self.worth(s)) for s in best]
 
     def surpasses(self, s: Suggestion, other: Suggestion) -> bool:
-        """Is it faster with less effort, and takes no more of anything, nor of the caller?"""
+        """Is it faster with less effort, and takes no more of anything, nor of the caller? It is
+        not if the other one does nearly as much by changing fewer arguments.
+        """
         return (s.time < other.time * (1 - SAME) and s.received_bytes <= other.received_bytes
+                and not self.changes_fewer(other, s)
                 and s._callers <= other._callers
                 and s.peak_bytes <= other.peak_bytes * SOME and s.flops <= other.flops * SOME
                 and self.kinds.count_unlike(s.changes) <= self.kinds.count_unlike(other.changes)
@@ -125,6 +129,8 @@ class Ranking:
         arguments further axes nor takes all from them, as the other one does, and saves nearly as
         much at no higher cost. It is not if only the other one lays arguments out like others.
         """
+        if self.changes_fewer(s, other):
+            return True
         if self.kinds.agree_more(s.changes) < self.kinds.agree_more(other.changes):
             return False
         received = self.trials.base.received_bytes
@@ -153,6 +159,19 @@ class Ranking:
                 and self.kinds.count_unlike(s.changes, 1) < self.kinds.count_unlike(
                     other.changes, 1)
                 and self.saves_nearly(s, other))
+
+    def changes_fewer(self, s: Suggestion, other: Suggestion) -> bool:
+        """Does it only change arguments, some of what the other one changes, in another way that
+        removes the collective, and save what that does but for a little for each row that it leaves
+        as it is?
+        """
+        own, its = ({*map(target, one.changes)} for one in (s, other))
+        base = self.trials.base.time
+        return (own < its and all(isinstance(c, Argument) for c in s.changes)
+                and self.avoids(s) and s._callers <= other._callers
+                and self.cost_factor(s) <= max(_LITTLE_MORE, self.cost_factor(other))
+                and not self.kinds.count_unlike(s.changes)
+                and base - s.time >= (base - other.time) * (1 - _ROW_ADDS * len(its - own)))
 
     def undoes(self, s: Suggestion, other: Suggestion) -> bool:
         """Does it only take out constraints, where the other one changes these, adds to them, or

@@ -241,3 +241,21 @@ def test_what_computes_much_more_is_not_first_where_another_saves_nearly_as_much
     assert firsts and all(s.flops <= 1.25 * found.flops for s in firsts)
     first = found.root_causes[0].groups[0][0].suggestions[0]
     assert first.text.startswith("`with_sharding_constraint` at line") and first.time < found.time
+
+
+@pytest.mark.usefixtures("by_time")
+def test_one_argument_is_changed_rather_than_all_that_it_is_read_with() -> None:
+    """Where caches are split by heads, and their mask by positions."""
+    given = functools.partial(specs.struct, mesh=AbstractMesh((8, 8), ("data", "model")))
+
+    def attend(q: st.Array, k: st.Array, v: st.Array, mask: st.Array) -> st.Array:
+        s = jnp.einsum("bqkgd,btkd->bkgqt", q, k) / 11
+        s = jnp.where(mask[:, None, None], s, -1e30)
+        return jnp.einsum("bkgqt,btkd->bqkgd", nn.softmax(s), v)
+
+    cache = given((64, 16384, 8, 128), "data", None, "model", dtype=jnp.bfloat16)
+    found = st.explain(attend)(
+        given((64, 32, 8, 4, 128), "data", None, "model", dtype=jnp.bfloat16), cache, cache,
+        given((64, 32, 16384), "data", None, "model", dtype=np.bool_))
+    first = found.root_causes[0].groups[0][0].suggestions[0]
+    assert first.text == "pass `mask` as P('data') instead of P('data', None, 'model')"
