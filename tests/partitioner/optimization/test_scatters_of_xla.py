@@ -20,7 +20,7 @@ from ...rows import rows
     (jnp.matmul, [((64, 32), P(None, ("x", "y"))), ((32, 64), P(("x", "y")))], P(("x", "y")),
      ["reduce-scatter x,y"]),
     (jnp.matmul, [((64, 32), P(None, ("x", "y"))), ((32, 64), P(("x", "y")))], P("y", "x"),
-     ["reduce-scatter x,y"]),
+     ["all-reduce x", "all-reduce y"]),
     (jnp.matmul, [((64, 32), P(None, ("y", "x"))), ((32, 64), P(("y", "x")))], P(None, "x"),
      ["reduce-scatter x", "all-reduce y"]),
     (lambda a, b: (a @ b).reshape(2, 8, 32), [((16, 64), P(None, "y")), ((64, 32), P("y"))],
