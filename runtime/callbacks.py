@@ -70,9 +70,9 @@ class host_context:
         self._scope.__exit__(*exception)
 
 
-def host_array(block: Any, aval: ArrayType, device: Any) -> ArrayImpl:
+def host_array(block: Any, aval: ArrayType, device: Any, weak_type: bool = False) -> ArrayImpl:
     """A block as the function gets it: an array of its own, on one device."""
-    own = array_type(block.shape, aval.dtype)
+    own = array_type(block.shape, aval.dtype, weak_type)
     data = np.array(block, storage_dtype(aval.dtype))
     return ArrayImpl(own, SingleDeviceSharding(device), Stored(frozen(data)), True)
 
@@ -167,7 +167,8 @@ class HostCall:
 def call_now(op: Op, params: Params, operands: Sequence[Any], types: Sequence[ArrayType]) -> None:
     """Call a debug callback outside of every trace; its exceptions reach the caller."""
     device = local_devices()[0]
-    arrays = [host_array(x.value if isinstance(x, ArrayImpl) else np.asarray(x), t, device)
+    arrays = [host_array(x.value if isinstance(x, ArrayImpl) else np.asarray(x), t, device,
+                         t.weak_type)
               for x, t in zip(operands, types, strict=True)]
     with host_context():
         act(op, params, arrays)

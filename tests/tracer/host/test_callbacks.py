@@ -50,7 +50,26 @@ def test_print_formats_as_str_format_does(fmt, args, kwargs, want, jitted, capsy
         st.jit(lambda: st.debug.print(fmt, *args, **kwargs))()
     else:
         st.debug.print(fmt, *args, **kwargs)
+        want = want.replace("Array(1, dtype=int32)", "Array(1, dtype=int32, weak_type=True)")
     assert lines(capsys) == [want]
+
+
+@pytest.mark.parametrize(("transform", "x", "want"), [        # as JAX 0.10.2 has it
+    (lambda f: f, 3.0, [True, True, False, False]),
+    (st.vmap, jnp.full(1, 3.0), [True, True, False, False]),
+    (st.grad, 3.0, [True, True, False, False]),
+    (st.grad, F32(3), [False, True, False, False]),
+    (st.jit, 3.0, [False, False, False, False]),
+])
+def test_debug_callbacks_see_weak_types_outside_of_programs(transform, x, want):
+    seen = []
+
+    def f(x):
+        st.debug.callback(lambda *args: seen.extend(a.weak_type for a in args), x, 2, F32(1), True)
+        return x
+
+    transform(f)(x)
+    assert seen == want
 
 
 @pytest.mark.parametrize(("call", "error", "phrase"), [
