@@ -4,7 +4,7 @@ A prefix stops where it has a leaf, which then holds for everything below. Messa
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import optree
@@ -77,13 +77,6 @@ def _children(prefix: Any, tree: Any, name: str, path: str) -> str | list[tuple[
         return (f"pytree structure error: different types at {where}{subtree}\n"
                 f"    {type(prefix)}\nbut at the same key path the full pytree has a subtree "
                 f"of different type\n    {type(tree)}.")
-    if isinstance(prefix, dict):
-        if prefix.keys() != tree.keys():
-            return (f"pytree structure error: different pytree keys at {where}{subtree}\n"
-                    f"    {kind}\nwith {len(prefix)} child keys\n    "
-                    f"{' '.join(map_str(prefix))}\nbut the full pytree has a subtree of the "
-                    f"same type with child keys\n    {' '.join(map_str(tree))}")
-        return [(f"[{k!r}]", prefix[k], tree[k]) for k in sorted(prefix, key=str)]
     if isinstance(prefix, tuple | list):
         if len(prefix) != len(tree):
             return (f"pytree structure error: different lengths of {kind} at {where}{subtree} "
@@ -93,17 +86,21 @@ def _children(prefix: Any, tree: Any, name: str, path: str) -> str | list[tuple[
         labels = [f".{f}" for f in fields] if fields else [f"[{i}]" for i in range(len(prefix))]
         return list(zip(labels, prefix, tree, strict=True))
     children, metadata, entries = one_level(prefix)
-    others, other_metadata, _ = one_level(tree)
+    others, other_metadata, other_entries = one_level(tree)
+    if len(children) != len(others):
+        ours, theirs = ([str(_key(e)) for e in some] for some in (entries, other_entries))
+        return (f"pytree structure error: different numbers of pytree children at {where}{subtree}"
+                f"\n    {type(prefix)}\nwith {len(children)} child keys\n    {' '.join(ours)}\nbut "
+                "at the same key path the full pytree has a subtree of the same type but with "
+                f"{len(others)} child keys\n    {' '.join(theirs)}\nso the symmetric difference on "
+                f"key sets is\n    {' '.join(sorted({*ours} ^ {*theirs}))}")
     if metadata != other_metadata:
         return (f"pytree structure error: different pytree metadata at {where}{subtree}\n"
                 f"    {type(prefix)}\nwith metadata\n    {metadata}\nbut at the "
                 f"same key path the full pytree has a subtree of the same type but with "
                 f"metadata\n    {other_metadata}")
-    if len(children) != len(others):
-        return (f"pytree structure error: different numbers of pytree children at {where}{subtree}"
-                f"\n    {type(prefix)}\nwith {len(children)} children, but "
-                f"the full pytree has a subtree of the same type but with {len(others)}.")
-    return [(_label(e), p, t) for e, p, t in zip(entries, children, others, strict=True)]
+    labels = [f"[{k!r}]" for k in entries] if isinstance(prefix, dict) else map(_label, entries)
+    return list(zip(labels, children, others, strict=True))
 
 
 def _mismatches(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool], name: str, path: str
@@ -122,9 +119,9 @@ def _mismatches(prefix: Any, tree: Any, is_leaf: Callable[[Any], bool], name: st
             yield from _mismatches(p, t, is_leaf, name, path + key)
 
 
+def _key(entry: Any) -> Any:
+    return entry.key if isinstance(entry, ChildKey) else entry
+
+
 def _label(entry: Any) -> str:
     return str(entry.key) if isinstance(entry, ChildKey) else f"[<flat index {entry}>]"
-
-
-def map_str(keys: Iterable[Any]) -> list[str]:
-    return [repr(k) for k in sorted(keys, key=str)]

@@ -53,7 +53,7 @@ def plain_index(index: Any, shape: tuple[int, ...]) -> list[Position]:
     if isinstance(index, list):
         _refuse_list(index)
     items = index if isinstance(index, tuple) else (index,)
-    checked = [_item(i) for i in items]
+    checked = [_item(i, place) for place, i in enumerate(items)]
     if sum(i is Ellipsis for i in checked) > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")
     expanded: list[Any] = []
@@ -117,14 +117,14 @@ class _ScalarMask:
     value: bool
 
 
-def _item(i: Any) -> Any:
-    """One item of an index: int, slice of ints, None, Ellipsis, or an array."""
+def _item(i: Any, place: int) -> Any:
+    """The item of an index at this place: int, slice of ints, None, Ellipsis, or an array."""
     if i is None or i is Ellipsis:
         return i
     if isinstance(i, (bool, np.bool_)):
         return _ScalarMask(bool(i))
     if isinstance(i, slice):
-        return _static_slice(i)
+        return _static_slice(i, place)
     if isinstance(i, (int, np.integer)):
         return int(i)
     if isinstance(i, str):
@@ -162,7 +162,7 @@ def _array_of(items: Sequence[Any]) -> Any:
     return np.asarray(parts)
 
 
-def _static_slice(s: slice) -> slice:
+def _static_slice(s: slice, place: int) -> slice:
     """A slice whose bounds are Python integers; refused if one of them is traced."""
     parts = []
     for p in (s.start, s.stop, s.step):
@@ -172,10 +172,8 @@ def _static_slice(s: slice) -> slice:
         if isinstance(p, Array) and not isinstance(p, Tracer) and not p.shape:
             p = np.asarray(p)[()]
         if isinstance(p, Array):
-            fail(IndexError,
-                 "Array slice indices must have static start/stop/step to be used with NumPy "
-                 "indexing syntax. Slice entries must be static integers. "
-                 f"Got {s}.", code="traced-slice",
+            fail(IndexError, f"Slice entries must be static integers. Got {s} at position {place}",
+                 code="traced-slice",
                  help="take a part of fixed size with `lax.dynamic_slice` or "
                       "`lax.dynamic_slice_in_dim`; `lax.dynamic_update_slice` writes one")
         parts.append(operator.index(p))

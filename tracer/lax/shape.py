@@ -183,8 +183,6 @@ def expand_dims(array, dimensions):
 def _expanded(shape: tuple[int, ...], dimensions: tuple[int, ...]
               ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The shape with size 1 at these positions, and where its own dimensions are then."""
-    if len(set(dimensions)) != len(dimensions):
-        raise ValueError(f"repeated axis in lax.expand_dims: {dimensions}")
     ndim = len(shape) + len(dimensions)
     new = [canonical_axis(d, ndim) for d in dimensions]
     if len(set(new)) != len(new):

@@ -4,7 +4,6 @@ The dimension may be sharded: the reductions in them are then global.
 """
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from ..operands.dtype_promotion import (
     user_dtype,
 )
 from ..operands.scalars import LEVEL, float_default
-from ..operands.shape_arguments import canonical_axis
+from ..operands.shape_arguments import canonical_axis, static_int
 from ..staging.constants import as_array
 from ..staging.memoized import memoized
 
@@ -134,7 +133,7 @@ def one_hot(x, num_classes, *, dtype=None, axis=-1):
     Array([[1., 0., 0.],
            [0., 0., 1.]], dtype=float32)
     """
-    classes = operator.index(num_classes)
+    classes = static_int(num_classes)
     kind = float_default() if dtype is None else user_dtype(dtype, "one_hot")
     x = held(as_array(np.asarray(x) if isinstance(x, (list, tuple)) else x), classes)
     if not hasattr(axis, "__index__"):

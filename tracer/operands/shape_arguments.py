@@ -13,6 +13,11 @@ from ..staging.tracer import Tracer
 from .rank_promotion import Shape
 
 
+def static_int(n: Any) -> int:
+    """An argument that is one integer. Raises ConcretizationTypeError where it is traced."""
+    return n.concrete_index() if isinstance(n, Tracer) else operator.index(n)
+
+
 def canonical_axis(axis: Any, ndim: int, name: str = "axis") -> int:
     """A dimension counted from the front. Raises AxisError if it does not exist."""
     if type(axis) is not int and not hasattr(axis, "__index__"):
@@ -20,7 +25,7 @@ def canonical_axis(axis: Any, ndim: int, name: str = "axis") -> int:
             raise NameError(f"Found an unbound axis name: {axis}. To fix this, please call psum "
                             "under `jax.shard_map`.")
         raise TypeError(f"an {name} is an integer or a sequence of integers, not {axis!r}")
-    axis = operator.index(axis)
+    axis = static_int(axis)
     if not -ndim <= axis < ndim:
         raise AxisError(f"{name} {axis} is out of bounds for array of dimension {ndim}")
     return axis + ndim if axis < 0 else axis
@@ -39,23 +44,25 @@ def canonical_axes(axes: Any, ndim: int) -> tuple[int, ...]:
     return (canonical_axis(axes, ndim),)
 
 
-def static_shape(shape: Any, op: str = "broadcast_in_dim") -> Shape:
-    """A shape argument, of what shall become this op, as ints; one int is a shape of rank 1.
+def as_sequence(shape: Any) -> Any:
+    """A shape argument of `jax.numpy`: what is no sequence would be the one size in it."""
+    return shape if isinstance(shape, (tuple, list)) or np.ndim(shape) else (shape,)
 
-    Raises TypeError where a size is traced, no integer, or negative.
+
+def integers(shape: Any, of: str = "") -> Shape:
+    """A shape argument as ints, also negative ones; one int is a shape of rank 1.
+
+    of: said of the argument in messages. Raises TypeError where a size is traced or no integer.
     """
-    if not isinstance(shape, (tuple, list)):
-        if hasattr(shape, "__index__") and not np.ndim(shape):
-            shape = (shape,)
-        elif isinstance(shape, Array) and shape.aval.shape == ():
-            shape = (shape,)
+    if hasattr(shape, "__index__") and not np.ndim(shape) or isinstance(shape, Array):
+        shape = as_sequence(shape)
     sizes = []
     for n in shape:
         try:
             n = operator.index(n)
         except (AttributeError, TypeError) as error:
             message = ("Shapes must be 1D sequences of concrete values of integer type, got "
-                       f"{shape}.")
+                       f"{shape}.{of}")
             if isinstance(n, Tracer):
                 fail(TypeError, message, code="traced-shape", because=(
                     "the size is a traced value, known only when the program runs",), notes=(
@@ -64,7 +71,15 @@ def static_shape(shape: Any, op: str = "broadcast_in_dim") -> Shape:
                      help="name the argument that it comes from in the `static_argnames` of `jit`")
             raise TypeError(message) from error
         sizes.append(n)
-    if sizes and min(sizes) < 0:
-        raise TypeError(f"{op} shape must have every element be nonnegative, got "
-                        f"{tuple(sizes)}.")
     return tuple(sizes)
+
+
+def static_shape(shape: Any, op: str = "broadcast_in_dim") -> Shape:
+    """The sizes that a shape argument gives what shall become this op, as `integers`.
+
+    Raises TypeError where one is negative, too.
+    """
+    sizes = integers(shape)
+    if sizes and min(sizes) < 0:
+        raise TypeError(f"{op} shape must have every element be nonnegative, got {sizes}.")
+    return sizes

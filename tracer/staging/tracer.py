@@ -159,6 +159,12 @@ class Tracer(Uncopied, Array):
         value = self._known()
         return self._index_error() if value is None else value.__index__()
 
+    def concrete_index(self) -> int:
+        """As `__index__`, for an argument that has to be concrete; the error says that."""
+        check_index(self.aval)
+        value = self._known()
+        return self._no_value("__index__() method") if value is None else value.__index__()
+
     def __int__(self) -> int:
         value = self._known()
         return self._concrete("int") if value is None else int(value)

@@ -28,7 +28,6 @@ from ...ir.trees.pytree import rebuilder as rebuilder
 from ...ir.trees.pytree import structure_of_arrays as structure_of_arrays
 from ...ir.trees.tree_prefix import PrefixError as PrefixError
 from ...ir.trees.tree_prefix import broadcast_prefix as broadcast_prefix
-from ...ir.trees.tree_prefix import map_str as map_str
 from ...ir.trees.tree_prefix import prefix_counts as prefix_counts
 from ...ir.trees.tree_prefix import prefix_leaves as prefix_leaves
 from ...ir.trees.tree_prefix import prefix_mismatch

@@ -2,6 +2,7 @@
 tuples, slices that fill up."""
 from __future__ import annotations
 
+import collections
 import functools
 from types import ModuleType
 
@@ -55,6 +56,11 @@ CASES = {
     "companion of a constant": lambda m: m.scipy.linalg.fiedler_companion(X[:, :1] + 1),
     "one row to three diagonals": lambda m: m.lax.linalg.tridiagonal(
         np.full((1, 1), 5 - 2j, np.complex64), lower=True)[0],
+    "array of a range": lambda m: m.numpy.array(range(3)),
+    "array of ranges": lambda m: m.numpy.array([range(3), range(1, 4)], float),
+    "array of a range and an array": lambda m: m.numpy.array([m.numpy.arange(3), range(1, 4)]),
+    "array of a deque": lambda m: m.numpy.asarray(collections.deque([1.5, 2])),
+    "sum of a range": lambda m: m.numpy.asarray(range(5)).sum(),
     "shape from an iterator": lambda m: m.numpy.arange(6).reshape(iter((2, -1))),
 }
 

@@ -114,13 +114,9 @@ def _array_from(object: Any, dtype: Any, copy: bool) -> Array:
     if isinstance(object, _PYTHON):                  # of a class of its own, such as an enum
         base: Any = next(k for k in _PYTHON if isinstance(object, k))
         return _array_from(base(object), dtype, copy)
-    if isinstance(object, (bytes, str)):
-        dtype_of(np.asarray(object), x64_enabled())         # raises
-    if hasattr(object, "__array__") or hasattr(object, "__array_interface__"):
-        return _array_from(np.asarray(object), dtype, copy)
     if isinstance(object, (bytearray, memoryview)):
-        return _array_from(np.array(memoryview(object), copy=True), dtype, copy)
-    raise TypeError(f"Unexpected input type for array: {type(object)}")
+        object = np.array(memoryview(object), copy=True)
+    return _array_from(np.asarray(object), dtype, copy)     # of numbers where it is a sequence
 
 
 def _from_sequence(values: Any, dtype: Any) -> Array:
@@ -138,16 +134,19 @@ def _leaves(values: Any) -> Any:
         if isinstance(v, (list, tuple)):
             yield from _leaves(v)
         else:
+            if v is None:
+                raise ValueError("None is not a valid value for jnp.array")
             v = unwrapped(v)
             if not isinstance(v, (Array, np.ndarray, np.generic, *_PYTHON)):
-                dtype_of(v, x64_enabled())
+                v = np.asarray(v)
+                dtype_of(v, x64_enabled())          # raises for strings and objects
             yield v
 
 
 def _stacked(values: Any, dtype: Any) -> Array:
     """Nested lists that hold arrays: joined along new dimensions, constants in one piece."""
     if not isinstance(values, (list, tuple)):
-        return convert(unwrapped(values), dtype)
+        return _array_from(unwrapped(values), dtype, copy=False)
     if not any(isinstance(x, Array) for x in _leaves(values)):
         return as_array(np.array(values, dtype=dtype))
     parts = [_stacked(v, dtype) for v in values]

@@ -29,7 +29,7 @@ from ...operands.dtype_promotion import (
 )
 from ...operands.rank_promotion import shape_of
 from ...operands.scalars import INT32, float_default
-from ...operands.shape_arguments import static_shape
+from ...operands.shape_arguments import as_sequence, integers, static_shape
 from ...shardings.eager_mesh import mesh_of_operands
 from ...shardings.out_sharding import placement
 from ...staging.constants import as_array, placed_new, put_on_device
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
-    return static_shape(shape)
+    return static_shape(as_sequence(shape))
 
 
 @sharding_notes.created
@@ -203,8 +203,8 @@ def eye(N, M=None, k=0, dtype=None, *, device=None):
     Array([[0., 1., 0.],
            [0., 0., 1.]], dtype=float32)
     """
-    n = operator.index(N)
-    m = n if M is None else operator.index(M)
+    n, = integers((N,), " argument of 'N' jnp.eye().")
+    m = n if M is None else integers((M,), " argument 'M' of jnp.eye().")[0]
     if n < 0 or m < 0:
         raise ValueError(f"negative dimensions are not allowed, got {n} and {M}")
     dtype = float_default() if dtype is None else user_dtype(dtype, "eye")

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from ...operands.dtype_promotion import (
 )
 from ...operands.rank_promotion import shape_of
 from ...operands.scalars import BOOL, INEXACT, INT32, float_default, int_default
-from ...operands.shape_arguments import canonical_axis
+from ...operands.shape_arguments import canonical_axis, static_int
 from ...shardings.out_sharding import placement
 from ...staging.constants import as_array, put_on_device
 from ...staging.memoized import memoized
@@ -133,7 +132,7 @@ def linspace(start, stop, num=50, endpoint=True, retstep=False, dtype=None, axis
     >>> jnp.linspace(0, 1, 5)
     Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
-    num = operator.index(num)
+    num = static_int(num)
     if num < 0:
         raise ValueError(f"Number of samples, {num}, must be non-negative.")
     check_arraylike("linspace", start, stop)
@@ -198,7 +197,7 @@ def logspace(start, stop, num=50, endpoint=True, base=10.0, dtype=None, axis=0):
     >>> jnp.logspace(0, 2, 3)
     Array([  1.,  10., 100.], dtype=float32)
     """
-    num = operator.index(num)
+    num = static_int(num)
     check_arraylike("logspace", start, stop)
     if dtype is None:
         dtype = to_inexact(result_dtype(start, stop)[0])
@@ -213,7 +212,7 @@ def logspace(start, stop, num=50, endpoint=True, base=10.0, dtype=None, axis=0):
 
 def geomspace(start, stop, num=50, endpoint=True, dtype=None, axis=0):
     """`num` numbers from `start` to `stop`, each the same multiple of the one before."""
-    num = operator.index(num)
+    num = static_int(num)
     check_arraylike("geomspace", start, stop)
     if dtype is None:
         dtype = to_inexact(result_dtype(start, stop)[0])

@@ -5,7 +5,6 @@ Results whose size depends on values need `size=` while tracing.
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from ...operands.dtype_promotion import (
 )
 from ...operands.rank_promotion import shape_of
 from ...operands.scalars import BOOL, LEVEL, int_default
-from ...operands.shape_arguments import canonical_axis
+from ...operands.shape_arguments import canonical_axis, static_int
 from ...shardings.eager_mesh import whole_beside
 from ...staging.constants import as_array
 from ...staging.memoized import memoized
@@ -204,7 +203,7 @@ def nonzero(a, *, size=None, fill_value=None):
         if isinstance(x, Tracer):
             _need_size("nonzero", x)
         return tuple(whole_beside(p.astype(int_default()), x) for p in np.nonzero(np.asarray(x)))
-    size = operator.index(size)
+    size = static_int(size)
     fills = fill_value if isinstance(fill_value, tuple) else (
         0 if fill_value is None else fill_value,) * x.ndim
     if len(fills) != x.ndim:

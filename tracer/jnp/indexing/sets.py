@@ -4,7 +4,6 @@ Results whose size depends on values need `size=` while tracing: they are cut, o
 """
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from ...lax.creation import filled_as
 from ...operands.broadcasting import select_of
 from ...operands.dtype_promotion import check_arraylike, convert, promote_dtypes
 from ...operands.scalars import LEVEL, int_default
-from ...operands.shape_arguments import canonical_axis
+from ...operands.shape_arguments import canonical_axis, static_int
 from ...staging.constants import as_array, concrete_value
 from ..elementwise.logic import isnan, logical_not
 from ..manipulation.joining import concatenate
@@ -103,7 +102,7 @@ def unique(ar, return_index=False, return_inverse=False, return_counts=False, ax
         count = len(known)
         starts: Any = as_array(np.append(known, n).astype(np.int32))
     else:
-        count = operator.index(size)
+        count = static_int(size)
         starts = true_positions(new, count + 1) if n else filled_as((count + 1,), np.int32(0))
     first = lax.slice_in_dim(starts, 0, count)      # and where the one after them would begin
     found = lt_p.bind(first, np.int32(n))

@@ -15,7 +15,13 @@ from ... import lax, sharding_notes
 from ...operands.broadcasting import broadcast_together, to_type
 from ...operands.dtype_promotion import check_arraylike
 from ...operands.rank_promotion import shape_of
-from ...operands.shape_arguments import canonical_axes, canonical_axis, static_shape
+from ...operands.shape_arguments import (
+    as_sequence,
+    canonical_axes,
+    canonical_axis,
+    integers,
+    static_shape,
+)
 from ...shardings.out_sharding import output_sharding
 from ...staging.constants import as_array
 from ...staging.memoized import memoized
@@ -60,16 +66,7 @@ def resolved_shape(a: Any, newshape: Any) -> tuple[int, ...]:
     if type(newshape) not in (int, tuple, list, str) and getattr(newshape, "ndim", 1) and any(
             hasattr(newshape, name) for name in ("__iter__", "__getitem__")):
         newshape = tuple(newshape)
-    if isinstance(newshape, (tuple, list)):
-        sizes = []
-        for n in newshape:
-            if not hasattr(n, "__index__"):
-                static_shape(newshape)         # raises
-            sizes.append(operator.index(n))
-    else:
-        if not hasattr(newshape, "__index__"):
-            static_shape(newshape)
-        sizes = [operator.index(newshape)]
+    sizes = list(integers(newshape))
     unknown = [d for d, n in enumerate(sizes) if n == -1]
     if len(unknown) > 1:
         raise TypeError("can only specify one unknown axis size with a `-1` value, got "
@@ -322,7 +319,7 @@ def broadcast_to(array, shape, *, out_sharding=None):
            [1, 2]], dtype=int32)
     """
     check_arraylike("broadcast_to", array)
-    target = static_shape(shape)
+    target = static_shape(as_sequence(shape))
     have = shape_of(array)
     if len(target) < len(have):
         raise ValueError("Cannot broadcast to shape with fewer dimensions: "

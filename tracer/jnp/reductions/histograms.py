@@ -1,7 +1,6 @@
 """Counting: bincount, and histograms of one or several variables."""
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from ...operands.dtype_promotion import (
 )
 from ...operands.rank_promotion import shape_of
 from ...operands.scalars import LEVEL, int_default
+from ...operands.shape_arguments import static_int
 from ...shardings.auto_mode import in_auto_mode
 from ...shardings.out_sharding import canonicalize_sharding
 from ...staging.constants import as_array, concrete_value
@@ -55,7 +55,7 @@ def bincount(x, weights=None, minlength=0, *, length=None, out_sharding=None):
         value = concrete_value(x, "bincount; pass length=")
         length = max(int(value.max()) + 1 if value.size else 0, int(minlength))
     else:
-        length = operator.index(length)
+        length = static_int(length)
     if weights is None:
         weights = np.array(1, dtype=int_default())
     elif not _one_type(x, weights):
@@ -95,7 +95,7 @@ def histogram_bin_edges(a, bins: Any = 10, range=None, weights=None):
         raise NotImplementedError("string values for `bins` not implemented.")
     if shape_of(bins):
         return convert(as_array(bins), dtype)
-    bins = operator.index(bins)
+    bins = static_int(bins)
     if range is None:
         values = convert(x, dtype)
         low, high = (reductions.min(values), reductions.max(values)) if values.size else (
