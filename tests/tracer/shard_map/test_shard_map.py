@@ -185,6 +185,7 @@ def region(mesh, f=lambda a: a, in_specs=P("x"), out_specs=P("x"), arg=A, **kwar
      ["must refer to an axis marked as manual", "in_specs refers to 'y'"]),
     ({"axis_names": {"z"}}, ValueError, ["to be a subset of mesh.axis_names"]),
     ({"f": lambda a: lax.psum(a, "z")}, NameError, ["unbound axis name: z"]),
+    ({"f": lambda a: lax.pcast(a, "z", to="varying")}, NameError, ["unbound axis name: z"]),
     ({"f": lambda a: lax.psum(a, ("x", "y"))}, ValueError, ["mixed", "input state:"]),
 ])
 def test_misuse_is_refused_with_the_reason(mesh, kwargs, error, phrases):

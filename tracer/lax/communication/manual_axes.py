@@ -229,7 +229,10 @@ def pcast(x: Any, axis_name: Any, *, to: str) -> Any:
             fail(ValueError, f"Unsupported pcast from=invarying, to={to!r}", code="cast",
                  help="in a `shard_map` without `check_vma` sums cannot wait: use `psum`")
         return x
-    if not set(axes) <= set(STATE.abstract_mesh.manual_axes):
+    manual = set(STATE.abstract_mesh.manual_axes)
+    if not manual.issuperset(axes):
+        if manual:
+            bound_sizes(axes, "pcast")              # raises for what no axis here is called
         fail(ValueError, "pvary should be called under jax.shard_map.", code="unbound-axis",
              help="call it in a function that `jax.shard_map` runs; elsewhere values vary over "
                   "no axis")
