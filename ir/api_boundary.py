@@ -156,6 +156,8 @@ def bound_names(names: dict[str, Any], *makers: str) -> None:
 def public(value: Any, name: str, module: str, results: bool = False) -> Any:
     """`api_function(value, results)` as it is called in a public module, for pickles."""
     made = api_function(value, results)
+    if not results and made is not value:
+        _BOUNDED[value] = made                   # one function by all of its public names
     if made is not value and made.__qualname__ == name:
         made.__module__ = module
     return made

@@ -145,11 +145,7 @@ def silu(x):
     return multiply_function(x, sigmoid(x))
 
 
-@sharding_notes.elementwise
-@memoized
-def swish(x):
-    """x * sigmoid(x), elementwise; the first name of `silu`, with which it is the same."""
-    return silu(x)
+swish = silu
 
 
 @sharding_notes.elementwise
@@ -262,17 +258,13 @@ def hard_sigmoid(x):
 @sharding_notes.elementwise
 @memoized
 def hard_silu(x):
-    """x * hard_sigmoid(x), elementwise: a `silu` without exponentials."""
+    """x * hard_sigmoid(x), elementwise: a `silu` without exponentials; also called hard_swish."""
     check_arraylike("hard_silu", x)
     x = as_array(x)
     return multiply_function(x, hard_sigmoid(x))
 
 
-@sharding_notes.elementwise
-@memoized
-def hard_swish(x):
-    """x * hard_sigmoid(x), elementwise: another name of `hard_silu`, with which it is the same."""
-    return hard_silu(x)
+hard_swish = hard_silu
 
 
 @sharding_notes.elementwise

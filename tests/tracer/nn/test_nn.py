@@ -1,6 +1,8 @@
 """nn: activations and their derivatives at kinks, reductions without overflow, attention."""
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 import pytest
 import scipy.special
@@ -217,3 +219,12 @@ def test_attention_has_derivatives():
 def test_attention_of_shapes_that_do_not_fit_is_refused(arguments, text):
     with pytest.raises(ValueError, match=text):
         nn.dot_product_attention(**{"query": Q, "key": KEYS, "value": VALUES, **arguments})
+
+
+@pytest.mark.parametrize(("name", "other"), [
+    ("nn.swish", "nn.silu"), ("nn.hard_swish", "nn.hard_silu"), ("nn.tanh", "numpy.tanh"),
+    ("nn.logsumexp", "scipy.special.logsumexp"),
+    ("nn.initializers.xavier_normal", "nn.initializers.glorot_normal"),
+    ("nn.initializers.kaiming_uniform", "nn.initializers.he_uniform")])
+def test_names_of_one_function_in_jax_are_those_of_one_here(name, other):
+    assert operator.attrgetter(name)(st) is operator.attrgetter(other)(st)
