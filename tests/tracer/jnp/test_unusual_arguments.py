@@ -11,6 +11,7 @@ import pytest
 
 import shardtrace as st
 import shardtrace.scipy.linalg
+import shardtrace.scipy.stats
 from tests.real_jax import real_jax
 
 from ...rows import rows
@@ -60,6 +61,8 @@ CASES = {
     "array of ranges": lambda m: m.numpy.array([range(3), range(1, 4)], float),
     "array of a range and an array": lambda m: m.numpy.array([m.numpy.arange(3), range(1, 4)]),
     "array of a deque": lambda m: m.numpy.asarray(collections.deque([1.5, 2])),
+    "probability of half of an event": lambda m: m.scipy.stats.bernoulli.pmf(
+        np.float32([-0.5, 0, 0.25, 0.5, 1, 1.5]), 0.5),
     "sum of a range": lambda m: m.numpy.asarray(range(5)).sum(),
     "shape from an iterator": lambda m: m.numpy.arange(6).reshape(iter((2, -1))),
 }

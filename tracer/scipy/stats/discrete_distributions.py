@@ -22,7 +22,7 @@ class bernoulli:
         k, p, loc = promote_args_inexact("bernoulli.logpmf", k, p, loc)
         x = k - loc
         return strong_array(
-            within_support((x == 0) | (x == 1), special.xlogy(x, p) + special.xlog1py(1 - x, -p)))
+            within_support((x >= 0) & (x <= 1), special.xlogy(x, p) + special.xlog1py(1 - x, -p)))
 
     pmf = exp_of(logpmf)
 
