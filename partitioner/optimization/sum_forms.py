@@ -21,7 +21,7 @@ from ..reasons import is_written
 Axes = tuple[str, ...]
 Combinable = tuple[Iterable[Equation], Mapping[Equation, Any]]
 """The exchanges that can be combined, and the group of each that has others in it."""
-Form = Callable[[Equation], Sequence[tuple[Op, Mapping[str, Any]]]]
+Form = Callable[[Equation], Sequence[tuple[Op, dict[str, Any]]]]
 """The steps that a sum takes, each with its params."""
 _TRIES = 4
 

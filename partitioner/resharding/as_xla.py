@@ -1,7 +1,7 @@
 """Inserts reshards as XLA does: by the local rule, each in XLA's steps."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ...ir.facts import REPEATS, WHOLE_IN_XLA
 from ...ir.ops.communication.sharding import reshard_p
@@ -188,11 +188,8 @@ def _intermediate_types(source: ArrayType, target: ArrayType, maker: Equation | 
             layout, pending = cut, rest
         sums = [] if maker is None or maker.op.subprograms or not left.isdisjoint(pending) else [
             axes for axes in _summed(maker) if pending.issuperset(axes)]
-        if sums and cut != layout and not any(layout) and is_product(maker):
-            split = [b[len(a):] for a, b in zip(layout, cut, strict=True) if a != b][::-1]
-            used = {a for axes in split for a in axes}
-            sums = [*split, *[rest for axes in sums if (
-                rest := tuple([a for a in axes if a not in used]))]]
+        if sums and cut != layout and not any(layout) and maker is not None and is_product(maker):
+            sums = _by_result(cut, sums)
         for axes in sums[:-1]:
             pending = pending - {*axes}
             yield typed(target, mesh, layout, pending)
@@ -203,6 +200,16 @@ def _intermediate_types(source: ArrayType, target: ArrayType, maker: Equation | 
         if all([n % tile_count(mesh, axes) == 0
                 for n, axes in zip(target.shape, entries, strict=True)]):      # XLA would pad
             yield typed(target, mesh, entries, left)
+
+
+def _by_result(result: Entries, sums: Sequence[Axes]) -> list[Axes]:
+    """The axes over which a product sums, in the order in which XLA does: those that each dimension
+    of the result is cut by, the last one first, then others.
+    """
+    split = [axes for axes in reversed(result) if axes]
+    used = {a for axes in split for a in axes}
+    rest = [tuple([a for a in axes if a not in used]) for axes in sums]
+    return [*split, *[axes for axes in rest if axes]]
 
 
 def _summed(maker: Equation) -> list[tuple[str, ...]]:

@@ -198,8 +198,9 @@ def _enlarged_in_steps(m: Match) -> list[Atom] | None:
         end.append(send.with_operands((now[given[k]],), (sent,)))
         for eqn in reversed(chain):
             v = eqn.outvars[0]
-            now[v] = invars[k] if eqn is chain[0] else Var(v.aval)
-            start.append(eqn.with_operands([now.get(a, a) for a in eqn.invars], (now[v],)))
+            result = invars[k] if eqn is chain[0] else Var(v.aval)
+            start.append(eqn.with_operands([now.get(a, a) for a in eqn.invars], (result,)))
+            now[v] = result
         invars[k], outvars[j] = now[given[k]], sent
     if not chains:
         return None

@@ -281,7 +281,7 @@ class _OneBlock(MadeOf[Atom]):
     def sent(self, total: Equation) -> Atom | None:
         """What one device has where the others contribute zeros to a sum."""
         m = self.m
-        if len(total.invars) > 1 or total.params.get("axis_index_groups") is not None:
+        if len(total.invars) != 1 or total.params.get("axis_index_groups") is not None:
             return None
         chosen = m.maker(without_pvary(m, total.invars[0]))
         if chosen is None or chosen.op.name != "select_n" or len(chosen.invars) != 3:

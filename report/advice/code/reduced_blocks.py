@@ -246,7 +246,7 @@ class _Summed(MadeOf[tuple[Equation, Atom, Atom | None]]):
     def made(self, eqn: Equation) -> tuple[Equation, Atom, Atom | None] | None:
         """The same, of what an equation computes; None if it is not linear in one sum."""
         if eqn.op.name in SUMS:
-            return None if len(eqn.invars) > 1 or eqn.params.get("axis_index_groups") else (
+            return None if len(eqn.invars) != 1 or eqn.params.get("axis_index_groups") else (
                 eqn, eqn.invars[0], None)
         if not eqn.op.linear or eqn.op.collective is not None or eqn.op.multiple_results or (
                 eqn.op.name == "convert_element_type"):
