@@ -75,7 +75,9 @@ class PartitionRequest(NamedTuple):
 
     @property
     def policy(self) -> Policy:
-        """What plans for the objective do where there is a choice."""
+        """What plans for the objective do where there is a choice; of one that is tried for another
+        objective, what makes it shorter.
+        """
         name, judged_by = self.objective.name, self.objective.tried_for
         return TRIED if judged_by and name == "xla" else POLICIES[name]
 
@@ -84,7 +86,7 @@ class PartitionRequest(NamedTuple):
         """The names of all passes to leave out, including those that the objective or the mesh has
         no use for.
         """
-        return self.skip.union(_OF_OTHERS[self.policy.plans],
+        return self.skip.union(_OF_OTHERS[POLICIES[self.objective.name].plans],
                                _OPTIMIZING if "optimize" in self.skip else (),
                                _DECIDED if self.keeps else (),
                                () if 1 in self.mesh.axis_sizes else ("drop-unit-axes",))
@@ -199,7 +201,7 @@ PIPELINE = pipeline(
          lambda p, r: decide(p, r.mesh, r.in_shardings, r.out_shardings) if (
              is_decided(p, r.mesh)) else propagate(
                  p, r.mesh, r.in_shardings, r.out_shardings, r.objective.carried_rows,
-                 r.policy, r.objective.idle),
+                 POLICIES[r.objective.name], r.objective.idle),
          "open dimensions get the axes that their factors have elsewhere", needed=True),
     Pass("insert-reshards", "resharded",
          lambda p, r: insert_reshards(p, r.prices(p), r.draft, r.objective.wide),
@@ -217,7 +219,7 @@ PIPELINE = pipeline(
     Pass("note-padding", "resharded", lambda p, r: note_padding(p),
          "reshards say how many of their rows are padding", frozenset({"reshard"}), inside=True,
          needed=True),
-    Pass("localize", "local", lambda p, r: localize(p, r.policy),
+    Pass("localize", "local", lambda p, r: localize(p, POLICIES[r.objective.name]),
          "blocks instead of whole values, collectives instead of reshards", needed=True),
     *SIMPLIFY,
     # joined parts are hidden from other passes, so it comes last, in nested programs too

@@ -206,7 +206,7 @@ def _best_plan(plans: _Plans) -> Plan:
     usual, objective, request = plans.usual, plans.objective, plans.request
     found = facts_of(plans.first["resharded"], usual.local, objective, plans.program)
     if request.keeps or not request.compared or not (
-            found.repeats or found.exchanges or found.waits or found.cuts or found.idle) or (
+            found.repeats or found.large or found.waits or found.cuts or found.idle) or (
             not math.isinf(request.compared)
             and step_of(usual.local, objective) > request.compared):
         return usual
@@ -222,7 +222,7 @@ def _best_plan(plans: _Plans) -> Plan:
                 over_idle += [other] * (not is_usual)
             elif not (is_usual and too_large):
                 taken = trial.judge(taken, other, found)
-    if found.exchanges:     # what came after XLA's plan for less memory may not be longer than it
+    if found.large:         # what came after XLA's plan for less memory may not be longer than it
         xla = plans.of(as_xla(objective))
         if not (too_large and xla.local is usual.local):
             taken = shorter_or_lighter(taken, xla, grows=False)

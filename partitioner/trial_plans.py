@@ -39,6 +39,8 @@ MIN_GAIN = 1.03                 # ratio of step times from which blocks may be s
 MIN_IDLE_GAIN = 1.1             # likewise, from which arguments or values may be split further
 NEAR = 0.97                     # ... and from which on what else may differ is tried
 AS_LONG = 1.005                 # ratio of step times up to which fewer bytes count
+MIN_BYTES_FOR_XLA_PLAN = 100_000        # bytes received from which XLA's plan is worth making;
+                                        # any where starting kernels, which it has fewer of, counts
 MOST_FOR_WIDE_SEARCH = 200      # equations
 MIN_STEP = 2e-5         # seconds from which plans that use idle axes are worth making
 WAITS = 0.25            # part of a step that starting the exchanges in loops takes, to try more
@@ -103,14 +105,14 @@ class Plan(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What decides which plans are tried. repeats: the usual plan repeats computation.
-    exchanges: it has some that the plan chose. grows: its blocks may be larger than XLA's.
+    """What decides which plans are tried. repeats: the usual plan repeats computation. large: it
+    exchanges much, or in ways that XLA's may not need. grows: its blocks may be larger than XLA's.
     waits: starting the exchanges in loops takes much of its step. narrow: the program was searched
     narrowly. cuts: a slice cuts off rows of a split dimension. idle: a step takes some time, and an
     argument leaves open axes idle.
     """
     repeats: bool
-    exchanges: bool = False
+    large: bool = False
     grows: bool = False
     waits: bool = False
     narrow: bool = False
@@ -134,14 +136,18 @@ def facts_of(resharded: Program, local: Program, objective: Objective, program: 
         return found                    # all are written by hand, and so the same in every plan
     found = found._replace(waits=_waits_in_loops(local, uses, objective),
                            narrow=_is_searched_narrowly(program), cuts=cuts_split_rows(program))
-    moved = 0
+    total = moved = 0
     for use in uses:
         if use.kind not in _USUAL:
-            return found._replace(exchanges=True, grows=True)
+            return found._replace(large=True, grows=True)
+        received = use.received_bytes
+        total += received * use.count
         if use.kind != "all-reduce":
-            moved = max(moved, use.received_bytes)
-    return found._replace(exchanges=bool(uses), grows=moved > 0 and moved >= sum(
-        [t.local_nbytes for t in (*local.in_avals, *local.out_avals)]))
+            moved = max(moved, received)
+    grows = moved > 0 and moved >= sum(
+        [t.local_nbytes for t in (*local.in_avals, *local.out_avals)])
+    least = 0 if objective.hardware.kernel else MIN_BYTES_FOR_XLA_PLAN
+    return found._replace(large=grows or total >= least, grows=grows)
 
 
 def _waits_in_loops(local: Program, uses: Sequence[Use], objective: Objective) -> bool:
@@ -303,10 +309,10 @@ TRIALS = (
     Trial("lighter blocks, no repeats", "without repeats blocks may be split in other ways",
           lambda found: found.repeats, lambda o, _: with_lighter_blocks(o)[:1],
           lambda own, other, _: shorter_or_lighter(own, other)),
-    Trial("as XLA", "exchanges may be fewer, or none, in the plan that XLA makes",
-          lambda found: found.exchanges, lambda o, _: [as_xla(o)], _no_larger),
+    Trial("as XLA", "large exchanges may be none in the plan that XLA makes",
+          lambda found: found.large, lambda o, _: [as_xla(o)], _no_larger),
     Trial("lighter blocks", "with more weight on blocks, computation is seldom repeated",
-          lambda found: found.exchanges,      # with repeats the first was tried
+          lambda found: found.large,      # with repeats the first was tried
           lambda o, found: with_lighter_blocks(o)[found.repeats:], _much_shorter, stops=True),
     Trial("carried rows", "rows that iterations keep apart are exchanged outside of the loop",
           lambda found: found.waits, lambda o, _: [o._replace(carried_rows=True)], _much_shorter),
@@ -320,11 +326,11 @@ TRIALS = (
           lambda found: found.idle, lambda o, _: [o._replace(idle="arguments")]),
     Trial("idle axes of values", "likewise for what is computed, where it is between products",
           lambda found: found.idle, lambda o, _: [o._replace(idle="values")]),
-    Trial("wide search", "exchanges are worth a longer search",
-          lambda found: found.exchanges and found.narrow, lambda o, _: [o._replace(wide=True)],
+    Trial("wide search", "large exchanges are worth a longer search",
+          lambda found: found.large and found.narrow, lambda o, _: [o._replace(wide=True)],
           _no_larger),
     Trial("lighter blocks, wide search", "likewise, with more weight on blocks",
-          lambda found: found.exchanges and found.narrow,
+          lambda found: found.large and found.narrow,
           lambda o, _: with_lighter_blocks(o._replace(wide=True))[:1], _much_shorter),
 )
 """In the order in which they are tried."""

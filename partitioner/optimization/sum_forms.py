@@ -31,8 +31,11 @@ def in_cheapest_forms(program: Program, prices: Prices, combinable: Combinable,
     """(the LOCAL program, without nested ones, with its sums in the cheapest forms; its exchanges).
     combinable: those of the program as it is. regroup: returns those of another one.
     """
+    forms = [*_forms(combinable[0])]
+    if not forms:
+        return program, combinable
     best, least = (program, combinable), _price(combinable, prices)
-    for which, form in _forms(combinable[0]):
+    for which, form in forms:
         tried = _rewritten(program, which, form)
         combinable = regroup(tried)
         cost = _price(combinable, prices)

@@ -22,34 +22,35 @@ Product = tuple[Atom, Atom, tuple]          # two values, and the place in the s
 def as_jax_derives(program: Program) -> Program:
     """The program, nested ones included, with such derivatives as JAX writes them."""
     made: dict[Atom, Atom] = {}
-    products: set[Product] = set()
-    behind: dict[tuple, set[Atom]] = defaultdict(set)       # in products of no derivative
-    for eqn in [*_products(program, made)]:
-        (x, y), place = [_origin(a, made) for a in eqn.invars], eqn.location.place
-        products.add((x, y, place))
-        if not _is_of_derivative(eqn):
-            behind[x, place].add(y)
+    products: dict[Product, int] = {}                   # and which comes first
+    behind: dict[tuple, set[Atom]] = defaultdict(set)
+    for x, y, place in [*_products(program, made)]:
+        x, y = _origin(x, made), _origin(y, made)
+        products.setdefault((x, y, place), len(products))
+        behind[x, place].add(y)
 
     def comes_second(eqn: Equation) -> bool:
         place, (g, f) = eqn.location.place, [_origin(a, made) for a in eqn.invars]
-        return any([(g, y, place) in products for y in behind.get((f, place), ())])
+        return any([products[f, y, place] < products.get((g, y, place), 0)
+                    for y in behind.get((f, place), ())])
 
     def written(program: Program) -> Program:
         program = inside(program, written)
         turned = {eqn: eqn.replace(invars=eqn.invars[::-1]) for eqn in program.eqns
-                  if _is_product(eqn) and _is_of_derivative(eqn) and comes_second(eqn)}
+                  if _is_product(eqn) and eqn.location.transform.startswith("transpose")
+                  and comes_second(eqn)}
         return _SLOPES(program.replace(eqns=[turned.get(eqn, eqn) for eqn in program.eqns])
                        if turned else program)
     return written(program)
 
 
-def _products(program: Program, made: dict[Atom, Atom]) -> Iterator[Equation]:
+def _products(program: Program, made: dict[Atom, Atom]) -> Iterator[Product]:
     """The products of a program and those in it. made: gets, for what loops stack and read again,
     what it is in the loop that makes it.
     """
     for eqn in program.eqns:
         if _is_product(eqn):
-            yield eqn
+            yield eqn.invars[0], eqn.invars[1], eqn.location.place
         elif has_region(eqn):
             region = region_of(eqn)
             for slot in region.slots:
@@ -70,10 +71,6 @@ def _origin(atom: Atom, made: Mapping[Atom, Atom]) -> Atom:
 def _is_product(eqn: Equation) -> bool:
     """Does it multiply two values?"""
     return eqn.op is mul_p and eqn.invars[0] is not eqn.invars[1]
-
-
-def _is_of_derivative(eqn: Equation) -> bool:
-    return eqn.location.transform.startswith("transpose")
 
 
 def _is_of_tanh(m: Match) -> bool:
