@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,17 @@ from ..ir.rules.rule import ELEMENTWISE
 from ..ir.source.location import Location
 from ..ir.source.wording import duration
 from ..partitioner.pipeline import Partitioned
-from .advice.changes import Argument, Change, Constrain, Respec, Result, pattern_of, row_of
+from .advice.changes import (
+    Argument,
+    Change,
+    Constrain,
+    Respec,
+    Result,
+    forms_of,
+    pattern_of,
+    row_of,
+    unlike_siblings,
+)
 from .advice.code.changes import Rewritten
 from .advice.interleaving.change import Interleave
 from .advice.layouts.freedoms import Freedoms
@@ -249,19 +259,6 @@ def _numbered(texts: Sequence[str]) -> str:
     return pattern_of(starts) if len({re.sub(r"\d+", "", start) for start in starts}) == 1 else ""
 
 
-def _unlike_siblings(by_form: Mapping[tuple, Sequence[int]]) -> Iterator[int]:
-    """The arguments that are laid out otherwise than most of their row and shape. by_form: the
-    arguments of each row, shape and layout.
-    """
-    of: dict[tuple, list[Sequence[int]]] = {}
-    for (row, shape, _), found in by_form.items():
-        of.setdefault((row, shape), []).append(found)
-    for forms in of.values():
-        total = sum(map(len, forms))
-        if 2 * max(map(len, forms)) > total:
-            yield from itertools.chain.from_iterable([f for f in forms if 2 * len(f) < total])
-
-
 def _keeps_layout(name: str) -> bool:
     """Is what this op makes laid out as its operand is, element by element?"""
     op = OPS.get(name)
@@ -275,12 +272,8 @@ class _Rows:
                  collectives: Sequence[ExplainedCollective]) -> None:
         asked = [c.cause.asked_by for c in collectives]
         self.files = {c.source.file for c in collectives}
-        program = partitioned.resolved
-        names = program.arg_names
-        by_form: dict[tuple, list[int]] = {}
-        for i, (v, name, spec) in enumerate(zip(program.invars, names, partitioned.in_specs,
-                                                strict=False)):
-            by_form.setdefault((row_of(name), v.aval.shape, spec_text(spec)), []).append(i)
+        names = partitioned.resolved.arg_names
+        by_form = forms_of(partitioned)
         self.text: dict[int, str] = {}                     # of an argument
         self.further = {reason_text((SPLITS_FURTHER(f"argument `{name}`"),)): i
                         for i, name in enumerate(names)}   # that the planner splits further
@@ -318,7 +311,7 @@ class _Rows:
         self.asked: set[str] = set()
         unlike = freedoms.unlike if freedoms is not None else frozenset()
         self.suspect = {(self.text if i >= 0 else self.results).get(i if i >= 0 else ~i, "")
-                        for i in (*unlike, *_unlike_siblings(by_form))} - {""}
+                        for i in (*unlike, *unlike_siblings(by_form))} - {""}
 
     def roots(self, c: ExplainedCollective) -> Iterator[tuple[str, bool, Set[str]]]:
         """The texts of the roots of a collective, whether they are of what it is about itself, and

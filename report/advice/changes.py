@@ -7,8 +7,9 @@ and in its derivatives.
 """
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,7 @@ from ...ir.shardings.sharding import NamedSharding
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.source.wording import numbered
 from ...ir.spec import PartitionSpec
+from ...partitioner.pipeline import Partitioned
 from ..reasons.causes import sharding_key
 from ..reasons.value_paths import Place, rewritten
 from ..words import listed, spec_text
@@ -172,6 +174,27 @@ def row_of(name: str) -> str:
     base, bracket, steps = name.partition("[")
     nested = base or "[" in steps or "." in steps
     return base + (_DIGITS.sub("*", bracket + steps) if nested else bracket + steps)
+
+
+def forms_of(partitioned: Partitioned) -> dict[tuple, list[int]]:
+    """The arguments of each row, shape and layout, by position."""
+    found: dict[tuple, list[int]] = {}
+    program = partitioned.resolved
+    for i, (v, name, spec) in enumerate(zip(program.invars, program.arg_names, partitioned.in_specs,
+                                            strict=False)):
+        found.setdefault((row_of(name), v.aval.shape, spec_text(spec)), []).append(i)
+    return found
+
+
+def unlike_siblings(forms: Mapping[tuple, Sequence[int]]) -> Iterator[int]:
+    """The arguments that are laid out otherwise than most of their row and shape, by `forms_of`."""
+    of: dict[tuple, list[Sequence[int]]] = {}
+    for (row, shape, _), found in forms.items():
+        of.setdefault((row, shape), []).append(found)
+    for alike in of.values():
+        total = sum(map(len, alike))
+        if 2 * max(map(len, alike)) > total:
+            yield from itertools.chain.from_iterable([f for f in alike if 2 * len(f) < total])
 
 
 def tree_of(name: str) -> str:

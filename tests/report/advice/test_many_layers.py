@@ -70,6 +70,25 @@ def test_a_wrong_row_of_the_parameters(layers: int) -> None:
     assert "`params[*]['v']`" in found.root_causes[0].text
 
 
+@pytest.mark.usefixtures("by_time")
+@pytest.mark.parametrize("layer, wrong, right", [
+    (table(("model",)), "`params[8]['w']` as P('model')", "P(None, 'model')"),
+    (table((None, "model"), (None, "model")), "`params[8]['v']` as P(None, 'model')",
+     "P('model')")])
+def test_a_wrong_parameter_of_one_layer(layer: dict, wrong: str, right: str) -> None:
+    def forward(params, x):
+        for p in params:
+            x = x + jnp.tanh(x @ p["w"] + p["b"]) @ p["v"]
+        return x
+
+    layers = [table((None, "model")) for _ in range(16)]
+    layers[8] = layer
+    first = st.explain(forward)(layers, struct((1024, 1024), "data")).root_causes[0]
+    name, was = wrong.split(" as ")
+    assert first.text == wrong
+    assert f"pass {name} as {right} instead of {was}" in first.groups[0][0].suggestions[0].text
+
+
 def test_no_candidate_is_without_a_change() -> None:
     def update(params, x):
         def cost(params):
