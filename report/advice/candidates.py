@@ -26,7 +26,16 @@ from ...partitioner.collectives import CollectiveRecord
 from ...partitioner.pipeline import Partitioned
 from ..reasons.causes import Cause, where, whole_axes
 from ..reasons.explain_collective import Reasons
-from .changes import Argument, Change, Respec, Result, pattern_of, rows
+from .changes import (
+    Argument,
+    Change,
+    Respec,
+    Result,
+    forms_of,
+    pattern_of,
+    rows,
+    unlike_siblings,
+)
 from .code.changes import Rewritten, Site, sites
 from .code.left_axes import left_axes
 from .code.shard_map_bodies import Ungather, body_changes
@@ -140,6 +149,15 @@ class Candidates(ValueChanges):
         return (change, *dict.fromkeys([
             c for c in found if isinstance(c, Respec) and c.spec is None and c != change
             and (c.word, c.was) == (change.word, change.was)]))
+
+    @functools.cached_property
+    def as_siblings(self) -> tuple[Change, ...]:
+        """The arguments that are laid out unlike most of their row, as these are."""
+        given = self.inlined.invars
+        return tuple([
+            self.argument(i, merged(self.entries[self.graph_tensor(given[like])], self.mesh))
+            for i, like in unlike_siblings(forms_of(self.partitioned)).items()
+            if {self.graph_tensor(given[n]) for n in (i, like)} <= self.entries.keys()])
 
     def small_roots(self, cause: Cause, axes: tuple[str, ...]) -> Iterator[tuple[Change, ...]]:
         """The arguments from which the axes of a collective come, without a product, whole, where

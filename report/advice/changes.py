@@ -7,9 +7,8 @@ and in its derivatives.
 """
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -186,15 +185,19 @@ def forms_of(partitioned: Partitioned) -> dict[tuple, list[int]]:
     return found
 
 
-def unlike_siblings(forms: Mapping[tuple, Sequence[int]]) -> Iterator[int]:
-    """The arguments that are laid out otherwise than most of their row and shape, by `forms_of`."""
+def unlike_siblings(forms: Mapping[tuple, Sequence[int]]) -> dict[int, int]:
+    """The arguments that are laid out otherwise than most of their row and shape, each with one of
+    these. forms: by `forms_of`.
+    """
     of: dict[tuple, list[Sequence[int]]] = {}
     for (row, shape, _), found in forms.items():
         of.setdefault((row, shape), []).append(found)
+    unlike: dict[int, int] = {}
     for alike in of.values():
-        total = sum(map(len, alike))
-        if 2 * max(map(len, alike)) > total:
-            yield from itertools.chain.from_iterable([f for f in alike if 2 * len(f) < total])
+        most = max(alike, key=len)
+        if 2 * len(most) > sum(map(len, alike)):
+            unlike |= {i: most[0] for one in alike if one is not most for i in one}
+    return unlike
 
 
 def tree_of(name: str) -> str:

@@ -1,19 +1,18 @@
 """Shortens programs that repeat a block, such as unrolled layers, to a few repetitions.
 
-Equations count as equal here if op, types and the user's expression are, and what they read of
-arguments that are laid out unlike most of their row: the layer of such a parameter remains. A run
-is a stretch in which each equation equals the one a period before it: the forward layers, the
-backward ones, the updates of their parameters. `shortened` removes the same number of periods from
-all runs; a value read from a removed period is replaced by its counterpart in the last remaining
-one. The short program computes something else, but its values are laid out and moved as in the long
-one. At a fraction of the work, it shows which of many changes are worth trying on the long one.
+Equations count as equal here if op, types and the user's expression are. A run is a stretch in
+which each equation equals the one a period before it: the forward layers, the backward ones, the
+updates of their parameters. `shortened` removes the same number of periods from all runs; a value
+read from a removed period is replaced by its counterpart in the last remaining one. The short
+program computes something else, but its values are laid out and moved as in the long one. At a
+fraction of the work, it shows which of many changes are worth trying on the long one.
 """
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from ...ir.program import Atom, Equation, Program, Var
+from ...ir.program import Equation, Program, Var
 
 PERIODS = 3            # periods that remain: layouts of the first, inner and last ones may differ
 LEAST = 4           # periods from which shortening pays
@@ -43,13 +42,10 @@ class Shortened:
     gone: int = 0
 
 
-def runs(program: Program, unlike: Mapping[int, Hashable] | None = None) -> list[Run]:
-    """The runs of a program's equations, in order; none overlap. unlike: the layouts of arguments
-    that most of their row do not have, by position.
-    """
+def runs(program: Program) -> list[Run]:
+    """The runs of a program's equations, in order; none overlap."""
     numbers: dict[Hashable, int] = {}
-    own: dict[Atom, Hashable] = {program.invars[i]: layout for i, layout in (unlike or {}).items()}
-    keys = [numbers.setdefault(_key_of(e, own), len(numbers)) for e in program.eqns]
+    keys = [numbers.setdefault(_key_of(e), len(numbers)) for e in program.eqns]
     votes: dict[int, int] = {}
     last: dict[int, tuple[int, int]] = {}            # key -> (position, distance to the one before)
     for i, key in enumerate(keys):
@@ -81,10 +77,10 @@ def runs(program: Program, unlike: Mapping[int, Hashable] | None = None) -> list
     return sorted(found, key=lambda r: r.start)
 
 
-def _key_of(eqn: Equation, unlike: Mapping[Atom, Hashable]) -> Hashable:
+def _key_of(eqn: Equation) -> Hashable:
     at = eqn.location
-    return (eqn.op, tuple([(a.aval, unlike.get(a)) for a in eqn.invars]),
-            tuple([v.aval for v in eqn.outvars]), at.file, at.line, at.column, at.transform)
+    return (eqn.op, tuple([a.aval for a in eqn.invars]), tuple([v.aval for v in eqn.outvars]),
+            at.file, at.line, at.column, at.transform)
 
 
 def shortened(program: Program, periods: int = PERIODS, known: Sequence[Run] | None = None

@@ -150,14 +150,17 @@ class Search:
 
     def confirmed(self, found: Sequence[Suggestion], search: _One, kinds: Kinds, short: Trials
                   ) -> list[Suggestion]:
-        """The best suggestions for the short program, or the fastest changes if there are none,
-        tried on the whole program if there is time; else with figures in proportion.
+        """The best suggestions for the short program, or the fastest changes if there are none, and
+        arguments unlike most of their row as these, tried on the whole program if there is time;
+        else with figures in proportion.
         """
         whole = _One(self, self.whole, search.record, kinds, 0)
         best: dict[tuple[Change, ...], Suggestion | None] = {
             s.changes: s for s in without_repeats(found)[:SHOWN]}
         if not best:
             best = dict.fromkeys([changes for *_, changes in search.promising[:SHOWN]])
+        if odd := self.candidates.as_siblings:      # what one plan of the short one may not show
+            best = {odd: None} | best
         for changes, s in best.items():
             tried = self.whole.known(changes)
             if not tried and self.whole.least <= self.budget.left:

@@ -19,7 +19,7 @@ from ...partitioner.cost.topology import Topology
 from ...partitioner.pipeline import Partitioned
 from ...partitioner.plans import plans_made
 from ..reasons.value_paths import Place, places
-from .changes import Argument, Change, Result, forms_of, unlike_siblings
+from .changes import Argument, Change, Result
 from .code.changes import Rewritten
 from .interleaving.change import Interleave
 from .repetition import PERIODS, Run, Shortened, runs, shortened
@@ -151,9 +151,7 @@ class Trials:
     @functools.cached_property
     def runs(self) -> list[Run]:
         """What the program repeats."""
-        own = self.partitioned
-        return runs(own.stages["inlined"], {i: own.in_specs[i] for i in unlike_siblings(
-            forms_of(own))})
+        return runs(self.partitioned.stages["inlined"])
 
     @functools.cached_property
     def latency(self) -> float:
