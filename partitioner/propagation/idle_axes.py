@@ -107,13 +107,13 @@ def _partly_split(graph: Graph, every: frozenset[str]) -> frozenset[str]:
 
 def _further(graph: Graph, layout: Layout, every: frozenset[str]) -> Entries:
     """The entries of a layout, and in the longest dimension that is split, those of these axes that
-    are idle and divide it.
+    are idle and may divide it.
     """
     rows = {d: layout.shape[d] // math.prod(map(graph.size, axes))
             for d, axes in enumerate(layout.entries) if axes}
     dim = max(rows, key=rows.__getitem__)
     axes, left, used = layout.entries[dim], rows[dim], _axes_of(graph, layout)
     for axis in graph.mesh.axis_names:
-        if axis in every - used and left % graph.size(axis) == 0:
+        if axis in every - used - layout.blocked and left % graph.size(axis) == 0:
             axes, left = (*axes, axis), left // graph.size(axis)
     return tuple([axes if d == dim else own for d, own in enumerate(layout.entries)])

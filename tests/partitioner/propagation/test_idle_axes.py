@@ -153,6 +153,28 @@ def test_results_are_the_same(executor) -> None:
             np.testing.assert_allclose(own, want, rtol=2e-4, atol=1e-6)
 
 
+def test_results_of_a_body_stay_whole_over_its_axes() -> None:
+    """What `shard_map` over y returns as the same along y is not split over it (as it once was)."""
+    mesh = AbstractMesh((2, 2, 2), ("x", "y", "z"), axis_types=(AxisType.Auto,) * 3)
+
+    def f(a, b, xs):
+        def over_y(a, b):
+            return st.shard_map(lambda a, b: b, in_specs=(P("z", "x"), P("z")),
+                                out_specs=P(("x", "z")), axis_names={"x", "z"},
+                                check_vma=False)(a, b)
+        once = st.shard_map(over_y, in_specs=(P(None, "y"), P()), out_specs=P(),
+                            axis_names={"y"}, check_vma=False)(a, b)
+        return st.lax.scan(lambda h, x: (h + jnp.sum(h), x), once, xs)[0]
+    args = [struct(shape, *spec, mesh=mesh) for shape, *spec in (
+        ((4, 4), None, ("z", "x")), ((4,), "y"), ((8,),))]
+    with st.sharding.use_abstract_mesh(mesh):
+        traced = st.jit(f).lower(*args).stages["inlined"]
+    resolved = propagate(traced, mesh, tuple([a.sharding.spec for a in args]), (None,),
+                         idle="values")
+    (once,) = [e.outvars[0].aval for e in resolved.eqns if e.op.name == "shard_map"]
+    assert once.sharding.spec == P(("x", "z"))
+
+
 def attention(x, ws):
     """The gradients of linear attention over four heads, with a residual."""
     def loss(ws):
