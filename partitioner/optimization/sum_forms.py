@@ -65,10 +65,10 @@ def _forms(small: Iterable[Equation]) -> Iterator[tuple[set[Equation], Form]]:
             scattered.setdefault(eqn.params["axis_name"], set()).add(eqn)
     tries = [(axes, part) for axes in sums for part in sums
              if len(part) < len(axes) and {*part} < {*axes}]
-    for axes, part in tries[:_TRIES]:
-        rest = tuple([a for a in axes if a not in part])
-        for steps in (rest, part), (part, rest):
-            yield sums[axes], partial(_in_steps, steps)
+    rests = [(axes, part, tuple([a for a in axes if a not in part])) for axes, part in tries]
+    for axes, *steps in dict.fromkeys([(axes, *steps) for axes, part, rest in rests[:_TRIES]
+                                       for steps in ((rest, part), (part, rest))]):
+        yield sums[axes], partial(_in_steps, steps)
     for axes in [axes for axes in scattered if axes in sums][:_TRIES]:
         yield scattered[axes], _cut_afterwards
 

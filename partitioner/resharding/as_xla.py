@@ -181,14 +181,14 @@ def _intermediate_types(source: ArrayType, target: ArrayType, maker: Equation | 
     if pending != left:
         cut = _cut(layout, target.entries, pending) if maker is not None else layout
         rest = pending.difference(*cut)
-        if rest and cut != layout and maker is not None and is_product(maker) and (
-                rest >= {*mesh.axis_names}.difference(*target.entries)):
+        is_cut_product = maker is not None and is_product(maker) and cut != layout
+        if rest and is_cut_product and rest >= {*mesh.axis_names}.difference(*target.entries):
             yield typed(target, mesh, layout, rest)         # copies of the result are summed last
             yield typed(target, mesh, cut, rest)
             layout, pending = cut, rest
         sums = [] if maker is None or maker.op.subprograms or not left.isdisjoint(pending) else [
             axes for axes in _summed(maker) if pending.issuperset(axes)]
-        if sums and cut != layout and not any(layout) and maker is not None and is_product(maker):
+        if sums and is_cut_product and not any(layout):
             sums = _by_result(cut, sums)
         for axes in sums[:-1]:
             pending = pending - {*axes}

@@ -77,16 +77,17 @@ def edits_of(change: Change) -> tuple[Edit, ...]:
             change.written) else ""
         return ((change.location, code),) if code else ()
     if isinstance(change, Respec | Given | Unsum) and (code := _code_of(change)):
-        return ((change.location, code), *_given_specs(change))
+        specs = _given_specs(change) if isinstance(change, Given) else ()
+        return ((change.location, code), *specs)
     return ()
 
 
-def _given_specs(change: Change) -> Iterator[Edit]:
+def _given_specs(change: Given) -> Iterator[Edit]:
     """The call of `shard_map` with the spec that a change gives an operand or result."""
-    at = map_call(change.call) if isinstance(change, Given) else None
+    at = map_call(change.call)
     call = None if at is None else call_of(at.text(), "shard_map")
     for k in call.keywords if call is not None else ():
-        if at is not None and isinstance(change, Given) and k.arg == change.keyword:
+        if at is not None and k.arg == change.keyword:
             specs = k.value.elts if isinstance(k.value, ast.Tuple) else [k.value]
             if len(specs) == change.count and (
                     code := _with_spec(at.text(), specs[change.number], change.spec)):

@@ -31,7 +31,7 @@ from ....ir.rewriting.rewrite import Match, Rewrite, Shape, finder
 from ....ir.rewriting.substitution import substituted
 from ....ir.rewriting.unread import drop_dead
 from .lines.ahead_lines import computed_ahead
-from .lines.expressions import without_pvary
+from .lines.expressions import is_zeros
 from .lines.loop_lines import reduced_behind
 from .lines.statements import Edit
 from .rewrites import CodeChange, varying_as
@@ -107,10 +107,9 @@ def _summed_behind_code(m: Match) -> tuple[Edit, ...]:
     for j in range(carries):
         found, carry = made_as(body.outvars[j], _SUMMED), body.invars[first + j]
         if found is not None and found.carry is carry:
-            start = without_pvary(m, m.eqn.invars[first + j])
-            zero = start if isinstance(start, Literal) else m.constant_of(start)
-            missing = found.part.aval.manual.varying - m.eqn.invars[first + j].aval.manual.varying
-            return () if zero is None or zero.val != 0 else reduced_behind(
+            start = m.eqn.invars[first + j]
+            missing = found.part.aval.manual.varying - start.aval.manual.varying
+            return () if not is_zeros(m, start) else reduced_behind(
                 m.eqn, _reduction(found), True, j, carries, sorted(missing))
     return ()
 
@@ -127,11 +126,10 @@ def _writes(m: Match) -> Iterator[tuple[int, list[Equation], Match]]:
     made_as, made = finder(body), {v: e for e in body.eqns for v in e.outvars}
     reads = Counter([a for e in body.eqns for a in e.invars] + [*body.outvars])
     for j in range(carries):
-        write, start = made.get(body.outvars[j]), without_pvary(m, m.eqn.invars[first + j])
+        write = made.get(body.outvars[j])
         at = _WRITES.get(write.op.name) if write is not None else None
-        zero = start if isinstance(start, Literal) else m.constant_of(start)
         if write is None or at is None or write.invars[0] is not body.invars[first + j] or (
-                reads[write.invars[0]] > 1 or zero is None or zero.val != 0):
+                reads[write.invars[0]] > 1 or not is_zeros(m, m.eqn.invars[first + j])):
             continue
         steps, value = [write], write.invars[at]
         while (found := made_as(value, _SUM_OR_MEAN)) is None and reads[value] == 1 and (

@@ -32,7 +32,7 @@ from ....ir.program import Atom, Equation, Literal
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS
 from .blocks import GATHERS, SUMS, Blocks, behind, size_of
-from .lines.expressions import axes_text, expression, gathered_in, without_pvary
+from .lines.expressions import axes_text, expression, gathered_in, is_zeros, without_pvary
 from .rewrites import GATHERED, CodeChange, MadeOf, broadcast, fit, own_part, sources
 from .varying_axes import by_device
 
@@ -292,8 +292,7 @@ class _OneBlock(MadeOf[Atom]):
         n = math.prod(map(total.invars[0].aval.mesh.axis_size, total.axes))
         own = by_device(m, which, n, total.axes)
         for k, x in enumerate(cases):
-            zero = m.constant_of(without_pvary(m, cases[1 - k]))
-            if own is not None and (own == k).sum() == 1 and zero is not None and zero.val == 0:
+            if own is not None and (own == k).sum() == 1 and is_zeros(m, cases[1 - k]):
                 read = total, int((own == k).argmax())
                 self.read = self.read or read
                 return x if self.read == read else None
@@ -331,11 +330,10 @@ def _blocks_in_zeros(m: Match) -> Atom | None:
             m.eqn.params.get("axis_index_groups") is not None):
         return None
     (base, block, *starts), n = write.invars, m.x.aval.mesh.axis_size(m.eqn.axes[0])
-    zero = m.constant_of(without_pvary(m, base))
     places = [by_device(m, a, n, m.eqn.axes) for a in starts]
     dims = [d for d, (a, b) in enumerate(zip(base.aval.shape, block.aval.shape, strict=True))
             if a != b]
-    if zero is None or zero.val != 0 or len(dims) != 1 or (
+    if not is_zeros(m, base) or len(dims) != 1 or (
             base.aval.shape[dims[0]] != n * block.aval.shape[dims[0]]) or any(
                 at is None or (at != np.arange(n) * block.aval.shape[d] * (d in dims)).any()
                 for d, at in enumerate(places)):

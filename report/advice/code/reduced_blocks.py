@@ -31,6 +31,7 @@ from .lines.expressions import (
     called_in,
     expression,
     gathered_in,
+    is_zeros,
     whole_name,
     without_pvary,
     written,
@@ -133,8 +134,7 @@ def _added_up_first(m: Match) -> Atom | None:
     """What is added up by place, of the block; the others have to add nothing else, such as what
     was there before.
     """
-    same = m.constant_of(without_pvary(m, m.base))
-    if m.eqn.op.name == "scatter-add" and (same is None or same.val != 0):
+    if m.eqn.op.name == "scatter-add" and not is_zeros(m, m.base):
         return None
     return _reduced_first_between(m)
 

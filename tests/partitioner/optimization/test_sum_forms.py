@@ -1,6 +1,8 @@
 """Sums take the form in which they have company: two steps, or cut after they are added."""
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 import shardtrace as st
@@ -17,9 +19,13 @@ def placed(value, *spec):
     return st.device_put(value, NamedSharding(MESH, P(*spec)))
 
 
-def axes_of(f, *args, objective="time"):
+def collectives(f, *args, objective="time"):
     with config.override(shardtrace_objective=objective):
-        return [c.mesh_axes for c in st.jit(f).lower(*args).compile().collectives()]
+        return st.jit(f).lower(*args).compile().collectives()
+
+
+def axes_of(f, *args, objective="time"):
+    return [c.mesh_axes for c in collectives(f, *args, objective=objective)]
 
 
 def both(a, b):
@@ -46,24 +52,24 @@ def test_where_bytes_count_sums_stay_as_they_are():
     assert axes_of(both, *args, objective="bytes") == [("x", "y"), ("x",)]
 
 
-def kinds_of(f, *args, objective="time"):
-    with config.override(shardtrace_objective=objective):
-        return [c.kind for c in f.lower(*args).compile().collectives()]
+def kinds_of(*args, objective="time"):
+    return [c.kind for c in collectives(columns, *args, objective=objective)]
+
+
+@functools.partial(st.jit, out_shardings=(NamedSharding(MESH, P("x")), NamedSharding(MESH, P())))
+def columns(a, b):
+    return a.sum(0), b.sum(0)
 
 
 def test_a_sum_that_is_scattered_joins_one_over_its_axes_and_is_cut_afterwards():
-    f = st.jit(lambda a, b: (a.sum(0), b.sum(0)), out_shardings=(
-        NamedSharding(MESH, P("x")), NamedSharding(MESH, P())))
     args = placed(A, "x"), placed(B, "x")
-    assert kinds_of(f, *args) == ["all-reduce"]
-    assert kinds_of(f, *args, objective="bytes") == ["reduce-scatter", "all-reduce"]
+    assert kinds_of(*args) == ["all-reduce"]
+    assert kinds_of(*args, objective="bytes") == ["reduce-scatter", "all-reduce"]
     with config.override(shardtrace_engine="per_device", shardtrace_objective="time"):
-        for found, x in zip(f(*args), (A, B), strict=True):
+        for found, x in zip(columns(*args), (A, B), strict=True):
             np.testing.assert_allclose(np.asarray(found), x.sum(0), rtol=1e-5)
 
 
 def test_a_large_sum_stays_scattered():
-    f = st.jit(lambda a, b: (a.sum(0), b.sum(0)), out_shardings=(
-        NamedSharding(MESH, P("x")), NamedSharding(MESH, P())))
     large = st.ShapeDtypeStruct((2, 2**22), "float32", sharding=NamedSharding(MESH, P("x")))
-    assert sorted(kinds_of(f, large, placed(B, "x"))) == ["all-reduce", "reduce-scatter"]
+    assert sorted(kinds_of(large, placed(B, "x"))) == ["all-reduce", "reduce-scatter"]

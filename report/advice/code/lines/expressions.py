@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .....ir.program import Atom, Equation, Var
+from .....ir.program import Atom, Equation, Literal, Var
 from .....ir.rewriting.rewrite import Match
 from .statements import as_operand, call_of, is_kept, module_of, rebound_name
 
@@ -63,6 +63,13 @@ def without_pvary(m: Match, a: Atom) -> Atom:
     while (made := m.maker(a)) is not None and made.op.name == "pvary":
         a = made.invars[0]
     return a
+
+
+def is_zeros(m: Match, a: Atom) -> bool:
+    """Is a value a zero, or zeros that are repeated, on all devices?"""
+    a = without_pvary(m, a)
+    zero = a if isinstance(a, Literal) else m.constant_of(a)
+    return zero is not None and zero.val == 0
 
 
 def gathered_in(m: Match, value: Atom, name: str = "all_gather", read: Equation | None = None
