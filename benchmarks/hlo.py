@@ -24,6 +24,7 @@ _ELEMENTWISE = frozenset((
     "add", "subtract", "multiply", "divide", "maximum", "minimum", "negate", "abs", "sign", "and",
     "or", "xor", "not", "compare", "select", "convert", "clamp", "floor", "ceil", "remainder",
     "round-nearest-even", "is-finite"))
+_PRODUCTS = ("dot", "convolution")
 _THROUGH = ("bitcast", "copy", "transpose", "reshape", "convert")
 _FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "partition-id",
          "replica-id", "after-all")
@@ -183,12 +184,18 @@ def _synchronous(lines: list[Instruction]) -> list[Instruction]:
 def _compute(found: Found, bodies: Bodies, lines: list[Instruction], i: Instruction,
              results: dict[str, str], times: int) -> None:
     """What an instruction computes, among the lines of a computation and the types of these."""
-    size = _bytes(i.result) + sum(_bytes(results.get(o, "")) for o in i.operands)
     fused = _called(bodies, i)
-    flops = sum(_product_flops(j, fused) for j in fused) or _product_flops(i, lines)
-    found.repeated += (times - 1) * (flops + _element_flops(bodies, fused or [i], results))
-    if flops:
-        found.products[flops, size] += times
+    products = [(j, _product_flops(j, fused)) for j in fused if j.kind in _PRODUCTS]
+    if len(products) > 1:       # by the compiler of CPUs; others compute them one after the other
+        results = results | {j.name: j.result for j in fused}
+    else:
+        products = [(i, products[0][1] if products else _product_flops(i, lines))]
+    found.repeated += (times - 1) * (sum(flops for _, flops in products)
+                                     + _element_flops(bodies, fused or [i], results))
+    for j, flops in products:
+        if flops:
+            size = _bytes(j.result) + sum(_bytes(results.get(o, "")) for o in j.operands)
+            found.products[flops, size] += times
 
 
 def _runs(i: Instruction) -> tuple[int, list[str]]:
@@ -229,7 +236,7 @@ def _steps(bodies: Bodies, i: Instruction) -> int:
 
 def _product_flops(i: Instruction, lines: list[Instruction]) -> int:
     """Operations of a product, 0 of everything else; windows count as if nothing were padded."""
-    if i.kind not in ("dot", "convolution"):
+    if i.kind not in _PRODUCTS:
         return 0
     shapes = {j.name: _dims(j.result) for j in lines}
     first, second = (shapes[o] for o in i.operands[:2])

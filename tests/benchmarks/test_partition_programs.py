@@ -111,3 +111,28 @@ def test_values_are_those_of_one_device_of_jax(
     found = numbers(st.tree.leaves(results))
     for own, theirs in zip(found, wanted, strict=True):
         assert own == pytest.approx(theirs, rel=0, abs=1e-3 * max(theirs[0], 1e-6))
+
+
+TWO_PRODUCTS = """
+%fused (a: f32[4,8], b: f32[8,16], c: f32[16,2]) -> f32[4,2] {
+  %a = f32[4,8]{1,0} parameter(0)
+  %b = f32[8,16]{1,0} parameter(1)
+  %c = f32[16,2]{1,0} parameter(2)
+  %d = f32[4,16]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT %e = f32[4,2]{1,0} dot(%d, %c), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+ENTRY %main (a: f32[4,8], b: f32[8,16], c: f32[16,2]) -> f32[4,2] {
+  %a = f32[4,8]{1,0} parameter(0)
+  %b = f32[8,16]{1,0} parameter(1)
+  %c = f32[16,2]{1,0} parameter(2)
+  ROOT %f = f32[4,2]{1,0} fusion(%a, %b, %c), kind=kOutput, calls=%fused
+}
+"""
+
+
+def test_products_that_xla_for_cpus_computes_together_count_one_by_one() -> None:
+    """(operations, bytes) of each: elsewhere each reads its operands and writes its result."""
+    found = collectives.xla_program(TWO_PRODUCTS, {"x": 2}).products
+    assert found == {(2 * 4 * 8 * 16, 4 * (4 * 8 + 8 * 16 + 4 * 16)): 1,
+                     (2 * 4 * 16 * 2, 4 * (4 * 16 + 16 * 2 + 4 * 2)): 1}
