@@ -57,29 +57,29 @@ def _price(combinable: Combinable, prices: Prices) -> int:
 def _forms(small: Iterable[Equation]) -> Iterator[tuple[set[Equation], Form]]:
     """Some of these exchanges, with another form of theirs that may have company."""
     sums: dict[Axes, set[Equation]] = {}
-    scattered: dict[Axes, set[Equation]] = {}
+    scattered: dict[frozenset[str], set[Equation]] = {}
     for eqn in small:
         if eqn.op is psum_invariant_p:
             sums.setdefault(eqn.params["axes"], set()).add(eqn)
         elif eqn.op is reduce_scatter_p and not is_written(eqn):
-            scattered.setdefault(eqn.params["axis_name"], set()).add(eqn)
+            scattered.setdefault(frozenset(eqn.params["axis_name"]), set()).add(eqn)
     tries = [(axes, part) for axes in sums for part in sums
              if len(part) < len(axes) and {*part} < {*axes}]
     rests = [(axes, part, tuple([a for a in axes if a not in part])) for axes, part in tries]
     for axes, *steps in dict.fromkeys([(axes, *steps) for axes, part, rest in rests[:_TRIES]
                                        for steps in ((rest, part), (part, rest))]):
         yield sums[axes], partial(_in_steps, steps)
-    for axes in [axes for axes in scattered if axes in sums][:_TRIES]:
-        yield scattered[axes], _cut_afterwards
+    for axes in [axes for axes in sums if frozenset(axes) in scattered][:_TRIES]:
+        yield scattered[frozenset(axes)], partial(_cut_afterwards, axes)
 
 
 def _in_steps(steps: Sequence[Axes], eqn: Equation) -> list[tuple[Op, dict[str, Any]]]:
     return [(eqn.op, {**eqn.params, "axes": axes}) for axes in steps]
 
 
-def _cut_afterwards(eqn: Equation) -> list[tuple[Op, dict[str, Any]]]:
+def _cut_afterwards(axes: Axes, eqn: Equation) -> list[tuple[Op, dict[str, Any]]]:
     said = eqn.params
-    return [(psum_invariant_p, {"axes": said["axis_name"]}),
+    return [(psum_invariant_p, {"axes": axes}),
             (all_slice_p, {"axes": said["axis_name"], "axis_size": said["axis_size"],
                            "dimension": said["scatter_dimension"]})]
 

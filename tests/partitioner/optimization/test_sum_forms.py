@@ -1,8 +1,6 @@
 """Sums take the form in which they have company: two steps, or cut after they are added."""
 from __future__ import annotations
 
-import functools
-
 import numpy as np
 
 import shardtrace as st
@@ -56,9 +54,11 @@ def kinds_of(*args, objective="time"):
     return [c.kind for c in collectives(columns, *args, objective=objective)]
 
 
-@functools.partial(st.jit, out_shardings=(NamedSharding(MESH, P("x")), NamedSharding(MESH, P())))
-def columns(a, b):
+def both_sums(a, b):
     return a.sum(0), b.sum(0)
+
+
+columns = st.jit(both_sums, out_shardings=(NamedSharding(MESH, P("x")), NamedSharding(MESH, P())))
 
 
 def test_a_sum_that_is_scattered_joins_one_over_its_axes_and_is_cut_afterwards():
@@ -67,6 +67,17 @@ def test_a_sum_that_is_scattered_joins_one_over_its_axes_and_is_cut_afterwards()
     assert kinds_of(*args, objective="bytes") == ["reduce-scatter", "all-reduce"]
     with config.override(shardtrace_engine="per_device", shardtrace_objective="time"):
         for found, x in zip(columns(*args), (A, B), strict=True):
+            np.testing.assert_allclose(np.asarray(found), x.sum(0), rtol=1e-5)
+
+
+def test_it_does_so_also_where_its_blocks_are_in_another_order_of_axes():
+    args = placed(A, ("x", "y")), placed(B, ("x", "y"))
+    turned = NamedSharding(MESH, P(("y", "x")))
+    with config.override(shardtrace_engine="per_device", shardtrace_objective="time"):
+        compiled = st.jit(both_sums, out_shardings=(turned, NamedSharding(MESH, P()))
+                          ).lower(*args).compile()
+        assert [c.kind for c in compiled.collectives()] == ["all-reduce"]
+        for found, x in zip(compiled(*args), (A, B), strict=True):
             np.testing.assert_allclose(np.asarray(found), x.sum(0), rtol=1e-5)
 
 
