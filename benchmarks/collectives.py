@@ -6,6 +6,7 @@
     python benchmarks/collectives.py --hardware h100 --objective bytes
     python benchmarks/collectives.py --gpu           # beside XLA's compiler of GPUs
     python benchmarks/collectives.py --random 7 100 --jax PYTHON    # programs drawn by a seed
+    python benchmarks/collectives.py --larger 16 --jax PYTHON       # sizes as models have them
 
 Nothing is run: programs are compiled from shapes. Columns: bytes received per device of ours, of
 XLA and of the best plan known; the others as parts of XLA's: operations, memory at the peak, that
@@ -30,7 +31,7 @@ import os
 import pathlib
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hlo import DEVICES, Exchange, xla_program
@@ -113,9 +114,16 @@ def xla_record(case: Case) -> dict[str, Any]:
             "peak": memory.argument_size_in_bytes + results + memory.temp_size_in_bytes}
 
 
+def larger(cases: list[Case], factor: int) -> list[Case]:
+    """The cases with those of their sizes that are multiples of 32 as many times as large."""
+    return [replace(case, args=tuple([
+        (tuple([n if n % 32 else n * factor for n in sizes]), *rest)
+        for sizes, *rest in case.args])) for case in cases]
+
+
 def _records(cases: list[Case], skips: bool) -> dict[str, Any]:
     """What XLA makes of the cases. skips: leave out those that it fails on, as of a few that are
-    drawn.
+    drawn, and of larger ones whose functions name sizes.
     """
     found = {}
     for case in cases:
@@ -284,13 +292,16 @@ def _options() -> argparse.Namespace:
     parser.add_argument("-v", action="store_true", help="show the exchanges")
     parser.add_argument("--random", metavar=("SEED", "COUNT"), type=int, nargs=2,
                         help="programs drawn by this seed instead; with --jax")
+    parser.add_argument("--larger", metavar="TIMES", type=int, default=1,
+                        help="sizes that are multiples of 32 by so much; with --jax")
     parser.add_argument("--hardware", default=",".join(HARDWARE), help="for whose time (default "
                         f"{','.join(HARDWARE)})")
     parser.add_argument("--objective", default="time", help="what plans are judged by: time, bytes")
     parser.add_argument("--only-jax", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.random and not options.jax and not options.only_jax:
-        parser.error("nothing is recorded of programs at random: add --jax PYTHON")
+    options.measured = bool(options.random or options.larger > 1)
+    if options.measured and not options.jax and not options.only_jax:
+        parser.error("nothing is recorded of programs at random or larger: add --jax PYTHON")
     return options
 
 
@@ -317,17 +328,18 @@ def _row(case: Any, own: Any, xla: Any, times: dict[str, float | None], verbose:
 def main() -> None:
     """Print the table."""
     options = _options()
-    cases = [case for case in (drawn(*options.random) if options.random else CASES)
-             if options.k in case.name]
-    which = ["-k", options.k, *(["--random", *map(str, options.random)] if options.random else [])]
+    cases = larger([case for case in (drawn(*options.random) if options.random else CASES)
+                    if options.k in case.name], options.larger)
+    which = ["-k", options.k, "--larger", str(options.larger),
+             *(["--random", *map(str, options.random)] if options.random else [])]
     if options.only_jax:
         if options.gpu:
             importlib.import_module("jax").config.update("jax_mock_gpu_topology", f"1x{DEVICES}x1")
-        print(json.dumps(_records(cases, skips=bool(options.random))))
+        print(json.dumps(_records(cases, skips=options.measured)))
         return
     recorded = (recorded_by(options.jax, which) if options.jax and not options.gpu
                 else json.loads(RECORDED.read_text()))
-    cases = [case for case in cases if case.name in recorded or not options.random]
+    cases = [case for case in cases if case.name in recorded or not options.measured]
     if options.gpu:
         found = (recorded_by(options.jax, which, True) if options.jax
                  else json.loads(RECORDED_ON_GPU.read_text()))

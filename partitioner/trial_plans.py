@@ -40,7 +40,8 @@ MIN_IDLE_GAIN = 1.1             # likewise, from which arguments or values may b
 NEAR = 0.97                     # ... and from which on what else may differ is tried
 AS_LONG = 1.005                 # ratio of step times up to which fewer bytes count
 MIN_BYTES_FOR_XLA_PLAN = 100_000        # bytes received from which XLA's plan is worth making;
-                                        # any where starting kernels, which it has fewer of, counts
+MIN_HELD_FOR_XLA_PLAN = 10_000_000      # or bytes of arguments and results; and any where starting
+                                        # kernels, which it has fewer of, counts
 MOST_FOR_WIDE_SEARCH = 200      # equations
 MIN_STEP = 2e-5         # seconds from which plans that use idle axes are worth making
 WAITS = 0.25            # part of a step that starting the exchanges in loops takes, to try more
@@ -144,10 +145,11 @@ def facts_of(resharded: Program, local: Program, objective: Objective, program: 
         total += received * use.count
         if use.kind != "all-reduce":
             moved = max(moved, received)
-    grows = moved > 0 and moved >= sum(
-        [t.local_nbytes for t in (*local.in_avals, *local.out_avals)])
-    least = 0 if objective.hardware.kernel else MIN_BYTES_FOR_XLA_PLAN
-    return found._replace(large=grows or total >= least, grows=grows)
+    held = sum([t.local_nbytes for t in (*local.in_avals, *local.out_avals)])
+    grows = 0 < moved >= held
+    large = grows or bool(objective.hardware.kernel) or (
+        total >= MIN_BYTES_FOR_XLA_PLAN or held >= MIN_HELD_FOR_XLA_PLAN)
+    return found._replace(large=large, grows=grows)
 
 
 def _waits_in_loops(local: Program, uses: Sequence[Use], objective: Objective) -> bool:

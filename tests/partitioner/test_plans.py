@@ -184,6 +184,23 @@ def test_where_much_is_exchanged_no_step_is_longer_than_by_the_plan_that_xla_mak
     assert any("as in XLA" in reason_text(e.reason) for e in seconds(8192)[1].eqns)
 
 
+def test_where_arguments_are_large_small_sums_take_no_longer_than_by_the_plan_of_xla():
+    mesh = AbstractMesh((2, 4), ("x", "y"))
+
+    def loss(logits, labels):
+        picked = jnp.take_along_axis(logits, labels[:, None], 1)[:, 0]
+        return (st.nn.logsumexp(logits, -1) - picked).mean()
+
+    def seconds(**options):
+        local = st.jit(loss, compiler_options=options).lower(
+            struct((4096, 16384), "x", "y", mesh=mesh),
+            st.ShapeDtypeStruct((4096,), jnp.int32, sharding=NamedSharding(mesh, P("x")))
+        ).stages["optimized"]
+        return times(local, Topology.of(hardware("v5p"), local.mesh.shape)).step
+
+    assert seconds() <= seconds(objective="xla")
+
+
 def test_where_a_plan_needs_too_much_memory_one_between_it_and_xlas_is_taken():
     def convolved(a, b):
         a = jnp.pad(a, ((0, 0), (2, 2), (0, 0)))
