@@ -30,12 +30,13 @@ from .stages import staged, with_attribute
 from .trial_plans import (
     TRIALS,
     Plan,
+    Tried,
     as_xla,
+    best_of,
     facts_of,
     moving,
     no_repeats,
     over_idle_axes,
-    shorter_or_lighter,
     step_of,
     with_lighter_blocks,
 )
@@ -210,32 +211,20 @@ def _best_plan(plans: _Plans) -> Plan:
             not math.isinf(request.compared)
             and step_of(usual.local, objective) > request.compared):
         return usual
-    taken, over_idle = usual, []
-    too_large = found.repeats and usual.much_larger_than(plans.of(no_repeats(objective)))
+    thrifty = plans.of(no_repeats(objective)) if found.repeats else usual
+    if not usual.may_hold(thrifty):
+        found = found._replace(large=True)              # what lies between may hold less
+    tried: list[Tried] = []
     for trial in TRIALS:
         for variant in trial.variants(objective, found) if trial.when(found) else ():
             other = plans.of(variant)
-            is_usual = other.local is usual.local
-            if is_usual and trial.stops:
+            if other.local is not usual.local:
+                tried.append(Tried(other, trial))
+            elif trial.stops:
                 break
-            if trial.judge is None:
-                over_idle += [other] * (not is_usual)
-            elif not (is_usual and too_large):
-                taken = trial.judge(taken, other, found)
-    if found.large:         # what came after XLA's plan for less memory may not be longer than it
-        xla = plans.of(as_xla(objective))
-        if not (too_large and xla.local is usual.local):
-            taken = shorter_or_lighter(taken, xla, grows=False)
-    if taken.longer_than(usual, 1.0) > 1:        # it needs too much memory: try what lies between
-        for other in map(plans.of, with_lighter_blocks(objective)):
-            taken = shorter_or_lighter(other, taken)
-        xla = plans.of(as_xla(objective))
-        if not too_large and taken.longer_than(xla, 1.0) > 1 >= usual.longer_than(xla, 1.0):
-            taken = usual                           # memory is not worth more than XLA saves
-        else:
-            taken = shorter_or_lighter(taken, xla)
-        if taken.peak >= usual.peak and taken.longer_than(usual, 1.0) > 1:
-            taken = usual                           # the memory is not saved after all
+    taken = best_of(usual, [one for one in tried if not one.trial.idle], thrifty,
+                    plans.of(as_xla(objective)) if found.large else None)
+    over_idle = [plan for plan, trial in tried if trial.idle]
     return over_idle_axes(taken, over_idle, plans.of, found)
 
 

@@ -1,10 +1,9 @@
 """Trial plans: complete plans made besides the usual one, and which of them is taken.
 
-The plan with the shorter step wins, and between plans whose steps take as long, in some trials the
-one that receives fewer bytes; within a limit of memory: one that repeats computation may hold a
-tenth more than one that does not; any other may hold more by the factor by which its step is
-shorter, and a tenth; and any amount more if the step of the other is longer than that of XLA's
-plan.
+The plan with the shortest step wins, and between plans whose steps take as long, the one that
+receives fewer bytes; within a limit of memory. A plan may hold a tenth more than XLA's, and than
+the one that repeats no computation; where its step is much shorter it may hold more by that factor,
+unless it computes more. What is longer than XLA's plan sets no limit.
 """
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from ..ir.program import Program
 from ..ir.support.lazy import lazy_import
 from ..ir.support.named_tuple import NamedTuple
 from .choice.lookahead import BUDGETS
-from .cost.prices import SECOND, Objective, Prices
+from .cost.prices import MARGIN, SECOND, Objective, Prices
 from .cost.topology import Topology
 from .optimization.hoist import exchanges
 from .preparation.uneven import cuts_split_rows
@@ -30,12 +29,13 @@ if TYPE_CHECKING:
 
 _memory = lazy_import(".cost.memory", __package__)
 _schedule = lazy_import(".cost.schedule", __package__)
+_work = lazy_import(".cost.work", __package__)
 
 WEIGHTS = (16, 256)             # weights of the bytes of blocks, beside time
 MAX_PEAK_RATIO = 1.1            # how much more a plan may hold at the same step time
-MUCH_LONGER = 0.8               # without overlap, from which plans are not compared with overlap
 MUCH_SHORTER = 0.95             # ratio of step times up to which it may hold more than that
 MIN_GAIN = 1.03                 # ratio of step times from which blocks may be split in another way
+MAX_OPERATIONS = 1.05           # ratio of operations from which a plan computes more
 MIN_IDLE_GAIN = 1.1             # likewise, from which arguments or values may be split further
 NEAR = 0.97                     # ... and from which on what else may differ is tried
 AS_LONG = 1.005                 # ratio of step times up to which fewer bytes count
@@ -65,11 +65,6 @@ class Plan(NamedTuple):
         return self.memory.peak_bytes
 
     @property
-    def least_peak(self) -> int:
-        """A bound of the peak from below, which is known at once."""
-        return _memory.held_throughout(self.local, self.donated)
-
-    @property
     def step(self) -> float:
         """Seconds of a step on the hardware, exchanges overlapped."""
         return step_of(self.local, self.objective)
@@ -85,36 +80,39 @@ class Plan(NamedTuple):
         """Bytes that a device receives."""
         return sum([use.received_bytes * use.count for use in each_collective(self.local)])
 
-    def much_larger_than(self, other: Plan) -> bool:
-        """Does it hold more memory than another plan may at the same step time?"""
-        return self.local is not other.local and self.peak > MAX_PEAK_RATIO * other.peak
-
-    def longer_than(self, other: Plan, most: float = 0.0) -> float:
-        """How many times as long as another plan's a step takes on the hardware: the geometric mean
-        of the ratios with and without overlap of exchanges. The former is not computed if the
-        latter, which is the result then, is at most `most`.
-        """
-        if self.local is other.local:
-            return 1.0
+    @property
+    def mean(self) -> float:
+        """Seconds of a step: the geometric mean of those with and without overlap."""
         topology = Topology.of(self.objective.hardware, self.local.mesh.shape)
-        own, others = (sum(_schedule.totals(p.local, topology)) for p in (self, other))
-        one_by_one = own / max(others, 1e-18)
-        if one_by_one <= most:
-            return one_by_one
-        own, others = (_schedule.times(p.local, topology).mean for p in (self, other))
-        return own / max(others, 1e-18)
+        return max(_schedule.times(self.local, topology).mean, 1e-18)
+
+    @property
+    def operations(self) -> float:
+        """Operations of a step."""
+        return _work.program_work(self.local).operations
+
+    def computes_more_than(self, other: Plan) -> bool:
+        """Has it more operations than another plan?"""
+        return self.operations > MAX_OPERATIONS * other.operations
+
+    def may_hold(self, other: Plan) -> bool:
+        """May it hold as much memory as it does beside another plan?"""
+        if self.peak <= MAX_PEAK_RATIO * other.peak:
+            return True
+        gain = other.mean / self.mean
+        repeats = other.objective.name != "xla" and self.computes_more_than(other)
+        return MUCH_SHORTER * gain >= 1 and not repeats and (
+            self.peak <= MAX_PEAK_RATIO * gain * other.peak)
 
 
 class Facts(NamedTuple):
     """What decides which plans are tried. repeats: the usual plan repeats computation. large: it
-    exchanges much, or in ways that XLA's may not need. grows: its blocks may be larger than XLA's.
-    waits: starting the exchanges in loops takes much of its step. narrow: the program was searched
-    narrowly. cuts: a slice cuts off rows of a split dimension. idle: a step takes some time, and an
-    argument leaves open axes idle.
+    exchanges much, or in ways that XLA's may not need. waits: starting the exchanges in loops takes
+    much of its step. narrow: the program was searched narrowly. cuts: a slice cuts off rows of a
+    split dimension. idle: a step takes some time, and an argument leaves open axes idle.
     """
     repeats: bool
     large: bool = False
-    grows: bool = False
     waits: bool = False
     narrow: bool = False
     cuts: bool = False
@@ -140,16 +138,14 @@ def facts_of(resharded: Program, local: Program, objective: Objective, program: 
     total = moved = 0
     for use in uses:
         if use.kind not in _USUAL:
-            return found._replace(large=True, grows=True)
+            return found._replace(large=True)
         received = use.received_bytes
         total += received * use.count
         if use.kind != "all-reduce":
             moved = max(moved, received)
     held = sum([t.local_nbytes for t in (*local.in_avals, *local.out_avals)])
-    grows = 0 < moved >= held
-    large = grows or bool(objective.hardware.kernel) or (
-        total >= MIN_BYTES_FOR_XLA_PLAN or held >= MIN_HELD_FOR_XLA_PLAN)
-    return found._replace(large=large, grows=grows)
+    return found._replace(large=0 < moved >= held or bool(objective.hardware.kernel) or (
+        total >= MIN_BYTES_FOR_XLA_PLAN or held >= MIN_HELD_FOR_XLA_PLAN))
 
 
 def _waits_in_loops(local: Program, uses: Sequence[Use], objective: Objective) -> bool:
@@ -199,43 +195,37 @@ def step_of(local: Program, objective: Objective) -> float:
     return _schedule.times(local, Topology.of(objective.hardware, local.mesh.shape)).step
 
 
-# -- which of two plans is better ------------------------------------------------------------------
+# -- which plan is better --------------------------------------------------------------------------
 
-def _much_shorter(own: Plan, other: Plan, _: Facts) -> Plan:
-    """The other plan where its step is shorter by a margin, or no longer and receives fewer bytes;
-    it may hold more, in proportion.
+class Tried(NamedTuple):
+    """A plan that was made besides the usual one, by a trial."""
+    plan: Plan
+    trial: Trial
+
+
+def best_of(usual: Plan, tried: Sequence[Tried], thrifty: Plan, xla: Plan | None) -> Plan:
+    """The plan with the shortest step, within a limit of memory; of those whose steps take as long
+    the one that receives fewest bytes.
+
+    Plans beside the usual one have to be shorter by the margin of their trial. All may hold as much
+    as is allowed beside XLA's plan, if it was made, and the thrifty one, which repeats nothing.
     """
-    shorter = own.longer_than(other, MIN_GAIN)
-    return other if (shorter > MIN_GAIN or AS_LONG * shorter >= 1 and (
-        other.received < own.received)) and (
-            other.peak <= MAX_PEAK_RATIO * max(1.0, shorter) * own.peak) else own
+    limits = [thrifty] if xla is None else [xla]
+    if xla is not None and thrifty.mean <= AS_LONG * xla.mean:
+        limits.append(thrifty)
+    found = [(usual.mean, usual), *[(trial.margin * plan.mean, plan) for plan, trial in tried
+                                    if trial.margin_of_more == 1 or (
+                                        trial.margin_of_more * plan.mean <= usual.mean
+                                        or not plan.computes_more_than(usual))]]
 
-
-def shorter_or_lighter(own: Plan, other: Plan, grows: bool = True) -> Plan:
-    """Of two plans the one with the shorter step; it may hold more memory, in proportion. The first
-    also where only its exchanges, one by one, take longer, and receive fewer bytes.
-    """
-    if own.longer_than(other, 1.0) > 1 and (
-            own.received >= other.received or own.step > AS_LONG * other.step):
-        return other                    # whatever they hold, which takes as long to find as a plan
-    if not grows:
-        return own
-    shorter = own.longer_than(other, MUCH_SHORTER)
-    if shorter <= MUCH_SHORTER and own.peak * shorter <= MAX_PEAK_RATIO * other.least_peak or (
-            not own.much_larger_than(other)):
-        return own
-    most = min(MUCH_SHORTER, MAX_PEAK_RATIO * other.peak / own.peak)
-    return own if own.longer_than(other, most) <= most else other
-
-
-def _within_memory(own: Plan, other: Plan, _: Facts) -> Plan:
-    """The other plan where this one is much larger, else `shorter_or_lighter`."""
-    return other if own.much_larger_than(other) else shorter_or_lighter(own, other)
-
-
-def _no_larger(own: Plan, other: Plan, found: Facts) -> Plan:
-    """`shorter_or_lighter`, if blocks may grow at all."""
-    return shorter_or_lighter(own, other, found.grows)
+    def is_allowed(plan: Plan) -> bool:
+        return all([plan.may_hold(limit) for limit in limits])
+    best = next((p for _, p in sorted(found, key=lambda f: f[0]) if is_allowed(p)), None)
+    if best is None:
+        return min([plan for _, plan in found], key=lambda plan: plan.peak)
+    as_long = [p for _, p in found if p.mean <= AS_LONG * best.mean
+               and p.received < best.received and is_allowed(p)]
+    return min(as_long, key=lambda p: p.received, default=best)
 
 
 def over_idle_axes(taken: Plan, tried: Sequence[Plan], make: Callable[[Objective], Plan],
@@ -265,7 +255,7 @@ def _gain(own: Plan, other: Plan) -> float:
     """How many times as long as the other plan's a step takes; 0 where that holds too much memory
     for it.
     """
-    gain = own.longer_than(other, MUCH_LONGER)
+    gain = own.mean / other.mean
     return gain if other.peak <= MAX_PEAK_RATIO * max(1.0, gain) * own.peak else 0.0
 
 
@@ -293,46 +283,47 @@ def as_xla(objective: Objective) -> Objective:
 
 class Trial(NamedTuple):
     """Plans that are tried besides the usual one, each complete. when: they are tried. variants:
-    the objectives by which they are made, by that of the usual plan. judge: the better one of the
-    plan that is taken so far and another; None for those that `over_idle_axes` judges, when all are
-    made. stops: a plan that is the usual one is the last of them.
+    the objectives by which they are made, by that of the usual plan. margin: how many times as long
+    the step of a plan takes that they replace, and margin_of_more: that of the usual one, if they
+    compute more. stops: a plan that is the usual one is the last of them. idle: they are judged at
+    the end, by `over_idle_axes`.
     """
     name: str
     why: str
     when: Callable[[Facts], bool]
     variants: Callable[[Objective, Facts], Sequence[Objective]]
-    judge: Callable[[Plan, Plan, Facts], Plan] | None = None
+    margin: float = 1.0
+    margin_of_more: float = 1.0
     stops: bool = False
+    idle: bool = False
 
 
 TRIALS = (
     Trial("no repeats", "computation that is repeated may need too much memory",
-          lambda found: found.repeats, lambda o, _: [no_repeats(o)], _within_memory),
+          lambda found: found.repeats, lambda o, _: [no_repeats(o)]),
     Trial("lighter blocks, no repeats", "without repeats blocks may be split in other ways",
-          lambda found: found.repeats, lambda o, _: with_lighter_blocks(o)[:1],
-          lambda own, other, _: shorter_or_lighter(own, other)),
+          lambda found: found.repeats, lambda o, _: with_lighter_blocks(o)[:1]),
     Trial("as XLA", "large exchanges may be none in the plan that XLA makes",
-          lambda found: found.large, lambda o, _: [as_xla(o)], _no_larger),
+          lambda found: found.large, lambda o, _: [as_xla(o)]),
     Trial("lighter blocks", "with more weight on blocks, computation is seldom repeated",
           lambda found: found.large,      # with repeats the first was tried
-          lambda o, found: with_lighter_blocks(o)[found.repeats:], _much_shorter, stops=True),
+          lambda o, found: with_lighter_blocks(o)[found.repeats:], MIN_GAIN, stops=True),
     Trial("carried rows", "rows that iterations keep apart are exchanged outside of the loop",
-          lambda found: found.waits, lambda o, _: [o._replace(carried_rows=True)], _much_shorter),
+          lambda found: found.waits, lambda o, _: [o._replace(carried_rows=True)], MIN_GAIN),
     Trial("kept rows", "where rows that slices cut off stay as padding, the others need not move",
           lambda found: found.cuts, lambda o, _: [no_repeats(o)._replace(kept_rows=True)],
-          _much_shorter),
-    Trial("fewest bytes", "rows that slices cut off may also be moved to other layouts and back",
-          lambda found: found.cuts and found.repeats,
-          lambda o, _: [o._replace(name="bytes", tried_for=o.name)], _much_shorter),
+          MIN_GAIN),
+    Trial("fewest bytes", "what is exchanged less often, or in smaller blocks, may take less time",
+          lambda found: found.large or found.cuts and found.repeats,
+          lambda o, _: [o._replace(name="bytes", tried_for=o.name)], MIN_GAIN, MARGIN / 100),
     Trial("idle axes", "what arguments leave idle may be used for what is computed from them",
-          lambda found: found.idle, lambda o, _: [o._replace(idle="arguments")]),
+          lambda found: found.idle, lambda o, _: [o._replace(idle="arguments")], idle=True),
     Trial("idle axes of values", "likewise for what is computed, where it is between products",
-          lambda found: found.idle, lambda o, _: [o._replace(idle="values")]),
+          lambda found: found.idle, lambda o, _: [o._replace(idle="values")], idle=True),
     Trial("wide search", "large exchanges are worth a longer search",
-          lambda found: found.large and found.narrow, lambda o, _: [o._replace(wide=True)],
-          _no_larger),
+          lambda found: found.large and found.narrow, lambda o, _: [o._replace(wide=True)]),
     Trial("lighter blocks, wide search", "likewise, with more weight on blocks",
           lambda found: found.large and found.narrow,
-          lambda o, _: with_lighter_blocks(o._replace(wide=True))[:1], _much_shorter),
+          lambda o, _: with_lighter_blocks(o._replace(wide=True))[:1], MIN_GAIN),
 )
 """In the order in which they are tried."""

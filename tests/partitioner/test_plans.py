@@ -139,9 +139,8 @@ def test_a_plan_that_repeats_computation_holds_more_only_as_it_takes_less_time(h
                     (normed, (struct((8192, 8192), None, "x"),))):
         found = st.explain(f, hardware)(*args)
         with pytest.MonkeyPatch.context() as patch:
-            for module in ("plans", "trial_plans"):
-                patch.setattr(f"shardtrace.partitioner.{module}.shorter_or_lighter",
-                              lambda own, other, grows=True: other)
+            patch.setattr("shardtrace.partitioner.plans.best_of",
+                          lambda usual, tried, thrifty, xla: xla or thrifty)
             st.clear_caches()
             other = st.explain(f, hardware)(*args)
         assert found.time <= other.time
@@ -361,7 +360,7 @@ def test_exchanges_that_are_written_by_hand_ask_for_no_other_plan():
 
     written = st.shard_map(ring, mesh=MESH, in_specs=P("x"), out_specs=P("x"))
     x = struct((4096, 1024), "x")
-    for f, count in (written, 1), (lambda x: jnp.roll(written(x), 1, axis=0), 3):
+    for f, count in (written, 1), (lambda x: jnp.roll(written(x), 1, axis=0), 4):
         assert plans_made(st.jit(f).lower(x).stages, Objective.of("time", "v5p", 0)) == count
 
 

@@ -36,7 +36,8 @@ def kinds(found):
 
 
 def seconds(found):
-    return found.times.compute + found.times.communication
+    """As plans are judged: the geometric mean of a step with and without overlap."""
+    return found.times.mean
 
 
 @pytest.mark.parametrize("n", [64, 512, 4096, 32768, 131072])
