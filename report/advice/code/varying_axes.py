@@ -22,14 +22,15 @@ _UNVARYING = ("psum", "psum_invariant", "pmax", "pmin", "all_gather", "all_gathe
 Axes = AbstractSet[str]
 
 
-def varying_axes(atom: Atom, program: Program, maker: Callable[[Atom], Equation | None]) -> Axes:
-    """The axes over which a value of a body may vary: those over which the parameters that it is
-    computed from do, the ones that the index of a device counts, and not those over which it comes
-    out of an exchange that gives all devices the same. maker: gives the equation that computes a
-    value.
+def varying_axes(atom: Atom, program: Program, maker: Callable[[Atom], Equation | None],
+                 among: Iterable[str] | None = None) -> Axes:
+    """The axes, among some of the mesh or all, over which a value of a body may vary: those over
+    which the parameters that it is computed from do, the ones that the index of a device counts,
+    and not those over which it comes out of an exchange that gives all devices the same. maker:
+    gives the equation that computes a value.
     """
     given: Mapping[Var, Axes] = program.attributes.get(VARYING, {})
-    everywhere = frozenset(map(str, program.mesh.axis_names))
+    everywhere = frozenset(map(str, program.mesh.axis_names if among is None else among))
     found: dict[Atom, Axes] = {}
 
     def of(a: Atom) -> Axes:
@@ -39,13 +40,15 @@ def varying_axes(atom: Atom, program: Program, maker: Callable[[Atom], Equation 
             found[a] = everywhere
             if len(found) <= _MOST:
                 eqn = maker(a)
-                found[a] = given.get(a, everywhere) if eqn is None else made(eqn)
+                found[a] = everywhere & given.get(a, everywhere) if eqn is None else made(eqn)
         return found[a]
 
     def made(eqn: Equation) -> Axes:
         if eqn.op.name == "axis_index":
-            return {*map(str, eqn.axes)}
+            return everywhere & {*map(str, eqn.axes)}
         equalised = eqn.op.name in _UNVARYING and eqn.params.get("axis_index_groups") is None
+        if equalised and everywhere.issubset(map(str, eqn.axes)):
+            return frozenset()          # whatever it is computed from
         unknown = eqn.op.collective is not None and not equalised or (
             not eqn.invars and eqn.op.evaluate is None)
         if unknown or eqn.op.effect or eqn.op.subprograms:
@@ -59,7 +62,7 @@ def varying_axes(atom: Atom, program: Program, maker: Callable[[Atom], Equation 
 def is_invariant(atom: Atom, axes: Iterable[str], program: Program,
                  maker: Callable[[Atom], Equation | None]) -> bool:
     """Do all devices along these axes surely have the same value?"""
-    return varying_axes(atom, program, maker).isdisjoint(map(str, axes))
+    return not varying_axes(atom, program, maker, axes)
 
 
 def with_varying_steps(scan: Equation, body: Program, program: Program,

@@ -307,6 +307,23 @@ f, args = mapped(body), (struct((8192, 64), "d"),)
         assert best is None or bool(best.diff) == bool(written)
 
 
+def test_of_layers_one_after_the_other_all_moments_are_reduced_first(tmp_path):
+    source = HEAD + """\
+def body(x):
+    for _ in range(4):
+        whole = lax.all_gather(jnp.tanh(x * 2 - 1) * 3, "d", axis=0, tiled=True)
+        x = (x - whole.mean(0)) / jnp.sqrt(whole.var(0) + 1e-3)
+    return x
+
+
+f, args = mapped(body), (struct((8192, 64), "d"),)
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        best = found.collectives[0].suggestions[0]
+        assert best.received_bytes < found.received_bytes / 100
+
+
 @pytest.mark.parametrize("checked", [True, False])
 @pytest.mark.parametrize("combined", ["0.9 * whole + g", "g - whole", "whole.T + g", "whole + 1"])
 def test_a_sum_and_a_gathered_value_are_combined_block_by_block(combined, checked, tmp_path):
