@@ -145,6 +145,9 @@ def root_causes(known: Roots, changes: Sequence[Change] = (),
     collectives, rows = known.collectives, known.rows
     roots = {key: {**texts} for key, texts in known.of.items()}
     changed = rows.changed(changes)
+    if all(isinstance(c, Rewritten) for c in changes):      # its line may exchange something else
+        near = {at for c in changes for site in c.sites for at in site.near}   # type: ignore
+        changed &= {text for c in collectives if where(c.source) in near for text in roots[id(c)]}
     own = {*roots.get(id(about), ())}
     if about is not None and about.cause.asked_by is not None and (
             not changed or changed.isdisjoint(own | rows.asked)

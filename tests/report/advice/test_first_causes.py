@@ -82,6 +82,16 @@ def bias_by_its_keys(k: st.Array, bias: st.Array) -> st.Array:
                         check_vma=False)(k, bias)
 
 
+def gathered_classes(x: st.Array, head: st.Array, labels: st.Array) -> st.Array:
+    """What is gathered over one axis is reduced at the line of a sum over the other."""
+    def body(x: st.Array, head: st.Array, labels: st.Array) -> st.Array:
+        z = lax.all_gather(x @ head, "model", axis=1, tiled=True)
+        own = jnp.take_along_axis(z, labels[:, None], 1)[:, 0]
+        return lax.pmean((nn.logsumexp(z, 1) - own).mean(), "data")
+    return st.shard_map(body, mesh=MESH, in_specs=(P("data"), P(None, "model"), P("data")),
+                        out_specs=P(), check_vma=False)(x, head, labels)
+
+
 def decoded(w: dict[str, st.Array], keys: st.Array, values: st.Array, x: st.Array) -> tuple:
     """A step of decoding, whose caches are split along positions and heads."""
     b = x.shape[0]
@@ -179,6 +189,10 @@ CASES: dict[str, tuple[Callable, tuple, str, str]] = {
     "an argument that is moved for a shard_map which permutes others": (
         bias_by_its_keys, (on_line((16384, 8192), "d"), on_line((16384, 8192), None, "d")),
         "^`bias`", r"^pass `bias` as P\('d'\)"),
+    "what is gathered for numbers that are averaged": (
+        gathered_classes, (struct((16384, 1024), "data"), struct((1024, 65536), *COLUMNS),
+                           numbers((16384,), "data")),
+        r"^`lax.all_gather\(x @ head", "look rows up in each device's own .* reduce before the"),
     "caches that are split unlike what is written to them": (
         decoded, ({**{k: struct((4096, n), *COLUMNS) for k, n in (("q", 4096), ("k", 1024),
                                                                   ("v", 1024))},
