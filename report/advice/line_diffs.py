@@ -44,7 +44,11 @@ def line_diffs(changes: Sequence[Change]) -> Iterator[tuple[str, str]]:
     lines: dict[tuple[str, int], dict[tuple[int, int], tuple[Location, str]]] = {}
     for c in changes:
         for at, code in edits_of(c):
-            lines.setdefault((at.file, at.line), {})[at.column, at.end_column] = at, code
+            found = lines.setdefault((at.file, at.line), {})
+            span = at.column, at.end_column
+            if span in found and at.column == at.end_column:        # another line behind
+                code = found[span][1] + code
+            found[span] = at, code
     for _, found in sorted(lines.items()):
         whole = [one for one in found.values() if not any(
             is_inside(one[0], other[0]) for other in found.values() if other is not one)]
@@ -73,9 +77,8 @@ def edits_of(change: Change) -> tuple[Edit, ...]:
     if isinstance(change, Rewritten | LeaveAxes | Interleave):
         return change.edits
     if isinstance(change, Constrain):
-        code = laid_out(change.location, change.word, change.spec, change.axes) if (
-            change.written) else ""
-        return ((change.location, code),) if code else ()
+        return laid_out(change.location, change.name, change.word, change.spec, change.axes) if (
+            change.written) else ()
     if isinstance(change, Respec | Given | Unsum) and (code := _code_of(change)):
         specs = _given_specs(change) if isinstance(change, Given) else ()
         return ((change.location, code), *specs)

@@ -32,7 +32,8 @@ class GroupedChanges(PlacedResults):
 
     def constrained(self, var: Var, maker: Equation, spec: PartitionSpec) -> Constrain:
         places = self.by_line[line_of(maker, self.place[var].index)]
-        return Constrain(tuple(places), self.name(var, maker), spec, maker.location, self.explicit,
+        names = dict.fromkeys([self.name(self.var_at[p], maker) for p in places])
+        return Constrain(tuple(places), ", ".join(names), spec, maker.location, self.explicit,
                          self.is_expression(var, maker), self.mesh.axis_names)
 
     def whole_row(self, change: Change) -> tuple[Change, ...]:

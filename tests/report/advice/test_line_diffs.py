@@ -50,6 +50,13 @@ CASES = {
         "h = x.T @ w", "return jnp.sort(h, 0), jnp.cumsum(h, 0)",
         '(struct((4096, 1024), "data"), struct((4096, 2048), "data"))',
         'h = lax.with_sharding_constraint(x.T @ w, NamedSharding(mesh, P(None, "data")))'),
+    "a constraint on several values": (
+        'q, k, v = jnp.einsum("btm,cmhd->chbtd", x, w)',
+        "return lax.map(lambda a: nn.softmax(a[0] @ a[1].mT) @ a[2], (q, k, v)).sum()",
+        '(struct((8, 1024, 1024), "data"), struct((3, 1024, 8, 128), None, None, "model"))',
+        'q, k, v = jnp.einsum("btm,cmhd->chbtd", x, w)\n'
+        "    q, k, v = [lax.with_sharding_constraint(a_, NamedSharding(mesh, P(None, \"data\", "
+        '"model"))) for a_ in (q, k, v)]'),
     "a reshard where there was none": (
         "h = jnp.tanh(x)",
         "a, b = (st.sharding.reshard(v, P(\"data\", None)) for v in (h, h * 2))\n"

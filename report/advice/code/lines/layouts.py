@@ -9,15 +9,37 @@ from collections.abc import Collection
 from .....ir.source.location import Location, source_version
 from .....ir.spec import PartitionSpec
 from ....words import spec_text
-from .statements import path_of, syntax_tree
+from .statements import Edit, path_of, statement_of, syntax_tree, unused
 
 
-def laid_out(at: Location, word: str, spec: PartitionSpec, axes: Collection[str]) -> str:
-    """The expression at a location as the argument of a call of `reshard`, or of
-    `with_sharding_constraint` with the mesh of the file that has these axes; "" if it is not
-    written on one line, or if the file makes shardings of meshes that it has from elsewhere.
+def laid_out(at: Location, names: str, word: str, spec: PartitionSpec, axes: Collection[str]
+             ) -> tuple[Edit, ...]:
+    """The edits by which the value of the expression at a location gets a layout: a call around it,
+    or, of names that are unpacked there, in a line behind; none if that is not written on one line,
+    or if the file makes shardings of meshes that it has from elsewhere.
     """
-    text = at.text()
+    stand = statement_of(at)
+    targets = stand.node.targets if stand is not None and isinstance(
+        stand.node, ast.Assign) else ()
+    if stand is None or not any(ast.unparse(t).strip("()") == at.text() for t in targets):
+        code = _call(at, at.text(), word, spec, axes)
+        return ((at, code),) if code else ()
+    own = names.split(", ")
+    (item,) = own if len(own) == 1 else unused(at, "a")
+    code = _call(at, item, word, spec, axes)
+    if not code or stand.node.end_lineno != at.line or not {*own} <= {*at.text().split(", ")}:
+        return ()
+    if len(own) > 1:
+        code = f"[{code} for {item} in ({names})]"
+    end = Location.at(at.file, at.line, stand.location.end_column, at.line,
+                      stand.location.end_column)
+    return ((end, "\n" + " " * stand.location.column + f"{names} = {code}"),)
+
+
+def _call(at: Location, text: str, word: str, spec: PartitionSpec, axes: Collection[str]) -> str:
+    """A call of `reshard`, or of `with_sharding_constraint` with the mesh of the file that has
+    these axes; "" if there is none, or nothing to call it with.
+    """
     if not text:
         return ""
     source = "".join(linecache.getlines(at.file))
