@@ -8,21 +8,24 @@
                            element by element
 
 What is computed from a gather is traced back through every op along whose factor blocks can be
-worked on one by one, with values that are equal on all devices.
+worked on one by one, or with totals or rows of others, with values that are equal on all devices.
 """
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from ....ir.op import OPS
+from ....ir.op import OPS, Op
 from ....ir.program import Atom, Equation, Literal, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS, REDUCE
 from ....ir.rules.rule import FactorRule
+from ....partitioner.choice.costs import can_split_into
+from ....partitioner.factors import rule_info
 from .lines.expressions import axes_text, expression, gathered_in, whole_name, written
 from .lines.statements import follows_shape, is_inside
 from .rewrites import (
@@ -66,7 +69,8 @@ class Blocks(MadeOf[tuple[Atom, int]]):
 
     gather: the gather, once one has been met (all are over the same axes). cut: the values that
     all devices have of which blocks have been taken, each with its dimension and the size of a
-    block. equals: by such a value, what `equal` found.
+    block. equals: by such a value, what `equal` found. exchanges: do blocks read others, as those
+    of a scan or of windows do? Then it takes more than the same expression of a block.
     """
 
     def __init__(self, m: Match, gather: Equation | None = None) -> None:
@@ -74,6 +78,7 @@ class Blocks(MadeOf[tuple[Atom, int]]):
         self.gather = gather
         self.cut: list[tuple[Atom, int, int]] = []
         self.equals: dict[Atom, Atom] = {}
+        self.exchanges = False
 
     def made(self, eqn: Equation) -> tuple[Atom, int] | None:
         """The block of what an equation computes, from the blocks of its operands; None if there is
@@ -93,7 +98,7 @@ class Blocks(MadeOf[tuple[Atom, int]]):
         rule, f = found
         (dims,) = rule.results
         to = next((d for d, own in enumerate(dims) if own[:1] == (f,)), None)
-        if rule.factors[f].kind != PASS or to is None:
+        if to is None or rule.factors[f].kind != PASS and not self.exchanged(eqn, rule, f):
             return None
         value = self.of_blocks(eqn, rule, f)
         return None if value is None else (value, to)
@@ -123,6 +128,15 @@ class Blocks(MadeOf[tuple[Atom, int]]):
         factor = rule.factors[f]
         return None if factor.blocked or factor.size % self.count else (rule, f)
 
+    def exchanged(self, eqn: Equation, rule: FactorRule, f: int) -> bool:
+        """Can the op itself exchange what blocks along a factor need of each other?"""
+        shapes = [a.aval.shape for a in (*eqn.invars, *eqn.outvars)]
+        return eqn.op.localize is not None and not any(
+            n % self.count for shape, dims in zip(shapes, (*rule.operands, *rule.results),
+                                                  strict=True)
+            for n, own in zip(shape, dims, strict=True) if f in own) and can_split_into(
+                rule_info(rule), shapes, f, self.count)
+
     def of_blocks(self, eqn: Equation, rule: FactorRule, f: int) -> Atom | None:
         """The equation applied to blocks along a factor."""
         operands: list[Atom] = []
@@ -136,10 +150,14 @@ class Blocks(MadeOf[tuple[Atom, int]]):
         shapes = [tuple([n // (self.count if f in own else 1) for n, own in zip(
             v.aval.shape, dims, strict=True)]) for v, dims in zip(
                 eqn.outvars, rule.results, strict=True)]
-        operands = self.varying_alike(operands)
-        params = eqn.params if eqn.op.resize is None else eqn.op.resize(
-            eqn.params, tuple([a.aval.shape for a in operands]), tuple(shapes))
-        value = self.m.emit(eqn.op, *operands, **params)
+        if rule.factors[f].kind not in (PASS, REDUCE) and eqn.op.localize:
+            self.exchanges = True
+            value = eqn.op.localize(_OnBlocks(self, eqn, rule, f, operands, shapes))[0]
+        else:
+            operands = self.varying_alike(operands)
+            params = eqn.params if eqn.op.resize is None else eqn.op.resize(
+                eqn.params, tuple([a.aval.shape for a in operands]), tuple(shapes))
+            value = self.m.emit(eqn.op, *operands, **params)
         return value if value.aval.shape == shapes[0] else None
 
     def varying(self, a: Atom, axes: frozenset[str]) -> Atom:
@@ -219,14 +237,18 @@ class Blocks(MadeOf[tuple[Atom, int]]):
             return a
         return self.m.emit(eqn.op, *self.varying_alike(operands), **eqn.params)
 
+    def offset(self, size: int, varying: bool) -> Atom:
+        """Where the device's own block of this size begins."""
+        assert self.gather is not None
+        index = self.m.emit(OPS["axis_index"], axis_name=self.gather.axes, varying=varying)
+        return index if size == 1 else self.m.emit(
+            OPS["mul"], index, varying_as(self.m, np.int32(size), index))
+
     def own(self, a: Atom, d: int, shape: tuple[int, ...]) -> Atom:
         """Each device's own block, along a dimension, of a value that all devices have."""
-        assert self.gather is not None
         self.cut.append((a, d, shape[d]))
-        index = self.m.emit(OPS["axis_index"], axis_name=self.gather.axes,
-                            varying=bool(a.aval.manual.varying))
-        start = self.m.emit(OPS["mul"], index, varying_as(self.m, np.int32(shape[d]), index))
-        first = varying_as(self.m, np.int32(0), index)
+        start = self.offset(shape[d], bool(a.aval.manual.varying))
+        first = varying_as(self.m, np.int32(0), start)
         return self.m.emit(OPS["dynamic_slice"], a, *[start if k == d else first for k in range(
             a.aval.ndim)], slice_sizes=shape)
 
@@ -236,12 +258,45 @@ class Blocks(MadeOf[tuple[Atom, int]]):
         return is_invariant(atom, self.gather.axes, self.m.program, self.m.maker)
 
 
+_ANY_TYPES = {"all_gather_invariant": "all_gather", "psum_invariant": "psum"}
+
+
+class _OnBlocks:
+    """What an op's `localize` sees of an equation that is applied to blocks along a factor
+    (`LocalizeContext` of ir/op.py): so scans exchange totals, and windows the rows of neighbours.
+    """
+    permutes = False
+
+    def __init__(self, blocks: Blocks, eqn: Equation, rule: FactorRule, f: int,
+                 operands: Sequence[Atom], shapes: Sequence[tuple[int, ...]]) -> None:
+        assert blocks.gather is not None
+        self.blocks, self.operands, self.params, self.rule = blocks, operands, eqn.params, rule
+        self.operand_types = [a.aval for a in eqn.invars]
+        self.result_types = [v.aval for v in eqn.outvars]
+        self.local_operand_shapes = [a.aval.shape for a in operands]
+        self.local_result_shapes = shapes
+        self.axes_of_factor = {f: tuple(map(str, blocks.gather.axes))}
+        self.result_entries = [tuple([self.axes_of_factor[f] if f in own else () for own in dims])
+                               for dims in rule.results]
+        self.varying = any(a.aval.manual.varying for a in operands)
+
+    def emit(self, op: Op, operands: Sequence[Atom], params: dict[str, Any]) -> list[Atom]:
+        if op.name in _ANY_TYPES and not self.varying:      # without `check_vma`
+            op, params = OPS[_ANY_TYPES[op.name]], {**params, "axis_index_groups": None}
+        made = self.blocks.m.emit(op, *self.blocks.varying_alike(operands), **params)
+        return made if op.multiple_results else [made]
+
+    def block_offset(self, axes: tuple[str, ...], block_size: int) -> Atom:
+        return self.blocks.offset(block_size, self.varying)
+
+
 def _smaller_first(m: Match) -> Atom | None:
     """What is computed from a gathered value, computed from the block and gathered then."""
     blocks = Blocks(m)
     found = blocks.made(m.eqn)
     gather = blocks.gather
-    if found is None or gather is None or size_of(m.eqn.outvars[0]) >= size_of(gather.outvars[0]):
+    if found is None or gather is None or blocks.exchanges or (
+            size_of(m.eqn.outvars[0]) >= size_of(gather.outvars[0])):
         return None
     value, d = found
     return fit(m, m.emit(gather.op, value, like=gather, **{

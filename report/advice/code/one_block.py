@@ -345,7 +345,7 @@ def _blocks_in_zeros(m: Match) -> Atom | None:
 ONE_BLOCK: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
         "own first", "out = dynamic_slice value *starts", _own_first,
-        why="what each device takes is made of its own block, and nothing is exchanged"),
+        why="what each device takes is made of its own block, and of totals or rows of others"),
         "compute each device's own block of its own block instead of gathering"),
     CodeChange(Rewrite(
         "own sum", "out = dynamic_slice value *starts", _own_sum,

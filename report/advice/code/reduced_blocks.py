@@ -66,7 +66,7 @@ def _reduced_first_between_code(m: Match) -> str | Sequence[Edit]:
     """
     blocks = Blocks(m)
     found, at = blocks.reduced(m.eqn), m.eqn.location
-    if found is None or blocks.gather is None or not expression(m.eqn):
+    if found is None or blocks.gather is None or blocks.exchanges or not expression(m.eqn):
         return ""
     makers = [(m.maker(v), block) for v, block in blocks.known.items()]
     between = [e for e, block in makers if block is not None and e is not None
@@ -140,7 +140,9 @@ def _added_up_first(m: Match) -> Atom | None:
 
 
 def _added_up_first_code(m: Match) -> str:
-    text, axes = expression(m.eqn), ""
+    text, axes, blocks = expression(m.eqn), "", Blocks(m)
+    if blocks.reduced(m.eqn) is None or blocks.exchanges:
+        return ""
     for gather in (e for e in behind(m) if e.op.name in GATHERS):
         own = gathered_in(m, gather.outvars[0])
         if own is None or not gather.params["tiled"]:

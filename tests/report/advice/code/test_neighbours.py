@@ -1,5 +1,5 @@
-"""Each device's own rows with some of those before and behind, of gathered rows: the rows of
-neighbours are exchanged, and no others.
+"""Each device's own rows with some of those before and behind, of gathered rows, or what is made of
+such rows: the rows of neighbours are exchanged, or the totals of blocks, and no others.
 """
 from __future__ import annotations
 
@@ -71,3 +71,55 @@ args = (struct((512, 1024), None, "d"),)
     _, best = check_change(tmp_path, source, WORDS, 20, values_of,
                            lambda x: windows(2, 1)(2 * x.T).T)
     assert "jnp.concatenate([lax.ppermute(x[:, 126:]" in best.diff[0][1]
+
+
+OWN = "compute each device's own block"
+# what is made of the rows of all devices, of which each takes its own; that of whole values, and
+# whether lines are shown
+MADE = {
+    "running sums": ("jnp.cumsum(jnp.sin(whole), 0)", lambda x: np.cumsum(np.sin(x), 0), False),
+    "running maxima from the end": (
+        "lax.cummax(whole, 0, reverse=True)[:, :8]",
+        lambda x: np.maximum.accumulate(x[::-1])[::-1, :8], False),
+    "rows of before": ("jnp.roll(whole, 3, 0)", lambda x: np.roll(x, 3, 0), True),
+    "differences": ("2 * whole - jnp.roll(whole, 1, 0) - jnp.roll(whole, -1, 0)",
+                    lambda x: 2 * x - np.roll(x, 1, 0) - np.roll(x, -1, 0), False),
+    "windows": ('lax.reduce_window(whole, -np.inf, lax.max, (3, 1), (1, 1), "SAME")',
+                lambda x: np.lib.stride_tricks.sliding_window_view(np.pad(
+                    x, ((1, 1), (0, 0)), constant_values=-np.inf), 3, 0).max(-1), False),
+    "what is sorted": ("jnp.sort(whole, 0)", None, False)}
+
+
+@pytest.mark.parametrize("checked", [False, True])
+@pytest.mark.parametrize("name", MADE)
+def test_own_rows_of_scans_and_windows_are_made_of_own_rows(name, checked, tmp_path):
+    made, wanted, shown = MADE[name]
+    source = HEAD + f"""\
+def body(x):
+    whole = lax.all_gather(x, "d", axis=0, tiled=True)
+    made = {made}
+    return lax.dynamic_slice_in_dim(made, lax.axis_index("d") * 64, 64)
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P("d"), check_vma={checked})
+args = (struct((512, 1024), "d"),)
+"""
+    check_change(tmp_path, source, OWN, 20, values_of, wanted, shown, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("made", "wanted", "words"), [
+    ("jnp.cumsum(whole, 0).max(0)", lambda x: np.cumsum(x, 0).max(0), "reduce before the"),
+    ("jnp.zeros((4, 1024)).at[jnp.arange(512) % 4].add(jnp.cumsum(whole, 0))",
+     lambda x: np.cumsum(x, 0).reshape(-1, 4, 1024).sum(0), "add up each device's own")])
+def test_what_is_reduced_of_a_scan_is_not_written_as_that_of_a_block(made, wanted, words, tmp_path):
+    source = HEAD + f"""\
+def body(x):
+    whole = lax.all_gather(x / 64, "d", axis=0, tiled=True)
+    return {made}
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=P("d"), out_specs=P(), check_vma=False)
+args = (struct((512, 1024), "d"),)
+"""
+    check_change(tmp_path, source, words, 3, values_of, lambda x: wanted(x / 64), False,
+                 rtol=1e-3, atol=1e-3)
