@@ -129,8 +129,14 @@ def along(r: Writer, eqn: Equation) -> str:
 def _iota(r: Writer, eqn: Equation) -> str:
     aval = eqn.outvars[0].aval
     if aval.ndim != 1:
-        raise Unwritten
+        return (f"lax.broadcasted_iota(jnp.{aval.dtype.name}, {aval.shape}, "
+                f"{eqn.params['dimension']})")
     return f"jnp.arange({aval.shape[0]}, dtype=jnp.{aval.dtype.name})"
+
+
+def _scan(r: Writer, eqn: Equation) -> str:
+    reverse = ", reverse=True" if eqn.params["reverse"] else ""
+    return f"lax.{eqn.op.name}({r.of(eqn.invars[0])}, {eqn.params['axis']}{reverse})"
 
 
 def _top_k(r: Writer, eqn: Equation) -> str:
@@ -166,7 +172,8 @@ CALLS: Mapping[str, Callable[[Writer, Equation], str]] = {
         f"{r.operand(e.invars[0])}.transpose{tuple(e.params['permutation'])}"),
     "squeeze": _reshape,
     "rev": lambda r, e: f"jnp.flip({r.of(e.invars[0])}, {axes_of(e.params['dimensions'])})",
-    "top_k": _top_k,
+    "top_k": _top_k, "cumsum": _scan, "cumprod": _scan, "cummax": _scan, "cummin": _scan,
+    "cumlogsumexp": _scan,
     "ppermute": lambda r, e: (f"lax.ppermute({r.of(e.invars[0])}, {axes_text(e.axes)}, "
                               f"{pairs_text(e.params['perm'])})"),
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -91,8 +92,8 @@ class _Replacement:
             results = value if isinstance(value, list | tuple) else [value]
             self.values.update(zip(match.eqn.outvars, results, strict=True))
             self.new.update((v, e) for e in match.emitted for v in e.outvars)
-        self.names: dict[Atom, str] = {}
-        self.lines: list[str] = []
+        self.names: dict[Atom, str]
+        self.lines: list[str]
         replaced = {match.eqn for match, _ in found}
         if any(self.is_again(e) and e not in replaced for e in m.program.eqns):
             raise Unwritten
@@ -127,9 +128,12 @@ class _Replacement:
                 before.rstrip().endswith(".")):         # a method of what is in the lines before
             raise Unwritten
         results = self.results()
-        self.name_shared(results)
-        texts = [self.of(v) for v in results]
-        several = f"[{', '.join(texts)}]"
+        for long in (False, True):
+            self.name_shared(results, long)
+            texts = [self.of(v) for v in results]
+            several = f"[{', '.join(texts)}]"
+            if len(several) <= _LONGEST:
+                break
         if any(len(t) > _LONGEST for t in (several, *self.lines)) or any(
                 f"{module}." in part and not has_module(self.at, module)
                 for module in ("jnp", "lax") for part in (several, *self.lines)):
@@ -168,8 +172,11 @@ class _Replacement:
             return None
         return self.new.get(a) or self.own.get(a)
 
-    def name_shared(self, results: Sequence[Atom]) -> None:
-        """Names for what is read several times, each with its line."""
+    def name_shared(self, results: Sequence[Atom], long: bool) -> None:
+        """Names for what is read several times, each with its line. long: and for what is
+        exchanged.
+        """
+        self.names, self.lines = {}, []
         reads, order = Counter[Atom](), dict[int, Equation]()
 
         def visit(a: Atom) -> None:
@@ -183,8 +190,8 @@ class _Replacement:
 
         for a in results:
             visit(a)
-        shared = [e for e in order.values() if e.op.name not in _SMALL and sum(
-            reads[v] for v in e.outvars) > 1]
+        shared = [e for e in order.values() if e.op.name not in _SMALL and (
+            long and e.op.collective is not None or sum(reads[v] for v in e.outvars) > 1)]
         count = sum(len(e.outvars) for e in shared)
         names = iter(unused(self.at, *[f"part{n or ''}" for n in range(count)]))
         for e in shared:
@@ -207,7 +214,7 @@ class _Replacement:
         if isinstance(a, Literal):
             if a.aval.shape:
                 raise Unwritten
-            return str(a.val)
+            return re.sub(r"\b(inf|nan)\b", r"jnp.\1", str(a.val))
         eqn = self.maker(a)
         if eqn is None:
             return self.called(a)
@@ -284,13 +291,18 @@ class _Replacement:
 
     def spreads(self, a: Atom, shape: tuple[int, ...]) -> bool:
         """Is a value repeated to a shape, as an operator does by itself?"""
-        eqn = self.maker(a)
+        eqn = self.spreader(a)
         return eqn is not None and eqn.op.name == "broadcast_in_dim" and a.aval.shape == shape and (
             a not in self.names)
 
+    def spreader(self, a: Atom) -> Equation | None:
+        """The equation that computes a value, before it is said to vary over more axes."""
+        eqn = self.maker(self.now(a))
+        return self.spreader(eqn.invars[0]) if eqn is not None and eqn.op.name == "pvary" else eqn
+
     def spread(self, a: Atom) -> str:
         """What is repeated, with dimensions of 1 where the operator needs them."""
-        eqn = self.maker(self.values.get(a, a) if isinstance(a, Var) else a)
+        eqn = self.spreader(a)
         assert eqn is not None
         (x,), ndim, dims = eqn.invars, len(eqn.params["shape"]), eqn.params["broadcast_dimensions"]
         if tuple(dims) == tuple(range(ndim - len(dims), ndim)):
