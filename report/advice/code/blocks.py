@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from ....ir.op import OPS, Op
+from ....ir.op import OPS
 from ....ir.program import Atom, Equation, Literal, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS, REDUCE
@@ -28,6 +26,7 @@ from ....partitioner.choice.costs import can_split_into
 from ....partitioner.factors import rule_info
 from .lines.expressions import axes_text, expression, gathered_in, whole_name, written
 from .lines.statements import follows_shape, is_inside
+from .on_blocks import OnBlocks, own_place, varying_alike
 from .rewrites import (
     REDUCTIONS,
     CodeChange,
@@ -100,18 +99,22 @@ class Blocks(MadeOf[tuple[Atom, int]]):
         to = next((d for d, own in enumerate(dims) if own[:1] == (f,)), None)
         if to is None or rule.factors[f].kind != PASS and not self.exchanged(eqn, rule, f):
             return None
-        value = self.of_blocks(eqn, rule, f)
-        return None if value is None else (value, to)
+        values = self.of_blocks(eqn, rule, f)
+        return None if values is None else (values[0], to)
 
     def reduced(self, eqn: Equation) -> tuple[Atom, str] | None:
-        """What an equation computes from blocks if it reduces them, and how: sum, max or min."""
+        """What an equation computes from blocks if it reduces them, or takes what some of them
+        have, and how: sum, max or min.
+        """
         found = self.factor(eqn)
-        if found is None or found[0].factors[found[1]].kind != REDUCE:
+        if found is None:
             return None
-        rule, f = found
-        how = f"reduce_{rule.factors[f].operator}"
-        value = self.of_blocks(eqn, rule, f) if how in REDUCTIONS else None
-        return None if value is None else (value, how)
+        (rule, f), how = found, f"reduce_{found[0].factors[found[1]].operator}"
+        if rule.factors[f].kind != REDUCE and not (
+                rule.factors[f].leaves_sum and self.exchanged(eqn, rule, f)):
+            return None
+        values = self.of_blocks(eqn, rule, f) if how in REDUCTIONS else None
+        return None if values is None else (values[0], how)
 
     def factor(self, eqn: Equation) -> tuple[FactorRule, int] | None:
         """The rule of an equation, and the factor along which its operands are in blocks."""
@@ -129,7 +132,11 @@ class Blocks(MadeOf[tuple[Atom, int]]):
         return None if factor.blocked or factor.size % self.count else (rule, f)
 
     def exchanged(self, eqn: Equation, rule: FactorRule, f: int) -> bool:
-        """Can the op itself exchange what blocks along a factor need of each other?"""
+        """Does the op itself exchange what blocks along a factor need of each other?"""
+        factor = rule.factors[f]
+        if factor.kind == PASS or factor.kind == REDUCE and f"reduce_{factor.operator}" in (
+                REDUCTIONS):
+            return False
         shapes = [a.aval.shape for a in (*eqn.invars, *eqn.outvars)]
         return eqn.op.localize is not None and not any(
             n % self.count for shape, dims in zip(shapes, (*rule.operands, *rule.results),
@@ -137,8 +144,8 @@ class Blocks(MadeOf[tuple[Atom, int]]):
             for n, own in zip(shape, dims, strict=True) if f in own) and can_split_into(
                 rule_info(rule), shapes, f, self.count)
 
-    def of_blocks(self, eqn: Equation, rule: FactorRule, f: int) -> Atom | None:
-        """The equation applied to blocks along a factor."""
+    def of_blocks(self, eqn: Equation, rule: FactorRule, f: int) -> list[Atom] | None:
+        """The results of the equation applied to blocks along a factor."""
         operands: list[Atom] = []
         for a, dims in zip(eqn.invars, rule.operands, strict=True):
             cut = [d for d, own in enumerate(dims) if f in own]
@@ -150,25 +157,18 @@ class Blocks(MadeOf[tuple[Atom, int]]):
         shapes = [tuple([n // (self.count if f in own else 1) for n, own in zip(
             v.aval.shape, dims, strict=True)]) for v, dims in zip(
                 eqn.outvars, rule.results, strict=True)]
-        if rule.factors[f].kind not in (PASS, REDUCE) and eqn.op.localize:
+        if self.exchanged(eqn, rule, f):
+            assert self.gather is not None and eqn.op.localize is not None
             self.exchanges = True
-            value = eqn.op.localize(_OnBlocks(self, eqn, rule, f, operands, shapes))[0]
+            values = eqn.op.localize(OnBlocks(self.m, self.gather.axes, eqn, rule, f, operands,
+                                              shapes))
         else:
-            operands = self.varying_alike(operands)
+            operands = varying_alike(self.m, operands)
             params = eqn.params if eqn.op.resize is None else eqn.op.resize(
                 eqn.params, tuple([a.aval.shape for a in operands]), tuple(shapes))
-            value = self.m.emit(eqn.op, *operands, **params)
-        return value if value.aval.shape == shapes[0] else None
-
-    def varying(self, a: Atom, axes: frozenset[str]) -> Atom:
-        """An operand as a value that varies over the same axes as the others."""
-        missing = axes - a.aval.manual.varying
-        return self.m.emit(OPS["pvary"], a, axes=tuple(sorted(missing))) if missing else a
-
-    def varying_alike(self, operands: Sequence[Atom]) -> list[Atom]:
-        """Operands as values that vary over the same axes."""
-        axes = frozenset[str]().union(*[a.aval.manual.varying for a in operands])
-        return [self.varying(a, axes) for a in operands]
+            made = self.m.emit(eqn.op, *operands, **params)
+            values = made if eqn.op.multiple_results else [made]
+        return values if [v.aval.shape for v in values] == shapes else None
 
     def part(self, a: Atom, d: int | None) -> Atom | None:
         """The block of an operand along a dimension (None: the whole operand); None if there is
@@ -235,19 +235,13 @@ class Blocks(MadeOf[tuple[Atom, int]]):
         operands = [self.equal(v) for v in eqn.invars]
         if all(now is v for now, v in zip(operands, eqn.invars, strict=True)):
             return a
-        return self.m.emit(eqn.op, *self.varying_alike(operands), **eqn.params)
-
-    def offset(self, size: int, varying: bool) -> Atom:
-        """Where the device's own block of this size begins."""
-        assert self.gather is not None
-        index = self.m.emit(OPS["axis_index"], axis_name=self.gather.axes, varying=varying)
-        return index if size == 1 else self.m.emit(
-            OPS["mul"], index, varying_as(self.m, np.int32(size), index))
+        return self.m.emit(eqn.op, *varying_alike(self.m, operands), **eqn.params)
 
     def own(self, a: Atom, d: int, shape: tuple[int, ...]) -> Atom:
         """Each device's own block, along a dimension, of a value that all devices have."""
+        assert self.gather is not None
         self.cut.append((a, d, shape[d]))
-        start = self.offset(shape[d], bool(a.aval.manual.varying))
+        start = own_place(self.m, self.gather.axes, shape[d], bool(a.aval.manual.varying))
         first = varying_as(self.m, np.int32(0), start)
         return self.m.emit(OPS["dynamic_slice"], a, *[start if k == d else first for k in range(
             a.aval.ndim)], slice_sizes=shape)
@@ -256,38 +250,6 @@ class Blocks(MadeOf[tuple[Atom, int]]):
         """Is a value the same on all devices of the gather?"""
         assert self.gather is not None
         return is_invariant(atom, self.gather.axes, self.m.program, self.m.maker)
-
-
-_ANY_TYPES = {"all_gather_invariant": "all_gather", "psum_invariant": "psum"}
-
-
-class _OnBlocks:
-    """What an op's `localize` sees of an equation that is applied to blocks along a factor
-    (`LocalizeContext` of ir/op.py): so scans exchange totals, and windows the rows of neighbours.
-    """
-    permutes = False
-
-    def __init__(self, blocks: Blocks, eqn: Equation, rule: FactorRule, f: int,
-                 operands: Sequence[Atom], shapes: Sequence[tuple[int, ...]]) -> None:
-        assert blocks.gather is not None
-        self.blocks, self.operands, self.params, self.rule = blocks, operands, eqn.params, rule
-        self.operand_types = [a.aval for a in eqn.invars]
-        self.result_types = [v.aval for v in eqn.outvars]
-        self.local_operand_shapes = [a.aval.shape for a in operands]
-        self.local_result_shapes = shapes
-        self.axes_of_factor = {f: tuple(map(str, blocks.gather.axes))}
-        self.result_entries = [tuple([self.axes_of_factor[f] if f in own else () for own in dims])
-                               for dims in rule.results]
-        self.varying = any(a.aval.manual.varying for a in operands)
-
-    def emit(self, op: Op, operands: Sequence[Atom], params: dict[str, Any]) -> list[Atom]:
-        if op.name in _ANY_TYPES and not self.varying:      # without `check_vma`
-            op, params = OPS[_ANY_TYPES[op.name]], {**params, "axis_index_groups": None}
-        made = self.blocks.m.emit(op, *self.blocks.varying_alike(operands), **params)
-        return made if op.multiple_results else [made]
-
-    def block_offset(self, axes: tuple[str, ...], block_size: int) -> Atom:
-        return self.blocks.offset(block_size, self.varying)
 
 
 def _smaller_first(m: Match) -> Atom | None:

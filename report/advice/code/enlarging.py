@@ -21,6 +21,7 @@ from ....ir.rules.factor import PASS
 from ....ir.rules.rule import FactorRule
 from .blocks import Blocks, size_of
 from .lines.expressions import called_in, expression, whole_name, written
+from .on_blocks import varying_alike
 from .rewrites import CodeChange, MadeOf, fit
 from .varying_axes import is_invariant
 
@@ -84,7 +85,7 @@ class _Wholes(Blocks):
         values = [v for v in made if v is not None]
         if len(values) < len(made):
             return None
-        values = self.varying_alike(values)
+        values = varying_alike(self.m, values)
         shape = tuple([n * self.count if k == d else n for k, n in enumerate(a.aval.shape)])
         params = eqn.params if eqn.op.resize is None else eqn.op.resize(
             eqn.params, tuple([v.aval.shape for v in values]), (shape,))

@@ -33,6 +33,7 @@ from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS
 from .blocks import GATHERS, SUMS, Blocks, behind, size_of
 from .lines.expressions import axes_text, expression, gathered_in, is_zeros, without_pvary
+from .on_blocks import varying_alike
 from .rewrites import GATHERED, CodeChange, MadeOf, broadcast, fit, own_part, sources
 from .varying_axes import by_device
 
@@ -112,7 +113,8 @@ class _OwnSums(Blocks):
                for k, own in enumerate(dims) if f in own]
         if all(x is None for x in cut):
             return None
-        return self.of_blocks(eqn, rule, f)
+        values = self.of_blocks(eqn, rule, f)
+        return None if values is None else values[0]
 
 
 class _OwnOfBoth(_OwnSums):
@@ -275,7 +277,7 @@ class _OneBlock(MadeOf[Atom]):
         if not all(p is not None or blocks.same(a) for p, a in zip(
                 parts, eqn.invars, strict=True)):
             return None
-        return self.m.emit(eqn.op, *blocks.varying_alike([a if p is None else p for p, a in zip(
+        return self.m.emit(eqn.op, *varying_alike(self.m, [a if p is None else p for p, a in zip(
             parts, eqn.invars, strict=True)]), **eqn.params)
 
     def sent(self, total: Equation) -> Atom | None:

@@ -22,14 +22,14 @@ from ....ir.ops.gather_numbers import (
     GatherScatterMode,
     ScatterDimensionNumbers,
 )
-from ....ir.ops.indexing.gather_evaluation import fill_constant
 from ....ir.program import Atom, Literal
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.types import array_type
 from .blocks import Blocks
 from .lines.expressions import GatheredIn, axes_text, expression, gathered_in
 from .lines.statements import as_operand, call_of, is_kept
-from .rewrites import CodeChange, broadcast, fit, over, varying_as
+from .reduced_blocks import reduced_of_blocks
+from .rewrites import CodeChange, fit
 from .varying_axes import by_device
 
 
@@ -129,52 +129,12 @@ def _rows_of_gradient(m: Match) -> Atom | None:
     return None
 
 
-def _rows_of_blocks(m: Match) -> Atom | None:
-    """Each device reads the rows that its block has, and zeros for the others."""
-    blocks = Blocks(m)
-    found, params = blocks.of(m.table), m.eqn.params
-    numbers: GatherDimensionNumbers = params["dimension_numbers"]
-    if found is None or blocks.gather is None or not blocks.same(m.at):
-        return None
-    (block, d), (rows, own) = found, [a.aval.shape[found[1]] for a in (m.table, found[0])]
-    dtype, out = block.aval.dtype, m.eqn.outvars[0].aval.shape
-    if (numbers.start_index_map != (d,) or d not in numbers.collapsed_slice_dims
-            or dtype.kind not in "iufc"
-            or m.at.aval.dtype != np.int32):
-        return None
-    at = m.at
-    if params["mode"] is not GatherScatterMode.FILL_OR_DROP:
-        at = m.emit(OPS["clamp"], varying_as(m, np.int32(0), at), at,
-                    varying_as(m, np.int32(rows - 1), at))
-    index = m.emit(OPS["axis_index"], axis_name=blocks.gather.axes,
-                   varying=bool(block.aval.manual.varying))
-    first = m.full(m.emit(OPS["mul"], index, varying_as(m, np.int32(own), index)), at.aval.shape)
-    local = m.emit(OPS["sub"], blocks.varying(at, index.aval.manual.varying), first)
-    part = m.emit(m.eqn.op, blocks.varying(block, local.aval.manual.varying),
-                  blocks.varying(local, block.aval.manual.varying),
-                  **{**params, "mode": GatherScatterMode.FILL_OR_DROP, "fill_value": 0})
-    total = over(m, "psum", part, blocks.gather.axes)
-    if params["mode"] is not GatherScatterMode.FILL_OR_DROP:
-        return fit(m, total)
-    place = m.emit(OPS["reshape"], at, new_sizes=at.aval.shape[:-1], dimensions=None, sharding=None)
-    first, last = (m.full(varying_as(m, np.int32(n), place), place.aval.shape)
-                   for n in (0, rows - 1))
-    inside = m.emit(OPS["and"], m.emit(OPS["ge"], place, first), m.emit(OPS["le"], place, last))
-    inside = m.emit(OPS["broadcast_in_dim"], inside, shape=out, sharding=None, broadcast_dimensions=
-                    tuple([k for k in range(len(out)) if k not in numbers.offset_dims]))
-    total = blocks.varying(total, inside.aval.manual.varying)
-    none = m.full(varying_as(m, np.asarray(fill_constant(dtype, params["fill_value"]), dtype)[()],
-                             total), out)
-    return fit(m, m.emit(OPS["select_n"], blocks.varying(inside, total.aval.manual.varying),
-                         none, total))
-
-
 def _rows_of_blocks_code(m: Match) -> str:
     """The line, for places that are not negative."""
     table = gathered_in(m, m.table)
     if table is None or not table.gather.params["tiled"]:
         return ""
-    (d,), text = m.eqn.params["dimension_numbers"].start_index_map, expression(m.eqn)
+    (d, *_), text = m.eqn.params["dimension_numbers"].start_index_map, expression(m.eqn)
     axes, own = axes_text(table.gather.axes), table.gather.invars[0].aval.shape[d]
     call = call_of(text, "take_along_axis")
     if call is not None:
@@ -202,24 +162,14 @@ def _taken_of_blocks(text: str, call: ast.Call, table: GatheredIn, d: int, own: 
 
 
 def _row_of_blocks(m: Match) -> Atom | None:
-    """The row at an index that all devices have, of the device that has it."""
+    """The row at an index that is not known for each device, of the device that has it."""
     blocks = Blocks(m)
     found = blocks.of(m.value)
-    starts = m.eqn.invars[1:]
-    if found is None or blocks.gather is None or not all(map(blocks.same, starts)):
+    if found is None or blocks.gather is None or m.eqn.params["slice_sizes"][found[1]] != 1 or (
+            by_device(m, m.eqn.invars[1 + found[1]], blocks.count, blocks.gather.axes)
+            is not None):
         return None
-    (block, d), rows = found, m.value.aval.shape[found[1]]
-    at, own = starts[d], block.aval.shape[d]
-    if m.eqn.params["slice_sizes"][d] != 1 or at.aval.dtype != np.int32 or by_device(
-            m, at, blocks.count, blocks.gather.axes) is not None:
-        return None
-    place, *others = blocks.varying_alike([at, *starts, block])[:-1]
-    place = m.emit(OPS["clamp"], varying_as(m, np.int32(0), place), place,
-                   varying_as(m, np.int32(rows - 1), place))
-    size = varying_as(m, np.int32(own), place)
-    others[d] = m.emit(OPS["rem"], place, size)
-    row = m.emit(m.eqn.op, block, *others, **m.eqn.params)
-    return fit(m, broadcast(m, row, m.emit(OPS["div"], place, size), blocks.gather.axes))
+    return reduced_of_blocks(m)
 
 
 def _row_of_blocks_code(m: Match) -> str:
@@ -247,7 +197,7 @@ ONE_HOT: tuple[CodeChange, ...] = (
         _rows_of_gradient, why="what is added to rows is no product with zeros"),
         _WORDS),
     CodeChange(Rewrite(
-        "rows of blocks", "out = gather table at", _rows_of_blocks,
+        "rows of blocks", "out = gather table at", reduced_of_blocks,
         why="only the rows that are read are exchanged"),
         "look rows up in each device's own block, and sum these, instead of gathering all",
         _rows_of_blocks_code),

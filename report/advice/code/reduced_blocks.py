@@ -37,6 +37,7 @@ from .lines.expressions import (
     written,
 )
 from .lines.statements import Edit, is_inside
+from .on_blocks import varying_alike
 from .rewrites import (
     REDUCTIONS,
     Before,
@@ -49,7 +50,7 @@ from .rewrites import (
 from .varying_axes import is_invariant
 
 
-def _reduced_first_between(m: Match) -> Atom | None:
+def reduced_of_blocks(m: Match) -> Atom | None:
     """The reduction of what is computed from a gathered value: of the block, then over devices."""
     blocks = Blocks(m)
     found = blocks.reduced(m.eqn)
@@ -136,7 +137,7 @@ def _added_up_first(m: Match) -> Atom | None:
     """
     if m.eqn.op.name == "scatter-add" and not is_zeros(m, m.base):
         return None
-    return _reduced_first_between(m)
+    return reduced_of_blocks(m)
 
 
 def _added_up_first_code(m: Match) -> str:
@@ -263,8 +264,8 @@ class _Summed(MadeOf[tuple[Equation, Atom, Atom | None]]):
             other, neg = eqn.invars[1 - k], partial(m.emit, OPS["neg"])
             less = eqn.op.name == "sub"
             if rest is not None:
-                other = m.emit(eqn.op, *Blocks(m).varying_alike(
-                    [other, rest] if k else [rest, other]), **eqn.params)
+                other = m.emit(eqn.op, *varying_alike(
+                    m, [other, rest] if k else [rest, other]), **eqn.params)
             elif less and not k:
                 other = neg(other)
             return total, neg(part) if less and k else part, other
@@ -274,8 +275,8 @@ class _Summed(MadeOf[tuple[Equation, Atom, Atom | None]]):
             return None
 
         def of(x: Atom) -> Atom:
-            return m.emit(eqn.op, *Blocks(m).varying_alike(
-                [x if j == k else a for j, a in enumerate(eqn.invars)]), **eqn.params)
+            return m.emit(eqn.op, *varying_alike(
+                m, [x if j == k else a for j, a in enumerate(eqn.invars)]), **eqn.params)
         return total, of(part), None if rest is None else of(rest)
 
 
@@ -287,7 +288,7 @@ def _product_of_sum(m: Match) -> Atom | None:
     total, part, rest = found
     value = m.emit(total.op, part, like=total, **total.params)
     return fit(m, value if rest is None else m.emit(
-        OPS["add"], *Blocks(m).varying_alike([rest, value])))
+        OPS["add"], *varying_alike(m, [rest, value])))
 
 
 def _rows_summed(m: Match) -> Atom | None:
@@ -317,9 +318,9 @@ _REDUCES = ("parts are reduced where they are, and only their results exchanged"
 REDUCED: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
         "reduce first, between", "out = reduce_sum|reduce_max|reduce_min value {axes}",
-        _reduced_first_between, why=_REDUCES[0]), _REDUCES[1], _reduced_first_between_code),
+        reduced_of_blocks, why=_REDUCES[0]), _REDUCES[1], _reduced_first_between_code),
     CodeChange(Rewrite(
-        "products first", "out = dot_general x y", _reduced_first_between,
+        "products first", "out = dot_general x y", reduced_of_blocks,
         why="products of blocks are summed over devices, and no block is gathered"),
         "sum the products of each device's blocks instead of gathering",
         _reduced_first_between_code),

@@ -13,40 +13,18 @@ import ast
 
 from ....ir.op import OPS
 from ....ir.ops.gather_numbers import GatherDimensionNumbers, GatherScatterMode
-from ....ir.program import Atom, Equation
+from ....ir.program import Atom
 from ....ir.rewriting.rewrite import Match, Rewrite, Shape
-from ....ir.support.named_tuple import NamedTuple
 from .blocks import Blocks
 from .lines.expressions import axes_text, expression, gathered_in
 from .lines.statements import Edit, call_of, has_module, statement_of, unused
 from .rewrites import CodeChange, fit, varying_as
 
-_FEW = 4        # times as many there are at least of what is chosen
 _PLACES = {"argmax": "reduce_max", "argmin": "reduce_min"}
+_FEW = 4        # times as many there are at least of what is chosen
 
 
 # -- the largest of each block --------------------------------------------------------------------
-
-class _Block(NamedTuple):
-    """A device's block, along a dimension, of what is chosen from; and the gather that brings the
-    others.
-    """
-    x: Atom
-    d: int
-    gather: Equation
-
-    @classmethod
-    def of(cls, m: Match) -> _Block | None:
-        """That of the value that is matched as `whole`, which may be made of what is gathered."""
-        blocks = Blocks(m)
-        found = blocks.of(m.whole)
-        return None if found is None or blocks.gather is None else cls(*found, blocks.gather)
-
-    def gathered(self, m: Match, x: Atom) -> Atom:
-        """What is selected from each block, gathered on all devices."""
-        return m.emit(self.gather.op, x, like=self.gather, **{
-            **self.gather.params, "all_gather_dimension": self.d, "tiled": True})
-
 
 def _places(m: Match, dim: int, size: int, at: Atom, places: Atom, each: int) -> Atom:
     """Where in the whole the entries are that were chosen: `at` among those chosen of all blocks,
@@ -67,15 +45,14 @@ def _places(m: Match, dim: int, size: int, at: Atom, places: Atom, each: int) ->
 
 
 def _top_first(m: Match) -> list[Atom] | None:
-    block = _Block.of(m)
-    if block is None or block.d != m.axis or m.k >= block.x.aval.shape[block.d]:
+    """What is chosen of each block, then of those few on all devices."""
+    blocks = Blocks(m)
+    found = blocks.factor(m.eqn)
+    if found is None or found[0].factors[found[1]].size <= m.k * blocks.count or (
+            not blocks.exchanged(m.eqn, *found)):
         return None
-    values, places = m.emit(m.eqn.op, block.x, **m.eqn.params)
-    values, at = m.emit(m.eqn.op, block.gathered(m, values), **m.eqn.params)
-    size = block.x.aval.shape[block.d]
-    found = [fit(m, values), fit(m, _places(
-        m, block.d, size, at, block.gathered(m, places), m.k), 1)]
-    return None if None in found else found      # type: ignore[return-value]
+    values = [fit(m, v, i) for i, v in enumerate(blocks.of_blocks(m.eqn, *found) or ())]
+    return None if not values or None in values else values     # type: ignore[return-value]
 
 
 def _top_first_code(m: Match) -> str | tuple[Edit, ...]:
@@ -127,20 +104,22 @@ def _top_of_rows(m: Match) -> list[Atom] | None:
 
 def _place_first(m: Match) -> Atom | None:
     """The place of the largest of each block, then of those few over all devices."""
-    block = _Block.of(m)
-    if block is None or tuple(m.axes) != (block.d,) or block.x.aval.shape[block.d] < 2:
+    blocks = Blocks(m)
+    found, gather = blocks.of(m.whole), blocks.gather
+    if found is None or gather is None or tuple(m.axes) != found[1:] or (
+            found[0].aval.shape[found[1]] < 2):
         return None
-    shape, d = block.x.aval.shape, block.d
-    one = (*shape[:d], 1, *shape[d + 1:])
+    x, d = found
+    one = (*x.aval.shape[:d], 1, *x.aval.shape[d + 1:])
 
     def column(value: Atom) -> Atom:
         return m.emit(OPS["reshape"], value, new_sizes=one, dimensions=None, sharding=None)
 
-    best = m.emit(OPS[_PLACES[m.eqn.op.name]], block.x, axes=(d,))
-    values = block.gathered(m, column(best))
-    places = block.gathered(m, column(m.emit(m.eqn.op, block.x, **m.eqn.params)))
+    values, places = [m.emit(gather.op, column(m.emit(op, x, **params)), like=gather, **{
+        **gather.params, "all_gather_dimension": d, "tiled": True}) for op, params in (
+            (OPS[_PLACES[m.eqn.op.name]], {"axes": (d,)}), (m.eqn.op, m.eqn.params))]
     at = column(m.emit(m.eqn.op, values, **m.eqn.params))
-    place = m.emit(OPS["reshape"], _places(m, d, shape[d], at, places, 1),
+    place = m.emit(OPS["reshape"], _places(m, d, x.aval.shape[d], at, places, 1),
                    new_sizes=m.eqn.outvars[0].aval.shape, dimensions=None, sharding=None)
     return fit(m, place)
 

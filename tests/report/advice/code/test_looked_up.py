@@ -27,7 +27,7 @@ def outside(table: np.ndarray, places: np.ndarray) -> np.ndarray:
     ('(whole * 2).at[places].get(mode="fill", fill_value=7)',
      lambda t, at: np.nan_to_num(2 * outside(t, at), nan=7.0), ""),
     ("whole[places + lax.axis_index(\"d\")]", None, ""),       # on each device others
-    ("whole[places, 3]", None, ""),                    # of two numbers: no rows
+    ("whole[places, 3]", lambda t, at: outside(t, at)[..., 3], ""),
 ])
 def test_rows_of_a_gathered_table_are_read_of_the_blocks(code, wanted, written, checked, tmp_path):
     source = HEAD + f"""\
