@@ -1,7 +1,7 @@
 """Rewrites of the user's code that reduce what each device has before the exchange.
 
     NAME                   instead of                                 written
-    reduce first, between  reducing a value computed from a gather    reducing that of a block, psum
+    reduce first           reducing a value computed from a gather    reducing that of a block, psum
     products first         a product along a gathered dimension       that of the blocks, then psum
     added up first         adding gathered values up by place         adding up a block's, psum
     sums together          adding sums over devices                   adding what they sum, one psum
@@ -317,7 +317,7 @@ _REDUCES = ("parts are reduced where they are, and only their results exchanged"
             "reduce before the exchange instead of gathering")
 REDUCED: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
-        "reduce first, between", "out = reduce_sum|reduce_max|reduce_min value {axes}",
+        "reduce first", "out = reduce_sum|reduce_max|reduce_min value {axes}",
         reduced_of_blocks, why=_REDUCES[0]), _REDUCES[1], _reduced_first_between_code),
     CodeChange(Rewrite(
         "products first", "out = dot_general x y", reduced_of_blocks,

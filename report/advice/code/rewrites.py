@@ -1,7 +1,6 @@
 """General rewrites of the user's code that exchange less: what each replaces, and by what.
 
     NAME                  instead of                              written
-    reduce first          reducing a gathered value               the reduction, then psum or pmax
     reduce first, summed  summing a sum over devices              each device's sum, then psum
     widen behind          exchanging what is cast to more bits      the exchange, then the cast
     one block             reading one block of a gathered value,  ppermute, or a psum, of that block
@@ -30,7 +29,7 @@ from ....ir.rewriting.unread import only_readers, read_by_others
 from ....ir.rules.rule import ELEMENTWISE, FactorRule
 from ....ir.types import array_type
 from .lines.calls import pairs_text
-from .lines.expressions import axes_text, called_in, expression, gathered_in, whole_name, written
+from .lines.expressions import axes_text, called_in, expression, gathered_in
 from .lines.statements import Edit, as_operand, call_of, in_place
 from .varying_axes import by_device, is_invariant
 
@@ -106,24 +105,7 @@ def over(m: Match, name: str, x: Atom, names: Any = None) -> Atom:
     return m.emit(OPS[op], x, axes=tuple(m.names if names is None else names), **groups)
 
 
-# -- a reduction before the gather ---------------------------------------------------------------
-
-def _reduced_first(m: Match) -> Atom | None:
-    if m.groups is not None or m.d not in m.axes:
-        return None
-    axes = tuple(m.axes) if m.tiled else tuple([a - (a > m.d) for a in m.axes if a != m.d])
-    part = m.emit(m.eqn.op, m.x, **{**m.eqn.params, "axes": axes}) if axes else m.x
-    return fit(m, over(m, REDUCTIONS[m.eqn.op.name], part))
-
-
-def _reduced_first_code(m: Match) -> str:
-    text, own = expression(m.eqn), gathered_in(m, m.eqn.invars[0])
-    said = reduction_over_devices(m.eqn.op.name, text)
-    if not said or own is None or not m.tiled and len(m.axes) > 1:
-        return ""
-    inner = written(text, whole_name(own.whole), own.part) if m.tiled else own.part
-    return f"lax.{said}({inner}, {axes_text(m.names)})"
-
+# -- a reduction before the exchange -------------------------------------------------------------
 
 def reduction_over_devices(name: str, text: str) -> str:
     """The reduction over devices of what an expression with a reduction gives on each of them."""
@@ -360,10 +342,6 @@ def _there_and_back_code(m: Match) -> Sequence[Edit]:
 GATHERED = ("whole = all_gather|all_gather_invariant x {all_gather_dimension=d, axis_name=names, "
              "axis_index_groups=groups, tiled}\n")
 CHANGES: tuple[CodeChange, ...] = (
-    CodeChange(Rewrite(
-        "reduce first", GATHERED + "out = reduce_sum|reduce_max|reduce_min whole {axes}",
-        _reduced_first, why="parts are reduced where they are, and only their results exchanged"),
-        "reduce before the exchange instead of gathering", _reduced_first_code),
     *[CodeChange(Rewrite(
         "reduce first, summed", "whole = psum|psum_invariant x {axes=names}\n"
         f"{mean}out = reduce_sum {read}", _reduced_first_summed,

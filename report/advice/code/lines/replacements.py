@@ -313,6 +313,8 @@ class _Replacement:
 
     def reduction(self, eqn: Equation) -> str:
         axes, (x,) = tuple(eqn.params["axes"]), eqn.invars
+        if eqn.op.name.startswith("reduce") and {x.aval.shape[d] for d in axes} <= {1}:
+            return CALLS["squeeze"](self, eqn)
         along = "" if len(axes) == x.aval.ndim else f", {axes_of(axes)}"
         return f"jnp.{_REDUCTIONS[eqn.op.name]}({self.of(x)}{along})"
 
