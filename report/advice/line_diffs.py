@@ -103,6 +103,8 @@ def _code_of(change: Respec | Given | Unsum) -> str:
     if at.end_line != at.line or not at.source_line().strip():
         return ""
     call, text = call_of(at.text()), at.text()
+    if call is not None and isinstance(change, Respec) and change.word == "out_sharding":
+        return _with_keyword(text, call, change.word, change.spec)
     if call is None or not call.args:
         return ""
     name = called_name(call)
@@ -112,8 +114,6 @@ def _code_of(change: Respec | Given | Unsum) -> str:
     if isinstance(change, Unsum):
         times = f"{as_operand(operand)} * {change.count}"
         return in_place(at, times) if name == "psum" else ""
-    if change.word == "out_sharding":
-        return _with_keyword(text, call, change.word, change.spec)
     if name != change.word:
         laid_out = helper_call(at, change.word)
         if laid_out is None:

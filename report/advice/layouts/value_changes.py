@@ -17,6 +17,7 @@ from ...reasons.causes import sharding_key
 from ...reasons.value_paths import Place
 from ...words import spec_text
 from ..changes import Change, Respec
+from ..code.lines.statements import call_of
 from .grouped_changes import GroupedChanges
 from .other_layouts import layouts_over_others, merged, other_layouts
 from .placed_values import line_of
@@ -71,6 +72,10 @@ class ValueChanges(GroupedChanges):
         """Other specs of a constraint, a `reshard` or an `out_sharding=`, or none."""
         word = {sharding_constraint_p: "with_sharding_constraint", reshard_p: "reshard"}.get(
             maker.op, "out_sharding")
+        call = call_of(maker.location.text())
+        if word == "reshard" and call is not None and any(
+                k.arg == "out_sharding" for k in call.keywords):
+            word = "out_sharding"               # of a function that reshards what it makes
         sharding: NamedSharding = maker.params[key]
         if sharding.spec.unreduced or sharding.spec.reduced:
             return

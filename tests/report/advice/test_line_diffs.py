@@ -46,6 +46,11 @@ CASES = {
         "return jnp.tanh(q) * 0.5", '(struct((64, 512, 1024), "data", mesh=explicit), '
         'struct((1024, 8, 512), None, "model", mesh=explicit))',
         'q = jnp.einsum("bsm,mhf->bshf", x, w)'),
+    "that of rows that are looked up": (
+        "h = w.at[x.astype(np.int32)].get(out_sharding=P(None, None, None))",
+        "return jnp.tanh(h) @ jnp.ones((1024, 512))", '(struct((64, 512), "data", mesh=explicit), '
+        'struct((32768, 1024), mesh=explicit))',
+        'h = w.at[x.astype(np.int32)].get(out_sharding=P("data"))'),
     "a constraint where there was none": (
         "h = x.T @ w", "return jnp.sort(h, 0), jnp.cumsum(h, 0)",
         '(struct((4096, 1024), "data"), struct((4096, 2048), "data"))',
