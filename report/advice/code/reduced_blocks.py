@@ -81,8 +81,8 @@ def _reduced_first_between_code(m: Match) -> str | Sequence[Edit]:
         return ""
     reads = [(e, v) for e in every for v in e.invars if _is_gathered(m, v)]
     places = dict.fromkeys([at, *[e.location for e, _ in reads], *[e.location for e in reductions]])
-    if any(_is_gathered(m, v) and e not in every and e.op.name != "pvary" and any(
-            is_inside(e.location, place) for place in places)
+    if any(v in blocks.known and _is_gathered(m, v) and e not in every and e.op.name != "pvary"
+           and any(is_inside(e.location, place) for place in places)
            for e in m.program.eqns for v in e.invars):
         return ""                       # something there reads all that is gathered, too
     axes = axes_text(blocks.gather.axes)
