@@ -13,7 +13,6 @@ worked on one by one, or with totals or rows of others, with values that are equ
 from __future__ import annotations
 
 import math
-import re
 
 import numpy as np
 
@@ -24,8 +23,6 @@ from ....ir.rules.factor import PASS, REDUCE
 from ....ir.rules.rule import FactorRule
 from ....partitioner.choice.costs import can_split_into
 from ....partitioner.factors import rule_info
-from .lines.expressions import axes_text, expression, gathered_in, whole_name, written
-from .lines.statements import follows_shape, is_inside
 from .on_blocks import OnBlocks, own_place, varying_alike
 from .rewrites import (
     REDUCTIONS,
@@ -265,34 +262,6 @@ def _smaller_first(m: Match) -> Atom | None:
         **gather.params, "all_gather_dimension": d, "tiled": True}))
 
 
-def _smaller_first_code(m: Match) -> str:
-    """That as the user's expression, if it is one in which the gathered value is read once, apart
-    from its shape, and in which nothing has a size that is another for a block.
-    """
-    blocks = Blocks(m)
-    found, gather = blocks.made(m.eqn), blocks.gather
-    own = None if found is None or gather is None else gathered_in(m, gather.outvars[0])
-    if found is None or own is None or blocks.cut or not own.gather.params["tiled"]:
-        return ""
-    text, word = expression(m.eqn), whole_name(own.whole)
-    reshaped = [v for v, block in blocks.known.items() if block is not None
-                and (e := m.maker(v)) is not None and e.op.name == "reshape"]
-    for v, block in blocks.known.items():
-        e = None if block is None else m.maker(v)
-        if e is not None and e is not own.gather and e.op.name != "pvary" and (
-                not is_inside(e.location, m.eqn.location)
-                or e.op.resize is not None and v not in reshaped):
-            return ""
-    sizes = [blocks.known[v][1] for v in reshaped]      # type: ignore[index]
-    d = own.gather.params["all_gather_dimension"]
-    if len(re.findall(rf"{word}(?!\.shape\b)", text)) != 1 or not follows_shape(
-            text, own.whole, d, sizes):
-        return ""
-    to = ', to="invarying"' if own.gather.op.name == "all_gather_invariant" else ""
-    return (f"{own.module}all_gather({written(text, word, own.part)}, "
-            f"{axes_text(own.gather.axes)}, axis={found[1]}, tiled=True{to})")
-
-
 class _Taken(MadeOf[Atom]):
     """Takes, where the program does of a value, of what this is computed of by element: of what
     devices add where it is summed over them.
@@ -345,13 +314,12 @@ BLOCKS: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
         "narrow first", "out = convert_element_type value", _smaller_first,
         why="what is kept in fewer bits is exchanged in these"),
-        "convert to fewer bits before the exchange instead of behind it", _smaller_first_code),
+        "convert to fewer bits before the exchange instead of behind it"),
     CodeChange(Rewrite(
         "smaller first", "out = dot_general|conv_general_dilated|reduce_sum|reduce_max|reduce_min|"
         "slice|dynamic_slice|gather *operands", _smaller_first,
         why="what is smaller is exchanged"),
-        "compute what is smaller of each block before the exchange instead of behind it",
-        _smaller_first_code),
+        "compute what is smaller of each block before the exchange instead of behind it"),
     CodeChange(Rewrite(
         "take first", "out = slice|dynamic_slice|gather value *starts", _taken_first,
         why="only what is read is exchanged"),

@@ -90,8 +90,9 @@ def _broadcast(r: Writer, eqn: Equation) -> str:
 def _all_gather(r: Writer, eqn: Equation) -> str:
     p = eqn.params
     tiled = ", tiled=True" if p["tiled"] else ""
+    same = ', to="invarying"' if eqn.op.name == "all_gather_invariant" else ""
     return (f"lax.all_gather({r.of(eqn.invars[0])}, {axes_text(eqn.axes)}, "
-            f"axis={p['all_gather_dimension']}{tiled})")
+            f"axis={p['all_gather_dimension']}{tiled}{same})")
 
 
 def _reduce_scatter(r: Writer, eqn: Equation) -> str:

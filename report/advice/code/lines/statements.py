@@ -115,36 +115,6 @@ def is_inside(one: Location, at: Location) -> bool:
             and (one.end_line, one.end_column) <= (at.end_line, at.end_column))
 
 
-def follows_shape(text: str, name: str, d: int, dims: Sequence[int]) -> bool:
-    """Are the sizes in an expression right for another size of a value along its dimension d? dims:
-    for each of its reshapes, the dimension of the result that has that size. It has to be left
-    out, as -1, or taken from the shape of the value, which may be read for nothing else.
-    """
-    tree = ast.parse(text, mode="eval")
-    reshapes = [n for n in ast.walk(tree) if isinstance(n, ast.Call)
-                and called_name(n) == "reshape"]
-    if len(reshapes) != len(dims) or len(dims) > 1 or any(
-            isinstance(n, ast.Call) and called_name(n) in ("slice", "dynamic_slice")
-            for n in ast.walk(tree)):
-        return False
-    shape, used = f"{name}.shape", len(re.findall(rf"{re.escape(name)}\.shape\b", text))
-    for call, dim in zip(reshapes, dims, strict=True):
-        sizes = call.args if len(call.args) != 2 or not isinstance(call.args[1], ast.Tuple) else (
-            call.args[1:])
-        if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple):
-            sizes = sizes[0].elts
-        written = [ast.unparse(e) for e in sizes]
-        used -= sum(w.count(shape) for w in written)
-        lead = re.fullmatch(rf"\*{re.escape(shape)}\[:(\d+)\]", written[0]) if written else None
-        if lead is not None and dim < int(lead[1]):
-            continue
-        at = dim if lead is None else dim - int(lead[1]) + 1
-        if at >= len(written) or written[at] not in ("-1", f"{shape}[{d}]") or any(
-                w.startswith("*") for w in written[lead is not None:at]):
-            return False
-    return not used
-
-
 def unused(at: Location, *names: str) -> list[str]:
     """Such names, with underscores behind those that the file has already."""
     source = "".join(linecache.getlines(at.file))

@@ -353,6 +353,17 @@ args = (struct((512, 512)), struct((512, 512), "d"), struct((1024, 512), "d"))
         else None, rtol=2e-3, atol=2e-3)
 
 
+def test_what_is_gathered_to_be_the_same_on_all_devices_is_so_when_it_is_smaller(tmp_path):
+    source = HEAD + """\
+def body(x):
+    return lax.all_gather(x, "d", axis=0, tiled=True, to="invarying")[:, :8]
+
+
+f, args = mapped(body, P()), (struct((8192, 64), "d"),)
+"""
+    check_change(tmp_path, source, SMALLER, 7, values_of, lambda x: x[:, :8])
+
+
 @pytest.mark.parametrize(("made", "then"), [
     ("1 / whole.sum(0)", '1 / lax.psum((x * 2).sum(0), "d")'),
     ("jnp.sum(whole, 0)", 'lax.psum(jnp.sum(x * 2, 0), "d")'),
