@@ -37,7 +37,7 @@ MUCH_SHORTER = 0.95             # ratio of step times up to which it may hold mo
 MIN_GAIN = 1.03                 # ratio of step times from which blocks may be split in another way
 MAX_OPERATIONS = 1.05           # ratio of operations from which a plan computes more
 MIN_IDLE_GAIN = 1.1             # likewise, from which arguments or values may be split further
-NEAR = 0.97                     # ... and from which on what else may differ is tried
+NEAR = 0.9                      # ... and from which on what else may differ is tried
 AS_LONG = 1.005                 # ratio of step times up to which fewer bytes count
 MIN_BYTES_FOR_XLA_PLAN = 100_000        # bytes received from which XLA's plan is worth making;
 MIN_HELD_FOR_XLA_PLAN = 10_000_000      # or bytes of arguments and results; and any where starting
@@ -109,7 +109,8 @@ class Facts(NamedTuple):
     """What decides which plans are tried. repeats: the usual plan repeats computation. large: it
     exchanges much, or in ways that XLA's may not need. waits: starting the exchanges in loops takes
     much of its step. narrow: the program was searched narrowly. cuts: a slice cuts off rows of a
-    split dimension. idle: a step takes some time, and an argument leaves open axes idle.
+    split dimension. idle: a step takes some time, and an argument leaves open axes idle. heavy: the
+    usual plan holds more than one that repeats nothing, by too much.
     """
     repeats: bool
     large: bool = False
@@ -117,6 +118,7 @@ class Facts(NamedTuple):
     narrow: bool = False
     cuts: bool = False
     idle: bool = False
+    heavy: bool = False
 
 
 def facts_of(resharded: Program, local: Program, objective: Objective, program: Program) -> Facts:
@@ -285,8 +287,7 @@ class Trial(NamedTuple):
     """Plans that are tried besides the usual one, each complete. when: they are tried. variants:
     the objectives by which they are made, by that of the usual plan. margin: how many times as long
     the step of a plan takes that they replace, and margin_of_more: that of the usual one, if they
-    compute more. stops: a plan that is the usual one is the last of them. idle: they are judged at
-    the end, by `over_idle_axes`.
+    compute more. idle: they are judged at the end, by `over_idle_axes`.
     """
     name: str
     why: str
@@ -294,20 +295,17 @@ class Trial(NamedTuple):
     variants: Callable[[Objective, Facts], Sequence[Objective]]
     margin: float = 1.0
     margin_of_more: float = 1.0
-    stops: bool = False
     idle: bool = False
 
 
 TRIALS = (
     Trial("no repeats", "computation that is repeated may need too much memory",
           lambda found: found.repeats, lambda o, _: [no_repeats(o)]),
-    Trial("lighter blocks, no repeats", "without repeats blocks may be split in other ways",
-          lambda found: found.repeats, lambda o, _: with_lighter_blocks(o)[:1]),
     Trial("as XLA", "large exchanges may be none in the plan that XLA makes",
           lambda found: found.large, lambda o, _: [as_xla(o)]),
     Trial("lighter blocks", "with more weight on blocks, computation is seldom repeated",
-          lambda found: found.large,      # with repeats the first was tried
-          lambda o, found: with_lighter_blocks(o)[found.repeats:], MIN_GAIN, stops=True),
+          lambda found: found.repeats or found.large,
+          lambda o, found: with_lighter_blocks(o)[:1 + found.heavy], MIN_GAIN),
     Trial("carried rows", "rows that iterations keep apart are exchanged outside of the loop",
           lambda found: found.waits, lambda o, _: [o._replace(carried_rows=True)], MIN_GAIN),
     Trial("kept rows", "where rows that slices cut off stay as padding, the others need not move",
