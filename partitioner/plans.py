@@ -213,10 +213,15 @@ def _best_plan(plans: _Plans) -> Plan:
         return usual
     thrifty = plans.of(no_repeats(objective)) if found.repeats else usual
     if not usual.may_hold(thrifty):     # what lies between may do
-        found = found._replace(large=True, heavy=True)
-    tried = [Tried(plans.of(variant), trial) for trial in TRIALS if trial.when(found)
-             for variant in trial.variants(objective, found)]
-    tried = [one for one in tried if one.plan.local is not usual.local]
+        found = found._replace(large=True)
+    tried: list[Tried] = []
+    for trial in TRIALS:
+        for variant in trial.variants(objective, found) if trial.when(found) else ():
+            other = plans.of(variant)
+            if other.local is not usual.local:
+                tried.append(Tried(other, trial))
+            elif trial.stops:
+                break
     taken = best_of(usual, [one for one in tried if not one.trial.idle], thrifty,
                     plans.of(as_xla(objective)) if found.large else None)
     over_idle = [plan for plan, trial in tried if trial.idle]

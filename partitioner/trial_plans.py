@@ -109,8 +109,7 @@ class Facts(NamedTuple):
     """What decides which plans are tried. repeats: the usual plan repeats computation. large: it
     exchanges much, or in ways that XLA's may not need. waits: starting the exchanges in loops takes
     much of its step. narrow: the program was searched narrowly. cuts: a slice cuts off rows of a
-    split dimension. idle: a step takes some time, and an argument leaves open axes idle. heavy: the
-    usual plan holds more than one that repeats nothing, by too much.
+    split dimension. idle: a step takes some time, and an argument leaves open axes idle.
     """
     repeats: bool
     large: bool = False
@@ -118,7 +117,6 @@ class Facts(NamedTuple):
     narrow: bool = False
     cuts: bool = False
     idle: bool = False
-    heavy: bool = False
 
 
 def facts_of(resharded: Program, local: Program, objective: Objective, program: Program) -> Facts:
@@ -287,7 +285,8 @@ class Trial(NamedTuple):
     """Plans that are tried besides the usual one, each complete. when: they are tried. variants:
     the objectives by which they are made, by that of the usual plan. margin: how many times as long
     the step of a plan takes that they replace, and margin_of_more: that of the usual one, if they
-    compute more. idle: they are judged at the end, by `over_idle_axes`.
+    compute more. stops: a plan that is the usual one is the last of them. idle: they are judged at
+    the end, by `over_idle_axes`.
     """
     name: str
     why: str
@@ -295,6 +294,7 @@ class Trial(NamedTuple):
     variants: Callable[[Objective, Facts], Sequence[Objective]]
     margin: float = 1.0
     margin_of_more: float = 1.0
+    stops: bool = False
     idle: bool = False
 
 
@@ -305,7 +305,7 @@ TRIALS = (
           lambda found: found.large, lambda o, _: [as_xla(o)]),
     Trial("lighter blocks", "with more weight on blocks, computation is seldom repeated",
           lambda found: found.repeats or found.large,
-          lambda o, found: with_lighter_blocks(o)[:1 + found.heavy], MIN_GAIN),
+          lambda o, found: with_lighter_blocks(o)[:1 + found.large], MIN_GAIN, stops=True),
     Trial("carried rows", "rows that iterations keep apart are exchanged outside of the loop",
           lambda found: found.waits, lambda o, _: [o._replace(carried_rows=True)], MIN_GAIN),
     Trial("kept rows", "where rows that slices cut off stay as padding, the others need not move",
