@@ -225,7 +225,7 @@ def _best_plan(plans: _Plans) -> Plan:
     taken = best_of(usual, [one for one in tried if not one.trial.idle], thrifty,
                     plans.of(as_xla(objective)) if found.large else None)
     over_idle = [plan for plan, trial in tried if trial.idle]
-    return over_idle_axes(taken, over_idle, plans.of, found)
+    return over_idle_axes(taken, over_idle, plans.of, found, thrifty)
 
 
 def _with_least_memory(plans: _Plans, taken: Plan) -> Plan:

@@ -229,34 +229,26 @@ def best_of(usual: Plan, tried: Sequence[Tried], thrifty: Plan, xla: Plan | None
 
 
 def over_idle_axes(taken: Plan, tried: Sequence[Plan], make: Callable[[Objective], Plan],
-                   found: Facts) -> Plan:
+                   found: Facts, thrifty: Plan) -> Plan:
     """The plan that is taken so far, or one that splits arguments or values over axes that they
-    leave idle, where its step is shorter by a tenth.
+    leave idle, where its step is shorter by a tenth. It may hold as much as is allowed beside the
+    thrifty one.
 
     tried: plans that do. Where one of them is hardly longer, what else may differ is tried from the
     shortest so far on, a greedy climb: both arguments and values, lighter blocks, a wide search.
     """
     best, gain = taken, NEAR
+
+    def consider(other: Plan) -> None:
+        nonlocal best, gain
+        more = taken.mean / other.mean
+        if more > gain and other.may_hold(thrifty):
+            best, gain = other, more
     for other in tried:
-        more = _gain(taken, other)
-        if more > gain:
-            best, gain = other, more
-    if best is taken:
-        return taken
-    for change in _CHANGES:
-        other = make(change(best.objective, found))
-        more = _gain(taken, other)
-        if more > gain:
-            best, gain = other, more
+        consider(other)
+    for change in _CHANGES if best is not taken else ():
+        consider(make(change(best.objective, found)))
     return best if gain > MIN_IDLE_GAIN else taken
-
-
-def _gain(own: Plan, other: Plan) -> float:
-    """How many times as long as the other plan's a step takes; 0 where that holds too much memory
-    for it.
-    """
-    gain = own.mean / other.mean
-    return gain if other.peak <= MAX_PEAK_RATIO * max(1.0, gain) * own.peak else 0.0
 
 
 _CHANGES: tuple[Callable[[Objective, Facts], Objective], ...] = (

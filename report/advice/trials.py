@@ -24,7 +24,7 @@ from .code.changes import Rewritten
 from .interleaving.change import Interleave
 from .repetition import PERIODS, Run, Shortened, runs, shortened
 
-RATE = 6000        # equations that an ordinary processor partitions in a second
+RATE = 6600        # equations that an ordinary processor partitions in a second
 _TRIAL = 50        # fixed cost of a trial, in equations
 MUCH = 1.25        # factor from which memory or operations are much more
 _NEAR = 1.1        # factor of step time of the first plan beyond which no other one is made

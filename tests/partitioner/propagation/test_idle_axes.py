@@ -239,7 +239,7 @@ def test_arguments_and_values_are_split_further_together_where_only_that_gains_a
 def test_split_values_give_the_same_results(what, executor, monkeypatch) -> None:
     st.clear_caches()
     monkeypatch.setattr(trial_plans, "MIN_STEP", 0)
-    monkeypatch.setattr(plans, "over_idle_axes", lambda taken, tried, make, _: make(
+    monkeypatch.setattr(plans, "over_idle_axes", lambda taken, tried, make, *_: make(
         taken.objective._replace(idle=what)))
     rng = np.random.default_rng(0)
     mesh = st.make_mesh((2, 4), ("d", "m"))

@@ -346,8 +346,8 @@ def test_a_row_comes_before_the_same_row_with_another_layout_of_the_tokens() -> 
 
     found = st.explain(experts, "h100")(
         {"gate": struct((1024, 16), mesh=mesh),
-         "in": struct((16, 1024, 4096), "expert", mesh=mesh),
-         "out": struct((16, 4096, 1024), None, "expert", mesh=mesh)},
+         "in": struct((16, 1024, 8192), "expert", mesh=mesh),
+         "out": struct((16, 8192, 1024), None, "expert", mesh=mesh)},
         struct((8192, 1024), ("data", "expert"), mesh=mesh))
     best = found.root_causes[0].groups[0][0].suggestions[0]
     assert best.text == "pass `w['out']` as P('expert') instead of P(None, 'expert')"

@@ -240,7 +240,7 @@ def test_what_computes_much_more_is_not_first_where_another_saves_nearly_as_much
     firsts = [c.suggestions[0] for c in found.collectives if c.suggestions]
     assert firsts and all(s.flops <= 1.25 * found.flops for s in firsts)
     first = found.root_causes[0].groups[0][0].suggestions[0]
-    assert first.text.startswith("`with_sharding_constraint` at line") and first.time < found.time
+    assert first.flops <= found.flops and first.time < 0.6 * found.time
 
 
 @pytest.mark.usefixtures("by_time")

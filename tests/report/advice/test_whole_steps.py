@@ -115,8 +115,8 @@ def another_layout_where_a_chain_is_widest(up, down, window, x):
 
 @case({n: struct((4096, 4096), None, "model") for n in "abc"}, struct((16384, 4096)),
       struct((16384, 4096)), reason=r"`x` as P\(\)",
-      fix=r"^pass `x` as P\('data'\) instead of P\(\), and pass `y` as P\('data'\) instead of "
-          r"P\(\)$")
+      fix=r"^pass `x` as P\('data'\) instead of P\(\)(, and pass `y` as P\('data'\) instead of "
+          r"P\(\))?$")
 def a_batch_that_every_device_has(ws, x, y):
     def loss(ws):
         h = x
