@@ -10,8 +10,9 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
-from ....ir.op import OPS
+from ....ir.op import OPS, Op
 from ....ir.ops.gather_numbers import GatherDimensionNumbers, GatherScatterMode
 from ....ir.program import Atom
 from ....ir.rewriting.rewrite import Match, Rewrite, Shape
@@ -115,9 +116,10 @@ def _place_first(m: Match) -> Atom | None:
     def column(value: Atom) -> Atom:
         return m.emit(OPS["reshape"], value, new_sizes=one, dimensions=None, sharding=None)
 
+    reductions: list[tuple[Op, dict[str, Any]]] = [
+        (OPS[_PLACES[m.eqn.op.name]], {"axes": (d,)}), (m.eqn.op, m.eqn.params)]
     values, places = [m.emit(gather.op, column(m.emit(op, x, **params)), like=gather, **{
-        **gather.params, "all_gather_dimension": d, "tiled": True}) for op, params in (
-            (OPS[_PLACES[m.eqn.op.name]], {"axes": (d,)}), (m.eqn.op, m.eqn.params))]
+        **gather.params, "all_gather_dimension": d, "tiled": True}) for op, params in reductions]
     at = column(m.emit(m.eqn.op, values, **m.eqn.params))
     place = m.emit(OPS["reshape"], _places(m, d, x.aval.shape[d], at, places, 1),
                    new_sizes=m.eqn.outvars[0].aval.shape, dimensions=None, sharding=None)
