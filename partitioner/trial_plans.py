@@ -208,7 +208,8 @@ def best_of(usual: Plan, tried: Sequence[Tried], thrifty: Plan, xla: Plan | None
     the one that receives fewest bytes.
 
     Plans beside the usual one have to be shorter by the margin of their trial. All may hold as much
-    as is allowed beside XLA's plan, if it was made, and the thrifty one, which repeats nothing.
+    as is allowed beside XLA's plan, if it was made, and the thrifty one, which repeats nothing; the
+    smaller of these always is.
     """
     limits = [thrifty] if xla is None else [xla]
     if xla is not None and thrifty.mean <= AS_LONG * xla.mean:
@@ -220,9 +221,7 @@ def best_of(usual: Plan, tried: Sequence[Tried], thrifty: Plan, xla: Plan | None
 
     def is_allowed(plan: Plan) -> bool:
         return all([plan.may_hold(limit) for limit in limits])
-    best = next((p for _, p in sorted(found, key=lambda f: f[0]) if is_allowed(p)), None)
-    if best is None:
-        return min([plan for _, plan in found], key=lambda plan: plan.peak)
+    best = next(p for _, p in sorted(found, key=lambda f: f[0]) if is_allowed(p))
     as_long = [p for _, p in found if p.mean <= AS_LONG * best.mean
                and p.received < best.received and is_allowed(p)]
     return min(as_long, key=lambda p: p.received, default=best)

@@ -5,6 +5,6 @@
     assignment.py   the temporaries that lie in the memory of results, and the block of all others
     peak.py         the peak, where it is, and what is held there
 """
-from .peak import Held, Memory, Moment, held_throughout, memory
+from .peak import Held, Memory, Moment, memory
 
-__all__ = ["Held", "Memory", "Moment", "held_throughout", "memory"]
+__all__ = ["Held", "Memory", "Moment", "memory"]
