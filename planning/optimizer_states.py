@@ -10,10 +10,10 @@ is returned in a new version, and that has the shape of an argument which produc
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from ..ir.meshes.mesh import AbstractMesh
+from ..ir.meshes.mesh_axes import group_size
 from ..ir.program import Equation, Program, Var
 from ..ir.spec import PartitionSpec, spec_from_entries
 from .model.groups import Groups
@@ -86,10 +86,10 @@ def _further(spec: PartitionSpec, shape: Sequence[int], mesh: AbstractMesh) -> P
     for axis, n in sorted(mesh.shape.items(), key=lambda item: -item[1]):
         if axis in used or n < 2:
             continue
-        blocks = [size // math.prod(map(mesh.axis_size, axes)) for size, axes in zip(
+        blocks = [size // group_size(mesh, axes) for size, axes in zip(
             shape, entries, strict=True)]
         free = [d for d in range(len(shape)) if blocks[d] % n == 0
-                and shape[d] == blocks[d] * math.prod(map(mesh.axis_size, entries[d]))]
+                and shape[d] == blocks[d] * group_size(mesh, entries[d])]
         if free:
             best = max(free, key=lambda d: (blocks[d], -d))
             entries[best] = (*entries[best], axis)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..ir.meshes.mesh import AbstractMesh
+from ..ir.meshes.mesh_axes import group_size
 from ..ir.types import ArrayType, Entries
 
 _MOST_DEVICES = 65_536
@@ -25,7 +26,7 @@ def reshard_bound(source: ArrayType, target: ArrayType) -> int:
     summed = source.sharding.spec.unreduced - target.sharding.spec.unreduced
     shape = target.shape
     if summed:
-        n = math.prod(map(mesh.axis_size, summed))
+        n = group_size(mesh, summed)
         before = _block(mesh, shape, source.entries)
         after = _block(mesh, shape, target.entries)
         return int((before * (n - 1) / n + max(0, after - before / n)) * item)
@@ -33,7 +34,7 @@ def reshard_bound(source: ArrayType, target: ArrayType) -> int:
 
 
 def _block(mesh: AbstractMesh, shape: Sequence[int], entries: Entries) -> int:
-    return math.prod(-(-n // math.prod(map(mesh.axis_size, axes)))
+    return math.prod(-(-n // group_size(mesh, axes))
                      for n, axes in zip(shape, entries, strict=True))
 
 
@@ -63,7 +64,7 @@ def missing(mesh: AbstractMesh, shape: Sequence[int], source: Entries, target: E
 
 
 def _even(mesh: AbstractMesh, shape: Sequence[int], entries: Entries) -> bool:
-    return all(n % math.prod(map(mesh.axis_size, axes)) == 0
+    return all(n % group_size(mesh, axes) == 0
                for n, axes in zip(shape, entries, strict=True))
 
 
@@ -81,7 +82,7 @@ def _missing_of_even(mesh: AbstractMesh, shape: Sequence[int], source: Entries, 
         least = min(len(a), len(b))
         if a[:least] != b[:least]:
             return _block(mesh, shape, target)
-        common *= n // math.prod(map(mesh.axis_size, a if len(a) > least else b))
+        common *= n // group_size(mesh, a if len(a) > least else b)
     return _block(mesh, shape, target) - common
 
 

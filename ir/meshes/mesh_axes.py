@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from ..support.interning import Immutable
 from .axes import AxisName, axis_factor, axis_size, parse_axis
 
-__all__ = ["AxisType", "BaseMesh", "normalize_axis_types"]
+__all__ = ["AxisType", "BaseMesh", "group_size", "normalize_axis_types"]
 
 
 class AxisType(enum.Enum):
@@ -152,3 +153,8 @@ class BaseMesh(Immutable):
     @functools.cached_property
     def any_axis_manual(self) -> bool:
         return bool(self.manual_axes)
+
+
+def group_size(mesh: BaseMesh, axes: Iterable[AxisName]) -> int:
+    """How many devices there are along these axes, and so in a replica group over them."""
+    return math.prod(map(mesh.axis_size, axes))

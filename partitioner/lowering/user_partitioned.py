@@ -5,9 +5,8 @@ where the function asks for other blocks, operands are resharded to them.
 """
 from __future__ import annotations
 
-import math
-
 from ...ir.diagnostics.diagnostic import fail
+from ...ir.meshes.mesh_axes import group_size
 from ...ir.ops.communication.sharding import assume_invarying_p
 from ...ir.program import Atom, Equation
 from ...ir.reasons import GIVES_SO, SAYS_SAME, WANTS, Reason
@@ -39,7 +38,7 @@ def localize_user_function(out: Lowering, eqn: Equation) -> None:
     for i, (var, body_result, made) in enumerate(zip(eqn.outvars, body.outvars, blocks.results,
                                                      strict=True)):
         atom, aval = out.atom(body_result), var.aval
-        want = tuple([n // math.prod(map(out.mesh.axis_size, axes))
+        want = tuple([n // group_size(out.mesh, axes)
                       for n, axes in zip(aval.shape, made, strict=True)])
         if atom.aval.shape != want or atom.aval.dtype != aval.dtype:
             fail(ValueError, f"Mismatch in result shapes. `{blocks.name}` gives result {i} of "

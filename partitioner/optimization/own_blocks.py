@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.meshes.mesh_axes import group_size
 from ...ir.op import OPS
 from ...ir.ops.communication.collective import SCATTERS, all_slice_p, axis_index_p, pvary_p
 from ...ir.ops.emitting import INT32
@@ -22,7 +23,6 @@ from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ...ir.shardings.normalized import unsharded
 from ...ir.types import array_type
 from ..reasons import merged_reasons
-from ..redistribution.moves import group_size
 
 
 def _block(m: Match) -> Atom:

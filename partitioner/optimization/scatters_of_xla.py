@@ -12,6 +12,7 @@ import math
 from collections import defaultdict
 from typing import Any
 
+from ...ir.meshes.mesh_axes import group_size
 from ...ir.op import Op
 from ...ir.ops.communication.collective import SCATTERS, all_slice_p, pvary_p
 from ...ir.ops.movement.reshape import reshape_p
@@ -20,7 +21,6 @@ from ...ir.program import Atom, Equation
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ...ir.rewriting.unread import only_readers
 from ..reasons import merged_reasons
-from ..redistribution.moves import group_size
 from ..redistribution.prime_axes import PrimeAxes
 
 _MOVES = frozenset((reshape_p, transpose_p))

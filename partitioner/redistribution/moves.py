@@ -6,13 +6,13 @@ of the reshard they implement.
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from ...ir.meshes.mesh import AbstractMesh
+from ...ir.meshes.mesh_axes import group_size
 from ...ir.op import Op
 from ...ir.ops.communication.collective import (
     all_gather_invariant_p,
@@ -48,10 +48,6 @@ def emit_moves(out: Emitter, x: Atom, moves: Sequence[Move]) -> Atom:
     for move in moves:
         x = _MOVES[move.kind](out, x, move)
     return x
-
-
-def group_size(mesh: AbstractMesh, axes: Sequence[str]) -> int:
-    return math.prod(map(mesh.axis_size, axes))
 
 
 def varying(out: Emitter, x: Atom, axes: Sequence[str]) -> Atom:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from ...ir.meshes.mesh import AbstractMesh
+from ...ir.meshes.mesh_axes import group_size
 from ...ir.op_instance import OpInstance
 from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.program import Var
@@ -328,7 +329,7 @@ def group_layouts(group: Group, mesh: AbstractMesh) -> Iterator[GroupLayout]:
         for a, d in zip(axes, picked, strict=True):
             if d >= 0:
                 layout[d] += (a,)
-        if all(n % math.prod(map(mesh.axis_size, own)) == 0
+        if all(n % group_size(mesh, own) == 0
                for n, own in zip(group.sizes, layout, strict=True)):
             found.append(tuple(layout))
     found.sort(key=lambda x: -math.prod([mesh.axis_size(a) for own in x for a in own]))

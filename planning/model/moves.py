@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from ...ir.meshes.axes import parse_axis
 from ...ir.meshes.mesh import AbstractMesh
+from ...ir.meshes.mesh_axes import group_size, parse_axis
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import Entries, Shape
 from ...partitioner.choice.layouts import LayoutTable
@@ -58,7 +58,7 @@ class Moves:
             return self.table.costs[kind, source, target]
         dims = _differing(self.mesh, shape, have, want, sums | others)
         stays = [a for own, other in zip(have, want, strict=True) if own == other for a in own]
-        size = math.prod(shape) * itemsize / math.prod(map(self.mesh.axis_size, stays))
+        size = math.prod(shape) * itemsize / group_size(self.mesh, stays)
         axes = tuple(dict.fromkeys([
             *[a for _, *both in dims for own in both for a in own],
             *self.mesh.sort_axes(sums | others)]))
@@ -106,7 +106,7 @@ def _differing(mesh: AbstractMesh, shape: Shape, have: Entries, want: Entries,
     """
     found = [(n, a, b) for n, a, b in zip(shape, have, want, strict=True) if a != b]
     axes = sums.union(*[a + b for _, a, b in found])
-    parts = math.prod(map(mesh.axis_size, axes))
+    parts = group_size(mesh, axes)
     if all([n % parts == 0 for n, _, _ in found]):
         found = sorted([(parts, a, b) for _, a, b in found],
                        key=lambda dim: (len(dim[1]), len(dim[2]), dim))

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence, Set
 
+from ...ir.meshes.mesh_axes import group_size
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.program import Equation
 from ...ir.spec import PartitionSpec
@@ -145,7 +146,7 @@ class Kinds:
                 for c in changes if isinstance(c, Argument)}))
 
     def tiles(self, axes: Iterable[str]) -> int:
-        return math.prod(map(self.candidates.mesh.axis_size, axes))
+        return group_size(self.candidates.mesh, axes)
 
     def axes_before(self, change: Change) -> Set[str]:
         """The axes that split a change's value now; for a change of what asked for the collective,

@@ -9,10 +9,10 @@ to run the equation in the layout that won, or in the other one; the lesser of t
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator
 from typing import Any
 
+from ...ir.meshes.mesh_axes import group_size
 from ...ir.program import Atom
 from ...ir.source.location import UNKNOWN, Location
 from ...ir.spec import spec_from_entries
@@ -256,7 +256,7 @@ def _with(t: ArrayType, dim: int, axis: str) -> ArrayType:
     """The type with the axis on a dimension, padded where it does not divide it."""
     entries = [tuple([a for a in axes if a != axis]) for axes in t.entries]
     entries[dim] += (axis,)
-    blocks = math.prod(map(t.mesh.axis_size, entries[dim]))
+    blocks = group_size(t.mesh, entries[dim])
     padded = t.update(shape=(*t.shape[:dim], -(-t.shape[dim] // blocks) * blocks,
                              *t.shape[dim + 1:]))
     return typed(padded, t.mesh, tuple(entries), t.sharding.spec.unreduced - {axis})

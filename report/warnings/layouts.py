@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ...ir.meshes.mesh_axes import group_size
 from ...ir.program import Program, Var
 from ...ir.shardings.sharding import NamedSharding
 from ...ir.source.location import UNKNOWN, Location
@@ -65,7 +66,7 @@ def dropped_constraints(e: Analysis) -> Iterator[Waste]:
         for d, axes in enumerate(sharding.spec.padded(t.ndim).entries):
             if axes is UNCONSTRAINED or not all(a in mesh.shape for a in axes):
                 continue
-            parts = math.prod(map(mesh.axis_size, axes))
+            parts = group_size(mesh, axes)
             n = t.shape[d]
             if parts > 1 and n % parts:
                 size = math.prod(t.shape) * t.dtype.itemsize
@@ -100,7 +101,7 @@ def padding(e: Analysis) -> Iterator[Waste]:
         for d, n, _ in paddings(eqn.reason):
             before[d] = n
         for d, (n, padded, axes) in enumerate(zip(before, t.shape, t.entries, strict=True)):
-            parts = math.prod(map(t.mesh.axis_size, axes)) if axes else 1
+            parts = group_size(t.mesh, axes) if axes else 1
             if parts == 1 or padded <= n or not n % parts:
                 continue
             size = t.local_nbytes

@@ -16,6 +16,7 @@ import math
 
 import numpy as np
 
+from ....ir.meshes.mesh_axes import group_size
 from ....ir.op import OPS
 from ....ir.program import Atom, Equation, Literal, Var
 from ....ir.rewriting.rewrite import Match, Rewrite
@@ -180,7 +181,7 @@ class Blocks(MadeOf[tuple[Atom, int]]):
     def count(self) -> int:
         """How many blocks there are."""
         assert self.gather is not None
-        return math.prod(map(self.gather.invars[0].aval.mesh.axis_size, self.gather.axes))
+        return group_size(self.gather.invars[0].aval.mesh, self.gather.axes)
 
     def gathered(self, eqn: Equation) -> tuple[Atom, int] | None:
         params, x = eqn.params, eqn.invars[0]

@@ -8,13 +8,13 @@ derivative has one, is of equal values, and becomes a multiplication by its size
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ....ir.meshes.manual_state import ManualState
 from ....ir.meshes.mesh import AxisType
+from ....ir.meshes.mesh_axes import group_size
 from ....ir.ops.control.manual import leaving_type
 from ....ir.program import Atom, Equation, Program, Var
 from ....ir.rewriting.retyped import Retyped
@@ -108,7 +108,7 @@ def _summed(body: Program, axes: frozenset[str]) -> Program:
         left = tuple([a for a in eqn.params[key] if a not in axes])
         if eqn.op.name in _SUMS:
             part = Var(x.aval)
-            eqns += multiplied(x, math.prod(map(body.mesh.axis_size, gone)),
+            eqns += multiplied(x, group_size(body.mesh, gone),
                                eqn.replace(outvars=(part,)))
             x = part
         if left:

@@ -22,11 +22,11 @@ What is read as it is gathered is `one block` of rewrites.py.
 """
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
+from ....ir.meshes.mesh_axes import group_size
 from ....ir.op import OPS
 from ....ir.program import Atom, Equation, Literal
 from ....ir.rewriting.rewrite import Match, Rewrite
@@ -291,7 +291,7 @@ class _OneBlock(MadeOf[Atom]):
         which, *cases = chosen.invars
         while (e := m.maker(which)) is not None and e.op.name in ("broadcast_in_dim", "pvary"):
             which = e.invars[0]
-        n = math.prod(map(total.invars[0].aval.mesh.axis_size, total.axes))
+        n = group_size(total.invars[0].aval.mesh, total.axes)
         own = by_device(m, which, n, total.axes)
         for k, x in enumerate(cases):
             if own is not None and (own == k).sum() == 1 and is_zeros(m, cases[1 - k]):

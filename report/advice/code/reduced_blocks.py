@@ -13,13 +13,13 @@ What such a value is computed from is reduced likewise, where it is a reduction 
 """
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from functools import partial, reduce
 
 import numpy as np
 
+from ....ir.meshes.mesh_axes import group_size
 from ....ir.op import OPS
 from ....ir.program import Atom, Equation
 from ....ir.rewriting.rewrite import Match, Rewrite
@@ -208,7 +208,7 @@ class _Sources(MadeOf[tuple[Atom, np.ndarray]]):
     def made(self, eqn: Equation) -> tuple[Atom, np.ndarray] | None:
         if eqn.op.name == "ppermute":
             base, had = self.sources(eqn.invars[0])
-            count = math.prod(map(eqn.invars[0].aval.mesh.axis_size, eqn.axes))
+            count = group_size(eqn.invars[0].aval.mesh, eqn.axes)
             if had is None:
                 had = np.eye(count, dtype=np.int64)
             received = np.zeros_like(had)
@@ -309,7 +309,7 @@ def _rows_summed(m: Match) -> Atom | None:
     sums = m.emit(m.eqn.op, x, **m.eqn.params)
     return fit(m, m.emit(
         OPS["reduce_scatter"], sums, like=found[0], axis_index_groups=None, axis_name=names,
-        axis_size=math.prod(map(x.aval.mesh.axis_size, names)), tiled=True,
+        axis_size=group_size(x.aval.mesh, names), tiled=True,
         scatter_dimension=cut - sum(a < cut for a in m.axes)))
 
 

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import ast
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from ....ir.dtypes import issubdtype
+from ....ir.meshes.mesh_axes import group_size
 from ....ir.op import OPS
 from ....ir.program import Atom, Equation, Literal
 from ....ir.rewriting.rewrite import Match, Rewrite
@@ -291,7 +291,7 @@ def _undoes(back: Equation, there: Equation) -> bool:
             one["axis_index_groups"] is None and other["axis_index_groups"] is None) and (
                 one["split_axis"], one["concat_axis"]) == (
                     other["concat_axis"], other["split_axis"])
-    count = math.prod(map(there.invars[0].aval.mesh.axis_size, there.axes))
+    count = group_size(there.invars[0].aval.mesh, there.axes)
     return len(one["perm"]) == count and {(d, s) for s, d in one["perm"]} == {
         (s, d) for s, d in other["perm"]}
 
