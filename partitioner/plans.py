@@ -34,6 +34,7 @@ from .trial_plans import (
     as_xla,
     best_of,
     facts_of,
+    limits_of,
     moving,
     no_repeats,
     over_idle_axes,
@@ -212,7 +213,7 @@ def _best_plan(plans: _Plans) -> Plan:
             and step_of(usual.local, objective) > request.compared):
         return usual
     thrifty = plans.of(no_repeats(objective)) if found.repeats else usual
-    if not usual.may_hold(thrifty):     # what lies between may do
+    if not usual.may_hold([thrifty]):   # what lies between may do
         found = found._replace(large=True)
     tried: list[Tried] = []
     for trial in TRIALS:
@@ -222,10 +223,10 @@ def _best_plan(plans: _Plans) -> Plan:
                 tried.append(Tried(other, trial))
             elif trial.stops:
                 break
-    taken = best_of(usual, [one for one in tried if not one.trial.idle], thrifty,
-                    plans.of(as_xla(objective)) if found.large else None)
-    over_idle = [plan for plan, trial in tried if trial.idle]
-    return over_idle_axes(taken, over_idle, plans.of, found, thrifty)
+    limits = limits_of(thrifty, plans.of(as_xla(objective)) if found.large else None)
+    taken = best_of(usual, [one for one in tried if not one.trial.idle], limits)
+    return over_idle_axes(taken, [plan for plan, trial in tried if trial.idle], plans.of, found,
+                          limits)
 
 
 def _with_least_memory(plans: _Plans, taken: Plan) -> Plan:

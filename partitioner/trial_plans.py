@@ -95,8 +95,11 @@ class Plan(NamedTuple):
         """Has it more operations than another plan?"""
         return self.operations > MAX_OPERATIONS * other.operations
 
-    def may_hold(self, other: Plan) -> bool:
-        """May it hold as much memory as it does beside another plan?"""
+    def may_hold(self, limits: Sequence[Plan]) -> bool:
+        """May it hold as much memory as it does beside all of these plans?"""
+        return all(map(self._may_hold, limits))
+
+    def _may_hold(self, other: Plan) -> bool:
         if self.peak <= MAX_PEAK_RATIO * other.peak:
             return True
         gain = other.mean / self.mean
@@ -203,35 +206,34 @@ class Tried(NamedTuple):
     trial: Trial
 
 
-def best_of(usual: Plan, tried: Sequence[Tried], thrifty: Plan, xla: Plan | None) -> Plan:
-    """The plan with the shortest step, within a limit of memory; of those whose steps take as long
-    the one that receives fewest bytes.
-
-    Plans beside the usual one have to be shorter by the margin of their trial. All may hold as much
-    as is allowed beside XLA's plan, if it was made, and the thrifty one, which repeats nothing; the
-    smaller of these always is.
+def limits_of(thrifty: Plan, xla: Plan | None) -> list[Plan]:
+    """The plans beside which memory is limited: XLA's, if it was made, and the thrifty one, which
+    repeats nothing, if it is no longer than XLA's.
     """
-    limits = [thrifty] if xla is None else [xla]
-    if xla is not None and thrifty.mean <= AS_LONG * xla.mean:
-        limits.append(thrifty)
+    if xla is None:
+        return [thrifty]
+    return [xla, thrifty] if thrifty.mean <= AS_LONG * xla.mean else [xla]
+
+
+def best_of(usual: Plan, tried: Sequence[Tried], limits: Sequence[Plan]) -> Plan:
+    """The plan with the shortest step that may hold its memory beside all of `limits`, which the
+    smallest of these may; of those whose steps take as long the one that receives fewest bytes.
+    Plans beside the usual one have to be shorter by the margin of their trial.
+    """
     found = [(usual.mean, usual), *[(trial.margin * plan.mean, plan) for plan, trial in tried
                                     if trial.margin_of_more == 1 or (
                                         trial.margin_of_more * plan.mean <= usual.mean
                                         or not plan.computes_more_than(usual))]]
-
-    def is_allowed(plan: Plan) -> bool:
-        return all([plan.may_hold(limit) for limit in limits])
-    best = next(p for _, p in sorted(found, key=lambda f: f[0]) if is_allowed(p))
+    best = next(p for _, p in sorted(found, key=lambda f: f[0]) if p.may_hold(limits))
     as_long = [p for _, p in found if p.mean <= AS_LONG * best.mean
-               and p.received < best.received and is_allowed(p)]
+               and p.received < best.received and p.may_hold(limits)]
     return min(as_long, key=lambda p: p.received, default=best)
 
 
 def over_idle_axes(taken: Plan, tried: Sequence[Plan], make: Callable[[Objective], Plan],
-                   found: Facts, thrifty: Plan) -> Plan:
+                   found: Facts, limits: Sequence[Plan]) -> Plan:
     """The plan that is taken so far, or one that splits arguments or values over axes that they
-    leave idle, where its step is shorter by a tenth. It may hold as much as is allowed beside the
-    thrifty one.
+    leave idle, where its step is shorter by a tenth, within the same limits of memory.
 
     tried: plans that do. Where one of them is hardly longer, what else may differ is tried from the
     shortest so far on, a greedy climb: both arguments and values, lighter blocks, a wide search.
@@ -241,7 +243,7 @@ def over_idle_axes(taken: Plan, tried: Sequence[Plan], make: Callable[[Objective
     def consider(other: Plan) -> None:
         nonlocal best, gain
         more = taken.mean / other.mean
-        if more > gain and other.may_hold(thrifty):
+        if more > gain and other.may_hold(limits):
             best, gain = other, more
     for other in tried:
         consider(other)
@@ -296,7 +298,7 @@ TRIALS = (
           lambda found: found.large, lambda o, _: [as_xla(o)]),
     Trial("lighter blocks", "with more weight on blocks, computation is seldom repeated",
           lambda found: found.repeats or found.large,
-          lambda o, found: with_lighter_blocks(o)[:1 + found.large], MIN_GAIN, stops=True),
+          lambda o, found: with_lighter_blocks(o)[:1 + found.large], stops=True),
     Trial("carried rows", "rows that iterations keep apart are exchanged outside of the loop",
           lambda found: found.waits, lambda o, _: [o._replace(carried_rows=True)], MIN_GAIN),
     Trial("kept rows", "where rows that slices cut off stay as padding, the others need not move",

@@ -71,7 +71,7 @@ CASES = {
                    struct((8192, 784), "data"), struct((8192, 784), "data")),
                   "join rows of the 2 parts side by side"),
     recurrent: ((struct((128, 256, 1024), None, "data", "model"), struct((1024, 4096), "model"),
-                 struct((1024, 4096))), "multiply what the steps read for all of them at once"),
+                 struct((1024, 4096))), "P(None, ('data', 'model'))"),
     packed: (([ROW] * 4, struct((16, 256, 4096), "data")),
              "keep all 4 `layers[*]['qkv']` with rows of the 3 parts")}
 
@@ -83,8 +83,7 @@ def test_what_is_told_first(f) -> None:
     found = st.explain(f)(*args)
     best = found.root_causes[0].groups[0][0].suggestions[0]
     assert words in best.text and best.time < found.time
-    if f is not recurrent:
-        assert len({c.spec if hasattr(c, "spec") else c for c in best.changes}) == 1
+    assert len({c.spec if hasattr(c, "spec") else c for c in best.changes}) == 1
 
 
 def test_a_stack_that_is_split_by_the_steps_of_a_loop_is_unlike_the_others() -> None:

@@ -127,7 +127,7 @@ def test_without_time_for_the_whole_program_figures_are_in_proportion() -> None:
     assert best.estimated and "in proportion" in " ".join(str(found).split())
     after = st.explain(best.apply())(*args)
     assert best.received_bytes == pytest.approx(after.received_bytes, rel=0.005)
-    assert best.time == pytest.approx(after.time, rel=0.05)
+    assert best.time == pytest.approx(after.time, rel=0.1)
     assert best.flops == pytest.approx(after.flops, rel=0.005)
 
 
