@@ -216,7 +216,7 @@ ON_H100: dict[str, tuple[Callable, tuple, str, str]] = {
         tables, ({**{f"t{k}": struct((1 << 18, 128), "data" if k == 2 else "model")
                      for k in range(4)}, "w1": struct((640, 1024)), "w2": struct((1024, 1))},
                  [numbers((65536,), "data")] * 4, struct((65536, 128), "data")),
-        r"`p\['t2'\]` as P\('data'\)", r"^(?!.*ids)(?!.*`x`).*pass `p\['t2'\]` as"),
+        r"`p\['t2'\]` as P\('data'\)", r"^(?!.*`x`).*pass `p\['t2'\]` as"),
     "batches that are cut along the split dimension": (
         small_batches, ({"up": struct((2048, 8192), *COLUMNS), "down": struct((8192, 2048), *ROWS)},
                         *[struct((16384, 2048), "data")] * 2),
