@@ -34,7 +34,8 @@ _work = lazy_import(".cost.work", __package__)
 WEIGHTS = (16, 256)             # weights of the bytes of blocks, beside time
 MAX_PEAK_RATIO = 1.1            # how much more a plan may hold at the same step time
 MUCH_SHORTER = 0.95             # ratio of step times up to which it may hold more than that
-MIN_GAIN = 1.02                 # ratio of step times from which blocks may be split in another way
+MIN_GAIN = 1.03                 # ratio of step times from which another plan is taken
+MIN_LIGHTER_GAIN = 1.02         # likewise, one with lighter blocks
 MAX_OPERATIONS = 1.05           # ratio of operations from which a plan computes more
 MIN_IDLE_GAIN = 1.1             # likewise, from which arguments or values may be split further
 NEAR = 0.9                      # ... and from which on what else may differ is tried
@@ -298,7 +299,8 @@ TRIALS = (
           lambda found: found.large, lambda o, _: [as_xla(o)]),
     Trial("lighter blocks", "with more weight on blocks, computation is seldom repeated",
           lambda found: found.repeats or found.large,
-          lambda o, found: with_lighter_blocks(o)[:1 + found.large], MIN_GAIN, stops=True),
+          lambda o, found: with_lighter_blocks(o)[:1 + found.large],
+          MIN_LIGHTER_GAIN, stops=True),
     Trial("carried rows", "rows that iterations keep apart are exchanged outside of the loop",
           lambda found: found.waits, lambda o, _: [o._replace(carried_rows=True)], MIN_GAIN),
     Trial("kept rows", "where rows that slices cut off stay as padding, the others need not move",
