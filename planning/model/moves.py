@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from ...ir.meshes.axes import parse_axis
 from ...ir.meshes.mesh import AbstractMesh
-from ...ir.meshes.mesh_axes import group_size, parse_axis
+from ...ir.meshes.mesh_axes import group_size
 from ...ir.support.named_tuple import NamedTuple
 from ...ir.types import Entries, Shape
 from ...partitioner.choice.layouts import LayoutTable
