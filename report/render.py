@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..ir.diagnostics.diagnostic import visible
+from ..ir.passes import OBJECTIVE
 from ..ir.source.prose import wrapped
 from ..ir.source.wording import duration
 from ..ir.support.html import escaped, grid, page
@@ -12,6 +13,7 @@ from ..ir.support.html import listed as html_list
 from ..ir.support.lazy import lazy_import
 from ..ir.text.folding import WIDTH
 from ..partitioner.collectives import CollectiveRecord
+from ..partitioner.cost.prices import Objective
 from .advice.changes import Argument, pattern_of, rows
 from .advice.suggestion import Suggestion
 from .advice.trials import MUCH
@@ -42,7 +44,10 @@ def totals(e: Analysis) -> list[tuple[str, str]]:
         e.lower_bound) else ""
     per = e.arithmetic_intensity
     device = e.topology.hardware
+    said, *_ = e.partitioned.local.attributes.get(OBJECTIVE, ("time",))
+    plan = Objective.of(said).unlike_usual
     return [
+        *([("plan", plan)] if plan else []),
         ("received per device", quantity(e.received_bytes, "B") + gap),
         ("time of a step", f"{duration(t.step)} (computation {duration(t.compute)}, communication "
                            f"{duration(t.communication)}, of which {duration(t.exposed)} exposed)"),

@@ -367,6 +367,10 @@ def test_exchanges_that_are_written_by_hand_ask_for_no_other_plan():
 def test_each_trial_has_a_name_a_reason_and_plans_of_its_own():
     usual = Objective.of()
     assert len({trial.name for trial in TRIALS}) == len(TRIALS)
+    assert not usual.unlike_usual
+    told = [v.unlike_usual for trial in TRIALS for v in trial.variants(usual, Facts(False))]
+    assert all(told) and len({*told}) == len({
+        v for trial in TRIALS for v in trial.variants(usual, Facts(False))})
     for trial in TRIALS:
         assert trial.why and not trial.when(Facts(False))
         variants = trial.variants(usual, Facts(False))
