@@ -12,6 +12,7 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ....ir.meshes.mesh import AbstractMesh
 from ....ir.passes import Requests
@@ -211,7 +212,8 @@ class Freedoms:
 
     def unlike_with(self, new: Mapping[int, Entries], least: int) -> set[int]:
         """The arguments that, with these new layouts, more axes split along freedoms in which those
-        axes split few of the others (of at least `least`).
+        axes split few of the others (of at least `least`); without those that are laid out as most
+        others of their kind then, such as a gradient as its parameter.
         """
         counts: dict[int, Counter[str]] = {}        # by freedom, if not those of now
         for i, own in new.items():
@@ -223,7 +225,23 @@ class Freedoms:
                     split.update(axes)
         return {i for i, own in new.items() if i in self.given
                 and self._unlike_axes(i, own, counts, least)
-                > self._unlike_axes(i, self.given[i].entries, {}, least)}
+                > self._unlike_axes(i, self.given[i].entries, {}, least)
+                and not self._is_like_kind(i, own, new, least)}
+
+    def _is_like_kind(self, i: int, own: Entries, new: Mapping[int, Entries], least: int) -> bool:
+        """Is an argument laid out as most others (of at least `least`) of its kind?"""
+        others = [new.get(j, self.given[j].entries) for j in self.kinds[i] if j != i]
+        return len(others) >= (least if i >= 0 else 1) and (
+            others.count(own) >= _MOST * len(others))
+
+    @functools.cached_property
+    def kinds(self) -> dict[int, list[int]]:
+        """For each argument those that have its freedoms, in the same order."""
+        found: dict[Any, list[int]] = {}
+        for i, one in self.given.items():
+            freedoms = tuple([self.place_of.get((i, d), -1) for d in range(len(one.shape))])
+            found.setdefault(i if -1 in freedoms else freedoms, []).append(i)
+        return {i: kind for kind in found.values() for i in kind}
 
     def _unlike_axes(self, i: int, entries: Entries, counts: Mapping[int, Counter[str]], least: int
                      ) -> int:

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import pytest
 
@@ -98,3 +99,22 @@ def test_buffers_of_sums_are_split_like_the_sums_rather_than_what_these_are_the_
     best = found.root_causes[0].groups[0][0].suggestions[0]
     assert "`sums['up']` as" in best.text and "`p[" not in best.text
     assert best.time < 0.8 * found.time and best.peak_bytes < found.peak_bytes
+
+
+def test_results_are_asked_for_as_the_arguments_that_they_are_made_of() -> None:
+    """Averages of weights that are split along what is summed, where most else is whole."""
+    mesh = AbstractMesh((16,), ("data",))
+    split, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+
+    def step(p: dict[str, st.Array], means: dict[str, st.Array], x: st.Array) -> tuple[Any, Any]:
+        g = st.grad(lambda p: ((x + nn.gelu(x @ p["up"]) @ p["down"]) ** 2).mean())(p)
+        p = st.tree.map(lambda p, g: p - 0.1 * g, p, g)
+        return p, st.tree.map(lambda a, p: 0.99 * a + 0.01 * p, means, p)
+
+    weights = {name: specs.struct(shape, "data", mesh=mesh) for name, shape in {
+        "up": (4096, 16384), "down": (16384, 4096)}.items()}
+    found = st.explain(st.jit(step, out_shardings=(split, whole)))(
+        weights, weights, specs.struct((16384, 4096), "data", mesh=mesh))
+    assert found.root_causes[0].groups[0][0].suggestions[0].text == (
+        "ask for result [1]['down'] as P('data') in out_shardings instead of P(), and "
+        "ask for result [1]['up'] as P('data') in out_shardings instead of P()")
