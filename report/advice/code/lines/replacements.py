@@ -351,18 +351,22 @@ class _Replacement:
 
 def _operand_name(reader: Equation, a: Atom) -> str:
     """The name of an operand of an operator, or of what a collective exchanges, as a step of a loop
-    or a helper has one for its own parameter; "" if it is another expression.
+    or a helper has one for its own parameter, or a part of what has a name; "" if it is another
+    expression.
     """
     try:
         node = ast.parse(expression(reader), mode="eval").body
     except SyntaxError:
         return ""
     side = None
-    if reader.op.name in _INFIX and isinstance(node, ast.BinOp):
+    if reader.op.name in (*_INFIX, "dot_general") and isinstance(node, ast.BinOp):
         side = node.left if reader.invars[0] is a else node.right
     elif reader.op.collective is not None and isinstance(node, ast.Call) and node.args:
         side = node.args[0]
-    return side.id if isinstance(side, ast.Name) else ""
+    part = isinstance(side, ast.Subscript) and not any(
+        isinstance(n, ast.Call) for n in ast.walk(side))
+    return part and ast.get_source_segment(expression(reader), side) or (
+        side.id if isinstance(side, ast.Name) else "")
 
 
 def _name_in(name: str, text: str) -> str:
