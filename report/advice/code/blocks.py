@@ -2,7 +2,8 @@
 
     NAME                   instead of                                 written
     smaller first          computing less from a gathered value       computing it, then the gather
-    narrow first           casting such a value to fewer bits         the cast, then the gather
+    narrow first           casting such a value, or what was sent,    the cast, then the exchange
+                           to fewer bits
     take first             taking some of what is computed of a sum   some of what each device adds,
                            over devices or of what is sent on,        or sends, then the exchange
                            element by element
@@ -13,6 +14,7 @@ worked on one by one, or with totals or rows of others, with values that are equ
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -27,6 +29,7 @@ from ....partitioner.factors import rule_info
 from .on_blocks import OnBlocks, own_place, varying_alike
 from .rewrites import (
     REDUCTIONS,
+    Before,
     CodeChange,
     MadeOf,
     fit,
@@ -307,13 +310,35 @@ def _taken_first(m: Match) -> Atom | None:
     return None if value is None else fit(m, value)
 
 
+def sent_before(m: Match, names: Sequence[str]) -> tuple[Equation, Atom] | None:
+    """The exchange, by one of these ops, from which a value is computed element by element, and
+    what is computed so of what it sends; None if there is none.
+    """
+    sent = next((e for e in behind(m) if e.op.name in names), None)
+    if sent is None or sent.op.name == "ppermute" and sent.outvars[0] is not m.value and (
+            len(sent.params["perm"]) < group_size(sent.invars[0].aval.mesh, sent.axes)):
+        return None                     # the others receive zeros
+    x = Before(m, sent.axes, lambda e: e.op is sent.op and e.params == sent.params).of(m.value)
+    return None if x is None else (sent, x)
+
+
+def _narrow_first(m: Match) -> Atom | None:
+    """What is cast to fewer bits than were exchanged, cast before that."""
+    value, found = _smaller_first(m), sent_before(m, ("all_to_all", "ppermute"))
+    if value is not None or found is None:
+        return value
+    sent, x = found
+    return fit(m, m.emit(sent.op, m.emit(m.eqn.op, x, **m.eqn.params), like=sent, **sent.params)
+               ) if size_of(m.eqn.outvars[0]) < size_of(sent.outvars[0]) else None
+
+
 def size_of(v: Atom) -> int:
     return math.prod(v.aval.shape) * v.aval.dtype.itemsize
 
 
 BLOCKS: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
-        "narrow first", "out = convert_element_type value", _smaller_first,
+        "narrow first", "out = convert_element_type value", _narrow_first,
         why="what is kept in fewer bits is exchanged in these"),
         "convert to fewer bits before the exchange instead of behind it"),
     CodeChange(Rewrite(

@@ -4,6 +4,8 @@
     reduce first           reducing a value computed from a gather    reducing that of a block, psum
     products first         a product along a gathered dimension       that of the blocks, then psum
     added up first         adding gathered values up by place         adding up a block's, psum
+    rows to blocks         a product of few rows with a gather        that of all rows with the own
+                                                              block, scattered
     sums together          adding sums over devices                   adding what they sum, one psum
     product of a sum       a product with a sum over devices          products of parts, then psum
     sums of rows           adding up rows of an all_to_all            each device's, psum_scatter
@@ -25,7 +27,7 @@ from ....ir.program import Atom, Equation
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rewriting.unread import read_by_others
 from ....ir.source.location import Location
-from .blocks import GATHERS, SUMS, Blocks, behind, size_of
+from .blocks import GATHERS, SUMS, Blocks, behind, sent_before, size_of
 from .lines.expressions import (
     axes_text,
     called_in,
@@ -40,7 +42,6 @@ from .lines.statements import Edit, is_inside
 from .on_blocks import varying_alike
 from .rewrites import (
     REDUCTIONS,
-    Before,
     CodeChange,
     MadeOf,
     fit,
@@ -295,22 +296,56 @@ def _rows_summed(m: Match) -> Atom | None:
     """What is summed along the dimension in which an `all_to_all` puts blocks together: the sums of
     each device, added up where they are read.
     """
-    found = [e for e in m.program.eqns if e.op.name == "all_to_all"]
-    alike = {(e.axes, e.params["split_axis"], e.params["concat_axis"], e.params["tiled"],
-              e.params["axis_index_groups"]) for e in found}
-    if len(alike) != 1:
+    found = sent_before(m, ("all_to_all",))
+    if found is None:
         return None
-    ((names, cut, along, tiled, groups),) = alike
-    if not tiled or groups is not None or along not in m.axes or cut in m.axes:
-        return None
-    x = Before(m, names, lambda e: e.op.name == "all_to_all").of(m.value)
-    if x is None:
+    sent, x = found
+    params, cut = sent.params, sent.params["split_axis"]
+    if not params["tiled"] or params["axis_index_groups"] is not None or (
+            params["concat_axis"] not in m.axes or cut in m.axes):
         return None
     sums = m.emit(m.eqn.op, x, **m.eqn.params)
-    return fit(m, m.emit(
-        OPS["reduce_scatter"], sums, like=found[0], axis_index_groups=None, axis_name=names,
-        axis_size=group_size(x.aval.mesh, names), tiled=True,
-        scatter_dimension=cut - sum(a < cut for a in m.axes)))
+    return fit(m, scattered(m, sums, sent, cut - sum(a < cut for a in m.axes)))
+
+
+def scattered(m: Match, x: Atom, like: Equation, d: int) -> Atom:
+    """A sum over the devices of an exchange, of which each has its own block along a dimension."""
+    return m.emit(OPS["reduce_scatter"], x, like=like, axis_index_groups=None,
+                  axis_name=like.axes, axis_size=group_size(x.aval.mesh, like.axes), tiled=True,
+                  scatter_dimension=d)
+
+
+def _rows_to_blocks(m: Match) -> Atom | None:
+    """Products of each device's few rows with what is gathered: those of the rows of all devices
+    with its own block, summed over devices, or their columns, for its own rows.
+    """
+    product, blocks = m.eqn, Blocks(m)
+    k = next((k for k in (1, 0) if blocks.of(product.invars[k]) is not None), 0)
+    part, x, gather = blocks.of(product.invars[k]), product.invars[1 - k], blocks.gather
+    if part is None or gather is None or blocks.exchanges or gather.op.name != "all_gather" or (
+            blocks.same(x)):
+        return None
+    rule = product.op.factor_rule(tuple([a.aval.shape for a in product.invars]),
+                                  (product.outvars[0].aval.shape,), product.params)
+    (own, d), (result,) = part, rule.results
+    f, its = rule.operands[k][d], rule.operands[1 - k]
+    row = next((r for r, g in enumerate(its) if g and g in result and g not in rule.operands[k]),
+               None)
+    if row is None or f in its and f in result or blocks.count * (
+            size_of(x) + size_of(product.outvars[0])) >= size_of(product.invars[k]):
+        return None
+    every = m.emit(gather.op, x, like=gather, **{
+        **gather.params, "all_gather_dimension": row, "tiled": True})
+    if f in its:
+        c = its.index(f)
+        every = blocks.own(every, c, tuple([n // blocks.count if e == c else n for e, n in
+                                            enumerate(every.aval.shape)]))
+    made = m.emit(product.op, *varying_alike(m, [own, every] if k == 0 else [every, own]),
+                  **product.params)
+    to = result.index(its[row])
+    return fit(m, scattered(m, made, gather, to) if f in its else m.emit(
+        OPS["all_to_all"], made, like=gather, axis_index_groups=None, axis_name=gather.axes,
+        axis_size=blocks.count, split_axis=to, concat_axis=result.index(f), tiled=True))
 
 
 _REDUCES = ("parts are reduced where they are, and only their results exchanged",
@@ -324,6 +359,10 @@ REDUCED: tuple[CodeChange, ...] = (
         why="products of blocks are summed over devices, and no block is gathered"),
         "sum the products of each device's blocks instead of gathering",
         _reduced_first_between_code),
+    CodeChange(Rewrite(
+        "rows to blocks", "out = dot_general x y", _rows_to_blocks,
+        why="rows are fewer than what they are multiplied with"),
+        "multiply the rows of all devices by each device's own block instead of gathering"),
     CodeChange(Rewrite(
         "added up first", "out = scatter-add|scatter-max|scatter-min base *others",
         _added_up_first, why="parts are added up where they are, and only the sums exchanged"),

@@ -101,6 +101,15 @@ def _reduce_scatter(r: Writer, eqn: Equation) -> str:
             f"scatter_dimension={eqn.params['scatter_dimension']}{tiled})")
 
 
+def _all_to_all(r: Writer, eqn: Equation) -> str:
+    p = eqn.params
+    if p["axis_index_groups"] is not None:
+        raise Unwritten
+    tiled = ", tiled=True" if p["tiled"] else ""
+    return (f"lax.all_to_all({r.of(eqn.invars[0])}, {axes_text(eqn.axes)}, {p['split_axis']}, "
+            f"{p['concat_axis']}{tiled})")
+
+
 def _dynamic_slice(r: Writer, eqn: Equation) -> str:
     x, *starts = eqn.invars
     sizes = tuple(eqn.params["slice_sizes"])
@@ -166,7 +175,7 @@ CALLS: Mapping[str, Callable[[Writer, Equation], str]] = {
     "dot_general": _dot_general, "slice": _slice, "reshape": _reshape, "iota": _iota,
     "broadcast_in_dim": _broadcast, "all_gather": _all_gather,
     "all_gather_invariant": _all_gather, "reduce_scatter": _reduce_scatter,
-    "dynamic_slice": _dynamic_slice,
+    "dynamic_slice": _dynamic_slice, "all_to_all": _all_to_all,
     "axis_index": lambda r, e: f"lax.axis_index({axes_text(e.axes)})",
     "concatenate": lambda r, e: f"jnp.concatenate({_listed(r, e)}, {e.params['dimension']})",
     "transpose": lambda r, e: (

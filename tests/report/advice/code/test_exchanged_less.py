@@ -20,6 +20,7 @@ COSINES = np.cos(np.arange(4096.0)).reshape(4, 1024)
 SCATTERED = "sum what each device has, and scatter the sums"
 GATHERED = "gather blocks instead of summing"
 ROW = "read the row on the device that has it"
+ROWS = "multiply the rows of all devices by each device's own block"
 BEHIND = "sum over devices once, behind the loop"
 
 
@@ -124,6 +125,32 @@ CASES = {
     whole = lax.all_gather(x[:4] * 2, "d", axis=0, tiled=True)
     return whole.astype(np.float16)
 """, NARROW, lambda x: on_all([2 * blocks(x)[:, :4].reshape(32, 1024)] * 8), True),
+    "fewer bits of what is exchanged, scaled": ("""
+    columns = lax.all_to_all(jnp.sin(x), "d", 1, 0, tiled=True)
+    return (columns * 2).astype(np.float16)
+""", NARROW, lambda x: on_all(2 * np.sin(blocks(x)).reshape(8, 64, 8, 128).transpose(
+    2, 0, 1, 3).reshape(8, 512, 128)), True),
+    "fewer bits of what some get": ("""
+    h = lax.ppermute(x, "d", [(i, i + 1) for i in range(7)])
+    return h.astype(np.float16)
+""", NARROW, lambda x: on_all([0 * x[:64], *blocks(x)[:-1]]), True),
+    "fewer bits of cosines of what some get": ("""
+    h = lax.ppermute(x, "d", [(i, i + 1) for i in range(7)])
+    return jnp.cos(h).astype(np.float16)
+""", NARROW, None, False),
+    "a few rows by what is gathered of the rows of a weight": ("""
+    whole = lax.all_gather(x / 64, "d", axis=0, tiled=True)
+    return jnp.tanh(x[:2, :512]) @ whole
+""", ROWS, lambda x: on_all([np.tanh(b[:2, :512]) @ x / 64 for b in blocks(x)]), True),
+    "a few rows by what is gathered of the columns of a weight": ("""
+    whole = lax.all_gather(x / 64, "d", axis=1, tiled=True)
+    return jnp.einsum("io,ri->or", whole, jnp.tanh(x[:3, :64]))
+""", ROWS, lambda x: on_all([np.hstack([*blocks(x)]).T @ np.tanh(b[:3, :64]).T / 64
+                             for b in blocks(x)]), True),
+    "as many rows as what is gathered has": ("""
+    whole = lax.all_gather(x[:, :64], "d", axis=0, tiled=True)
+    return jnp.tanh(x[:, :512]) @ whole
+""", ROWS, None, False),
     "the mean of the rows of one device": ("""
     every = lax.all_gather(x, "d")
     return every[2].mean(0, keepdims=True)
@@ -196,6 +223,29 @@ args = (struct((512, 1024), "d"),)
 """
     close = 1e-3 if words == NARROW else 1e-4
     check_change(tmp_path, source, words, 1.9, values_of, wanted, shown, rtol=close, atol=close)
+
+
+def test_weights_of_several_layers_are_not_gathered_for_a_few_rows(tmp_path):
+    source = HEAD + """\
+def body(x, layers):
+    for w in layers:
+        whole = lax.all_gather(w["w"] / 16, "d", tiled=True)
+        x = jnp.tanh(x @ whole)
+    return x
+
+
+f = st.shard_map(lambda x, *w: body(x, [{"w": one} for one in w]), mesh=mesh, in_specs=P("d"),
+                 out_specs=P("d"))
+args = (struct((16, 512), "d"), *[struct((512, 512), "d")] * 3)
+"""
+
+    def wanted(x, *layers):
+        for w in layers:
+            x = np.tanh(x @ w / 16)
+        return x
+
+    _, best = check_change(tmp_path, source, ROWS, 4, values_of, wanted, rtol=1e-2, atol=1e-2)
+    assert 'lax.axis_index("d") * 64, 64, 1) @ (w["w"] / 16)' in best.diff[0][1]
 
 
 @pytest.mark.parametrize(("result", "given", "specs", "written"), [
