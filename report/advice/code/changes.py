@@ -112,7 +112,7 @@ def _edits(change: CodeChange, m: Match, same: Sequence[tuple[Match, Any]],
         code = replaced_lines(m, same)
     if code:                                # what took a name from an operand goes
         code = (*code, *[(e.location, name) for e in behind(m) if e.op.collective is not None
-                         and (name := replaced_name(m, e))])
+                         and (name := replaced_name(m.program, m.eqn, e))])
     inside = [where(place) for place, _ in code if place.line != at.line]
     return () if any(sum(any(where(e.location) == place for e in p.eqns) for p in programs) > 1
                      for place in inside) else tuple(code)

@@ -3,12 +3,14 @@
     NAME                  instead of                            written
     enlarge behind        gathering repeated heads, or          the gather of what they are made of,
                           weights that are scaled from bytes    then that
-    enlarge, sent on      sending repeated heads on             sending what they are made of on
+    enlarge, sent on      sending repeated heads on, or           sending what they are made of on
+                          exchanging wider numbers
     enlarge in steps      carrying repeated heads, or wider     carrying what they are made of, and
                           numbers, that steps send on           that in each step
 """
 from __future__ import annotations
 
+import ast
 import math
 import re
 from collections import Counter
@@ -21,6 +23,7 @@ from ....ir.rules.factor import PASS
 from ....ir.rules.rule import FactorRule
 from .blocks import Blocks, size_of
 from .lines.expressions import called_in, expression, whole_name, written
+from .lines.statements import call_of
 from .on_blocks import varying_alike
 from .rewrites import CodeChange, MadeOf, fit
 from .varying_axes import is_invariant
@@ -113,24 +116,31 @@ def _enlarged_behind(m: Match) -> Atom | None:
 
 
 def _enlarged_behind_code(m: Match) -> str:
-    found, text, wide = _wholes(m), expression(m.eqn), called_in(m, m.x, m.eqn)
-    if found is None or not wide or found.whole(m.x, m.d) is None or text.count(wide) != 1:
+    found = _wholes(m)
+    if found is None or found.whole(m.x, m.d) is None:
         return ""
-    sources = [(called_in(m, a, m.eqn), d) for a, d in found.gathered_of]
-    if len(sources) != 1 or sources[0][1] != m.d or not sources[0][0]:
-        return ""
-    source = sources[0][0]
-    if wide == source or len(re.findall(whole_name(source), wide)) != 1:
-        return ""
-    return written(wide, whole_name(source), text.replace(wide, source))
+    sources = [*found.gathered_of]
+    return _written_behind(m, sources[0][0]) if len(sources) == 1 and sources[0][1] == m.d else ""
 
 
-def _smaller(m: Match, a: Atom, is_given: Callable[[Atom], bool]) -> list[Equation]:
+def _written_behind(m: Match, source: Atom) -> str:
+    """What makes a value of its source, of the exchange of that; "" if it cannot be written so."""
+    text, wide, own = expression(m.eqn), called_in(m, m.x, m.eqn), called_in(m, source, m.eqn)
+    cast = call_of(wide, "astype")
+    if not own and cast is not None and isinstance(cast.func, ast.Attribute):
+        own = ast.get_source_segment(wide, cast.func.value) or ""
+    if not own or wide == own or text.count(wide) != 1 or (
+            len(re.findall(whole_name(own), wide)) != 1):
+        return ""
+    return written(wide, whole_name(own), text.replace(wide, own))
+
+
+def _smaller(m: Match, a: Atom, is_given: Callable[[Atom], bool]) -> tuple[list[Equation], Atom]:
     """The equations, the last one first, by which a value is computed from the smallest one of
-    which it is, and of what is given.
+    which it is, and of what is given; and that one.
     """
     found: list[Equation] = []
-    least, count = size_of(a), 0
+    least, count = a, 0
     while len(found) < MadeOf.MOST and (eqn := m.maker(a)) is not None:
         own = [v for v in eqn.invars if not is_given(v)]
         if len(own) != 1 or eqn.op.collective is not None or eqn.op.effect or (
@@ -138,9 +148,9 @@ def _smaller(m: Match, a: Atom, is_given: Callable[[Atom], bool]) -> list[Equati
             break
         found.append(eqn)
         (a,) = own
-        if size_of(a) < least:
-            least, count = size_of(a), len(found)
-    return found[:count]
+        if size_of(a) < size_of(least):
+            least, count = a, len(found)
+    return found[:count], least
 
 
 def _is_to_all(send: Equation) -> bool:
@@ -158,22 +168,24 @@ def _again(m: Match, chain: Sequence[Equation], a: Atom, source: Atom) -> Atom:
     return a
 
 
-def _source(chain: Sequence[Equation], is_given: Callable[[Atom], bool]) -> Atom:
-    return next(v for v in chain[-1].invars if not is_given(v))
+def _made_larger(m: Match) -> tuple[list[Equation], Atom]:
+    """The equations, the last one first, that make what is exchanged of something smaller, which
+    can be done behind; and that one.
+    """
+    chain, source = _smaller(m, m.x, lambda a: is_invariant(a, m.eqn.axes, m.program, m.maker))
+    return chain if m.eqn.op.name == "ppermute" and _is_to_all(m.eqn) or all(
+        e.op.name == "convert_element_type" for e in chain) else [], source
 
 
 def _enlarged_sent(m: Match) -> Atom | None:
-    """What is sent on of what a larger value is computed from, where the rest is the same on all
-    devices.
-    """
-    def is_given(a: Atom) -> bool:
-        return is_invariant(a, m.eqn.axes, m.program, m.maker)
+    """What is exchanged of what a larger value is computed from."""
+    chain, source = _made_larger(m)
+    return fit(m, _again(m, chain, m.emit(m.eqn.op, source, **m.eqn.params), source)) if (
+        chain) else None
 
-    chain = _smaller(m, m.x, is_given) if _is_to_all(m.eqn) else []
-    if not chain or len(chain) == 1 and chain[0].op.name == "convert_element_type":
-        return None
-    source = _source(chain, is_given)
-    return fit(m, _again(m, chain, m.emit(m.eqn.op, source, **m.eqn.params), source))
+
+def _enlarged_sent_code(m: Match) -> str:
+    return _written_behind(m, _made_larger(m)[1])
 
 
 def _enlarged_in_steps(m: Match) -> list[Atom] | None:
@@ -188,12 +200,12 @@ def _enlarged_in_steps(m: Match) -> list[Atom] | None:
     gone: set[Equation] = set()
     for j in range(carries):
         k, send = first + j, made.get(outvars[j])
-        chain = _smaller(m, given[k], _is_literal)
+        chain, source = _smaller(m, given[k], _is_literal)
         if not chain or send is None or send.op.name != "ppermute" or not _is_to_all(send) or (
                 send.invars != (invars[k],) or reads[outvars[j]] > 1):
             continue
         chains[j], gone = chain, gone | {send}
-        given[k] = _source(chain, _is_literal)
+        given[k] = source
         now: dict[Atom, Atom] = {given[k]: Var(given[k].aval, invars[k].name)}
         sent = Var(given[k].aval)
         end.append(send.with_operands((now[given[k]],), (sent,)))
@@ -224,9 +236,9 @@ ENLARGING: tuple[CodeChange, ...] = (
         why="what is smaller is exchanged"),
         "make values larger behind the exchange instead of before it", _enlarged_behind_code),
     CodeChange(Rewrite(
-        "enlarge, sent on", "out = ppermute x", _enlarged_sent,
-        why="what is smaller is sent on"),
-        "make values larger behind the exchange instead of before it"),
+        "enlarge, sent on", "out = ppermute|all_to_all|all_gather|all_gather_invariant x",
+        _enlarged_sent, why="what is smaller is exchanged"),
+        "make values larger behind the exchange instead of before it", _enlarged_sent_code),
     CodeChange(Rewrite(
         "enlarge in steps", "out = scan *operands", _enlarged_in_steps,
         why="what is smaller is sent on in each step"),

@@ -32,7 +32,7 @@ from ....ir.program import Atom, Equation, Literal
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS
 from .blocks import GATHERS, SUMS, Blocks, behind, size_of
-from .lines.expressions import axes_text, expression, gathered_in, is_zeros, without_pvary
+from .lines.expressions import is_zeros, without_pvary
 from .on_blocks import varying_alike
 from .rewrites import GATHERED, CodeChange, MadeOf, broadcast, fit, own_part, sources
 from .varying_axes import by_device
@@ -171,16 +171,6 @@ def _summed(m: Match) -> Equation | None:
         total.params.get("axis_index_groups") is not None) else total
 
 
-def _own_sum_code(m: Match) -> str:
-    total, source = _summed(m), m.maker(without_pvary(m, m.value))
-    own = gathered_in(m, m.value, "psum")
-    if total is None or total is not source or own is None or not expression(m.eqn):
-        return ""
-    names = total.axes
-    d = _own(m, names, total.invars[0].aval.mesh.axis_size(names[0]))
-    return f"lax.psum_scatter({own.part}, \"{names[0]}\", scatter_dimension={d}, tiled=True)"
-
-
 def _swapped(m: Match) -> Atom | None:
     n = m.x.aval.mesh.axis_size(m.names[0])
     d = _own(m, tuple(m.names), n) if m.groups is None else None
@@ -193,14 +183,6 @@ def _swapped(m: Match) -> Atom | None:
     return fit(m, m.emit(OPS["all_to_all"], x, like=m.maker(m.whole), axis_index_groups=None,
                          axis_name=tuple(m.names), axis_size=n, concat_axis=m.d,
                          split_axis=d, tiled=True))
-
-
-def _swapped_code(m: Match) -> str:
-    own = gathered_in(m, m.whole)
-    if own is None or not m.tiled or not expression(m.eqn):
-        return ""
-    d = _own(m, tuple(m.names), m.x.aval.mesh.axis_size(m.names[0]))
-    return f"lax.all_to_all({own.part}, {axes_text(m.names)}, {d}, {m.d}, tiled=True)"
 
 
 def _with_neighbours(m: Match) -> Atom | None:
@@ -352,7 +334,7 @@ ONE_BLOCK: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
         "own sum", "out = dynamic_slice value *starts", _own_sum,
         why="each device receives the sum of the block that it reads, and no other"),
-        "sum only the block that each device reads", _own_sum_code),
+        "sum only the block that each device reads"),
     CodeChange(Rewrite(
         "gather last", "out = add|sub|mul|div x y", _gathered_last,
         why="of the sum, each device receives its own block alone"),
@@ -361,7 +343,7 @@ ONE_BLOCK: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
         "swapped", GATHERED + "out = dynamic_slice whole *starts", _swapped,
         why="each device receives the part that it reads"),
-        "exchange the parts that are read instead of gathering all", _swapped_code),
+        "exchange the parts that are read instead of gathering all"),
     CodeChange(Rewrite(
         "neighbours", "out = dynamic_slice value *starts", _with_neighbours,
         why="each device receives the rows next to its own, and no others"),

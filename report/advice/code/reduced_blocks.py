@@ -7,7 +7,8 @@
     rows to blocks         a product of few rows with a gather        that of all rows with the own
                                                               block, scattered
     sums together          adding sums over devices                   adding what they sum, one psum
-    product of a sum       a product with a sum over devices          products of parts, then psum
+    less of a sum          a product with a sum over devices, or      that of each device's part,
+                           a sum of it                                then psum
     sums of rows           adding up rows of an all_to_all            each device's, psum_scatter
     summed at once         adding up what goes round all devices      one psum
 
@@ -21,6 +22,7 @@ from functools import partial, reduce
 
 import numpy as np
 
+from ....ir.dtypes import issubdtype
 from ....ir.meshes.mesh_axes import group_size
 from ....ir.op import OPS
 from ....ir.program import Atom, Equation
@@ -252,8 +254,9 @@ class _Summed(MadeOf[tuple[Equation, Atom, Atom | None]]):
         if eqn.op.name in SUMS:
             return None if len(eqn.invars) != 1 or eqn.params.get("axis_index_groups") else (
                 eqn, eqn.invars[0], None)
+        whole = eqn.op.name == "div" and not issubdtype(eqn.outvars[0].aval.dtype, np.inexact)
         if not eqn.op.linear or eqn.op.collective is not None or eqn.op.multiple_results or (
-                eqn.op.name == "convert_element_type"):
+                whole or eqn.op.name == "convert_element_type"):
             return None
         parts = [self.of(a) for a in eqn.invars]
         own = [k for k, part in enumerate(parts) if part is not None]
@@ -281,8 +284,8 @@ class _Summed(MadeOf[tuple[Equation, Atom, Atom | None]]):
         return total, of(part), None if rest is None else of(rest)
 
 
-def _product_of_sum(m: Match) -> Atom | None:
-    """What devices add to a smaller product, summed; and the product of what else is added."""
+def _less_of_sum(m: Match) -> Atom | None:
+    """What devices add to something smaller, such as a product, summed; and what else is added."""
     found = None if m.program.op_names.isdisjoint(SUMS) else _Summed(m).made(m.eqn)
     if found is None or size_of(m.eqn.outvars[0]) >= size_of(found[0].outvars[0]):
         return None
@@ -377,9 +380,13 @@ REDUCED: tuple[CodeChange, ...] = (
         why="only sums are exchanged"),
         "sum what each device has, and scatter the sums, instead of summing behind an all_to_all"),
     CodeChange(Rewrite(
-        "product of a sum", "out = dot_general x y", _product_of_sum,
+        "less of a sum, product", "out = dot_general x y", _less_of_sum,
         why="the product is smaller than what is multiplied"),
         "multiply what each device adds, and sum the products, instead of multiplying the sum"),
+    CodeChange(Rewrite(
+        "less of a sum", "out = reduce_sum whole", _less_of_sum,
+        why="parts are summed where they are, and only their sums exchanged"),
+        "reduce before the sum over devices instead of behind it"),
     CodeChange(Rewrite(
         "summed at once", "out = add x y", _summed_at_once,
         why="each part of a sum is exchanged once, rather than all of it with each device"),

@@ -1,8 +1,6 @@
 """General rewrites of the user's code that exchange less: what each replaces, and by what.
 
     NAME                  instead of                              written
-    reduce first, summed  summing a sum over devices              each device's sum, then psum
-    widen behind          exchanging what is cast to more bits      the exchange, then the cast
     one block             reading one block of a gathered value,  ppermute, or a psum, of that block
                           or the same part of one                 or part
     there and back        exchanging what is exchanged back       what is computed of it alone
@@ -20,7 +18,6 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from ....ir.dtypes import issubdtype
 from ....ir.meshes.mesh_axes import group_size
 from ....ir.op import OPS
 from ....ir.program import Atom, Equation, Literal
@@ -29,7 +26,7 @@ from ....ir.rewriting.unread import only_readers, read_by_others
 from ....ir.rules.rule import ELEMENTWISE, FactorRule
 from ....ir.types import array_type
 from .lines.calls import pairs_text
-from .lines.expressions import axes_text, called_in, expression, gathered_in
+from .lines.expressions import axes_text, expression, gathered_in
 from .lines.statements import Edit, as_operand, call_of, in_place
 from .varying_axes import by_device, is_invariant
 
@@ -111,38 +108,6 @@ def reduction_over_devices(name: str, text: str) -> str:
     """The reduction over devices of what an expression with a reduction gives on each of them."""
     names = [said for words, said in _SAID[name].items() if re.search(rf"\b({words})\b", text)]
     return names[0] if len(names) == 1 else ""
-
-
-def _reduced_first_summed(m: Match) -> Atom | None:
-    """The sum over devices, or mean, of what is summed of each device's own."""
-    total, mean = m.maker(m.whole), m.maker(m.eqn.invars[0])
-    if total is None or mean is None or total.params.get("axis_index_groups") is not None:
-        return None
-    part = m.emit(m.eqn.op, m.x, **m.eqn.params)
-    value = m.emit(total.op, part, like=total, **total.params)
-    if mean is not total:
-        if not isinstance(m.count, Literal) or not issubdtype(value.aval.dtype, np.inexact):
-            return None
-        value = m.emit(mean.op, value, m.count, like=mean, **mean.params)
-    return fit(m, value)
-
-
-# -- more bits behind the exchange ---------------------------------------------------------------
-
-def _widened_behind(m: Match) -> Atom | None:
-    cast = m.maker(m.wide)
-    if cast is None or m.x.aval.dtype.itemsize >= m.wide.aval.dtype.itemsize:
-        return None
-    return fit(m, m.emit(cast.op, m.emit(m.eqn.op, m.x, **m.eqn.params), like=cast, **cast.params))
-
-
-def _widened_behind_code(m: Match) -> str:
-    text, wide = expression(m.eqn), called_in(m, m.wide, m.eqn)
-    call = call_of(wide, "astype")
-    if call is None or not isinstance(call.func, ast.Attribute) or text.count(wide) != 1:
-        return ""
-    narrow = ast.get_source_segment(wide, call.func.value) or ""
-    return text.replace(wide, narrow) + wide.removeprefix(narrow)
 
 
 # -- one block of what is gathered ----------------------------------------------------------------
@@ -342,12 +307,6 @@ def _there_and_back_code(m: Match) -> Sequence[Edit]:
 GATHERED = ("whole = all_gather|all_gather_invariant x {all_gather_dimension=d, axis_name=names, "
              "axis_index_groups=groups, tiled}\n")
 CHANGES: tuple[CodeChange, ...] = (
-    *[CodeChange(Rewrite(
-        "reduce first, summed", "whole = psum|psum_invariant x {axes=names}\n"
-        f"{mean}out = reduce_sum {read}", _reduced_first_summed,
-        why="parts are summed where they are, and only their sums exchanged"),
-        "reduce before the sum over devices instead of behind it")
-      for read, mean in (("whole", ""), ("mean", "mean = div whole count\n"))],
     CodeChange(Rewrite(
         "there and back", "out = all_to_all|ppermute value", _there_and_back,
         why="each device has what it works on, and gets the same back"),
@@ -356,11 +315,6 @@ CHANGES: tuple[CodeChange, ...] = (
         "sent at once", "out = ppermute x {perm}", _sent_at_once,
         why="each device receives once what it gets in the end"),
         "send at once, by one ppermute, what is sent on"),
-    CodeChange(Rewrite(
-        "widen behind", "wide = convert_element_type x\n"
-        "out = ppermute|all_to_all|all_gather|all_gather_invariant wide", _widened_behind,
-        why="what is kept in fewer bits is exchanged in these"),
-        "convert to more bits behind the exchange instead of before it", _widened_behind_code),
     CodeChange(Rewrite(
         "one block", GATHERED + "out = dynamic_slice|slice whole *starts", _one_block,
         why="each device receives the block, or part of one, that it reads, and no other"),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from .....ir.program import Atom, Equation, Literal, Var
+from .....ir.program import Atom, Equation, Literal, Program, Var
 from .....ir.rewriting.rewrite import Match
 from .statements import as_operand, call_of, is_kept, module_of, rebound_name
 
@@ -87,24 +87,24 @@ def gathered_in(m: Match, value: Atom, name: str = "all_gather", read: Equation 
     whole = called_in(m, gather.outvars[0], read)
     part = ast.get_source_segment(text, call.args[0]) or ""
     if not whole or not part or not is_kept(
-            part, gather.location, read.location, bool(replaced_name(m, gather))):
+            part, gather.location, read.location, bool(replaced_name(m.program, m.eqn, gather))):
         return None
     return GatheredIn(gather, whole, part, text)
 
 
-def replaced_name(m: Match, collective: Equation) -> str:
+def replaced_name(program: Program, read: Equation, collective: Equation) -> str:
     """The name of both operand and result of a collective that the user calls, as in
-    `x = lax.psum(x, ...)`, where nothing but the matched equation reads the result: without that
+    `x = lax.psum(x, ...)`, where nothing but one equation reads the result: without that
     statement, it has the operand by this name. "" if that is not so.
     """
     readers, waiting = list[Equation](), [collective.outvars[0]]
     for v in waiting:
-        if v in m.program.outvars:
+        if v in program.outvars:
             return ""
-        found = [e for e in m.program.eqns if v in e.invars]
+        found = [e for e in program.eqns if v in e.invars]
         waiting += [e.outvars[0] for e in found if e.op.name == "pvary"]
         readers += [e for e in found if e.op.name != "pvary"]
-    return rebound_name(collective.location) if readers == [m.eqn] else ""
+    return rebound_name(collective.location) if readers == [read] else ""
 
 
 def whole_name(text: str) -> str:

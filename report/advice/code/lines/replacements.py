@@ -18,7 +18,7 @@ from .....ir.rewriting.unread import read_by_others
 from .....ir.rules.rule import ELEMENTWISE
 from .....ir.source.location import Location
 from .calls import CALLS, Unwritten, along, axes_of
-from .expressions import axes_text, expression, whole_name, written
+from .expressions import axes_text, expression, replaced_name, whole_name, written
 from .statements import (
     Edit,
     as_operand,
@@ -229,7 +229,8 @@ class _Replacement:
         for reader in self.m.program.eqns:
             if a in reader.invars and isinstance(a, Var):
                 name = a.name and _name_in(a.name, expression(reader)) or _operand_name(reader, a)
-                if name and is_kept(name, reader.location, self.at):
+                if name and is_kept(name, reader.location, self.at, reader.op.collective is not None
+                                    and bool(replaced_name(self.m.program, self.m.eqn, reader))):
                     return name
         if maker is None or not self.is_whole(maker):
             raise Unwritten

@@ -7,7 +7,7 @@ import pytest
 from .explained_code import check_change
 from .test_changes import HEAD, values_of
 
-WORDS = "convert to more bits behind the exchange"
+WORDS = "make values larger behind the exchange"
 
 
 def rolled(x):
