@@ -14,10 +14,8 @@ import math
 from collections.abc import Sequence
 
 from ....ir.op import OPS
-from ....ir.program import Atom, Equation
+from ....ir.program import Atom
 from ....ir.rewriting.rewrite import Match, Rewrite
-from .lines.expressions import called_in, expression
-from .lines.statements import as_operand
 from .rewrites import CodeChange, fit
 
 
@@ -40,30 +38,6 @@ def _shaped_first(m: Match) -> Atom | None:
     contracted = tuple([c + (len(inner) - 1) * (c > d) for c in right])
     return fit(m, m.emit(product.op, m.x, shaped, like=product, **{
         **product.params, "dimension_numbers": ((left, contracted), batch)}))
-
-
-def _shaped_first_code(m: Match) -> str:
-    last, product = m.product.aval.ndim - 1, m.maker(m.product)
-    return _as_tensordot(m, m.x, (m.w.aval.shape[0], *m.sizes[last:]), 1, (product, product))
-
-
-def _kept_apart_code(m: Match) -> str:
-    inner = m.x.aval.shape[m.flat.aval.ndim - 1:]
-    return _as_tensordot(m, m.flat, (*inner, *m.w.aval.shape[1:]), len(inner), (
-        m.maker(m.flat), m.eqn))
-
-
-def _as_tensordot(m: Match, factor: Atom, shape: Sequence[int], dims: int,
-                  read: tuple[Equation | None, Equation | None]) -> str:
-    """A product as the user would write it, with a weight of this shape over its first dimensions.
-    factor: what is multiplied over its last dimension now; "" for a product over others. read: by
-    which equations the factor and the weight are read.
-    """
-    x, w = called_in(m, m.x, read[0]), called_in(m, m.w, read[1])
-    if m.dims != (((factor.aval.ndim - 1,), (0,)), ((), ())) or not (x and w and expression(m.eqn)):
-        return ""
-    sizes = ", ".join(map(str, shape))
-    return f"jnp.tensordot({x}, {as_operand(w)}.reshape({sizes}), {dims})"
 
 
 def _cut_first(m: Match) -> Atom | None:
@@ -147,13 +121,13 @@ WEIGHTS: tuple[CodeChange, ...] = (
     CodeChange(Rewrite(
         "shaped first", _PRODUCT + "out = reshape product {new_sizes=sizes, dimensions}",
         _shaped_first, why="the weight is laid out anew, which is smaller than the product"),
-        "reshape the weight instead of its product, or keep it in that shape,", _shaped_first_code),
+        "reshape the weight instead of its product, or keep it in that shape,"),
     CodeChange(Rewrite(
         "kept apart", "flat = reshape x {new_sizes, dimensions}\n"
         "out = dot_general flat w {dimension_numbers=dims}", _kept_apart,
         why="dimensions that are kept apart can be split, each by itself"),
         "multiply by the weight in the shape of what it is multiplied with, instead of flattening "
-        "that,", _kept_apart_code),
+        "that,"),
     *[CodeChange(Rewrite(
         "cut first", f"{_PRODUCT}{before}out = slice {read} "
         "{start_indices=starts, limit_indices=ends, strides=steps}", _cut_first,

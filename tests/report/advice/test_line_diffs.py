@@ -315,4 +315,4 @@ args = struct((256, 7, 7, 512), "data", None, None, "model"), struct((25088, 102
         best = found.collectives[0].suggestions[0]
         assert best.text.startswith("multiply by the weight in the shape")
         assert best.diff[0][1] == (
-            'return jnp.einsum("abcd,bcde->ae", nn.relu(x), weight.reshape(7, 7, 512, 1024))')
+            "return jnp.tensordot(nn.relu(x), weight.reshape(7, 7, 512, 1024), 3)")

@@ -42,6 +42,8 @@ def _dot_general(r: Writer, eqn: Equation) -> str:
     if not lb and left == (x.aval.ndim - 1,) and right == (max(0, y.aval.ndim - 2),) and (
             y.aval.ndim <= 2):
         return f"{r.operand(x)} @ {r.operand(y)}"
+    if not lb and left == (*range(x.aval.ndim)[-len(left):],) and right == (*range(len(left)),):
+        return f"jnp.tensordot({r.of(x)}, {r.of(y)}, {len(left)})"
     letters = iter(string.ascii_lowercase)
     of_x = [next(letters) for _ in range(x.aval.ndim)]
     of_y = [""] * y.aval.ndim
