@@ -310,6 +310,13 @@ def _taken_first(m: Match) -> Atom | None:
     return None if value is None else fit(m, value)
 
 
+def scattered(m: Match, x: Atom, like: Equation, d: int) -> Atom:
+    """A sum over the devices of an exchange, of which each has its own block along a dimension."""
+    return m.emit(OPS["reduce_scatter"], x, like=like, axis_index_groups=None,
+                  axis_name=like.axes, axis_size=group_size(x.aval.mesh, like.axes), tiled=True,
+                  scatter_dimension=d)
+
+
 def sent_before(m: Match, names: Sequence[str]) -> tuple[Equation, Atom] | None:
     """The exchange, by one of these ops, from which a value is computed element by element, and
     what is computed so of what it sends; None if there is none.

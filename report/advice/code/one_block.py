@@ -4,7 +4,8 @@
     own first             taking the own block of a value       computing it from the own block
                           computed from a gather
     own sum               taking the own block of a value       computing it from the block that a
-                          computed from a sum over devices      psum_scatter gives
+                          computed from a sum over devices, or  psum_scatter gives
+                          of what is gathered of them
     gather last           combining a gathered value with a     combining the own block with that
                           sum over devices                      of a psum_scatter, then the gather
     swapped               taking the own block of a gathered    an all_to_all
@@ -31,11 +32,14 @@ from ....ir.op import OPS
 from ....ir.program import Atom, Equation, Literal
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rules.factor import PASS
-from .blocks import GATHERS, SUMS, Blocks, behind, size_of
+from ....ir.support.named_tuple import NamedTuple
+from .blocks import GATHERS, SUMS, Blocks, behind, scattered, size_of
 from .lines.expressions import is_zeros, without_pvary
 from .on_blocks import varying_alike
 from .rewrites import GATHERED, CodeChange, MadeOf, broadcast, fit, own_part, sources
 from .varying_axes import by_device
+
+_ADDS = ("reduce_sum", "dot_general")
 
 # -- each device's own block ----------------------------------------------------------------------
 
@@ -69,13 +73,20 @@ def _own_first(m: Match) -> Atom | None:
     return fit(m, block)
 
 
+class _Total(NamedTuple):
+    """A sum over devices: the equation that gives it, what each device adds, and the exchange."""
+    eqn: Equation
+    part: Atom
+    exchange: Equation
+
+
 class _OwnSums(Blocks):
     """Makes each device's own block of what is made of a sum over devices, of the block of the sum.
     made_of: by value and dimension its block; met: has the sum been come to?
     """
 
-    def __init__(self, m: Match, total: Equation) -> None:
-        super().__init__(m, total)
+    def __init__(self, m: Match, total: _Total) -> None:
+        super().__init__(m, total.exchange)
         self.total, self.met = total, False
         self.made_of: dict[tuple[Atom, int], Atom | None] = {}
 
@@ -94,10 +105,8 @@ class _OwnSums(Blocks):
 
     def of_sum(self, eqn: Equation, d: int) -> Atom | None:
         """The block along a dimension of what an equation computes."""
-        if eqn is self.total:
-            return self.m.emit(
-                OPS["reduce_scatter"], eqn.invars[0], like=eqn, axis_index_groups=None,
-                axis_name=eqn.axes, axis_size=self.count, scatter_dimension=d, tiled=True)
+        if eqn is self.total.eqn:
+            return scattered(self.m, self.total.part, self.total.exchange, d)
         op = eqn.op
         if op.name == "pvary":
             return self.block(eqn.invars[0], d)
@@ -122,17 +131,17 @@ class _OwnOfBoth(_OwnSums):
     block that it gathers from the others. gathers: those that have been come to.
     """
 
-    def __init__(self, m: Match, total: Equation) -> None:
+    def __init__(self, m: Match, total: _Total) -> None:
         super().__init__(m, total)
         self.gathers: list[Equation] = []
 
     def of_sum(self, eqn: Equation, d: int) -> Atom | None:
         if eqn.op.name not in GATHERS:
-            self.met = self.met or eqn is self.total
+            self.met = self.met or eqn is self.total.eqn
             return super().of_sum(eqn, d)
-        params = eqn.params
-        if (eqn.axes != self.total.axes or not params["tiled"] or params["axis_index_groups"]
-                is not None or params["all_gather_dimension"] != d):
+        params, axes = eqn.params, self.total.exchange.axes
+        if (eqn.axes != axes or not params["tiled"] or params["axis_index_groups"] is not None
+                or params["all_gather_dimension"] != d):
             return None
         self.gathers.append(eqn)
         return eqn.invars[0]
@@ -141,7 +150,8 @@ class _OwnOfBoth(_OwnSums):
 def _gathered_last(m: Match) -> Atom | None:
     """Of what is combined of a sum and a gathered value, each device's own block, gathered."""
     total = _summed(m)
-    if total is None or m.program.op_names.isdisjoint(GATHERS):
+    if total is None or m.program.op_names.isdisjoint(GATHERS) or (
+            total.exchange.op.name in GATHERS):
         return None
     for d in range(m.eqn.outvars[0].aval.ndim):
         blocks = _OwnOfBoth(m, total)
@@ -157,18 +167,24 @@ def _own_sum(m: Match) -> Atom | None:
     if total is None:
         return None
     sums = _OwnSums(m, total)
-    d = _own(m, total.axes, sums.count)
+    d = _own(m, total.exchange.axes, sums.count)
     block = None if d is None else sums.block(m.value, d)
     return None if block is None else fit(m, block)
 
 
-def _summed(m: Match) -> Equation | None:
-    """The sum over devices of which what is read is made."""
-    if m.program.op_names.isdisjoint(SUMS):
+def _summed(m: Match) -> _Total | None:
+    """The sum over devices, or of what is gathered of them, of which what is read is made."""
+    if m.program.op_names.isdisjoint((*SUMS, *GATHERS)):
         return None
-    total = next((e for e in behind(m) if e.op.name in SUMS), None)
-    return None if total is None or len(total.invars) > 1 or (
-        total.params.get("axis_index_groups") is not None) else total
+    for e in behind(m):
+        if e.op.name in SUMS:
+            return None if len(e.invars) > 1 or e.params.get("axis_index_groups") is not None else (
+                _Total(e, e.invars[0], e))
+        blocks = Blocks(m)
+        part, how = e.op.name in _ADDS and blocks.reduced(e) or (None, "")
+        if part is not None and how == "reduce_sum" and blocks.gather and not blocks.exchanges:
+            return _Total(e, part, blocks.gather)
+    return None
 
 
 def _swapped(m: Match) -> Atom | None:

@@ -29,7 +29,7 @@ from ....ir.program import Atom, Equation
 from ....ir.rewriting.rewrite import Match, Rewrite
 from ....ir.rewriting.unread import read_by_others
 from ....ir.source.location import Location
-from .blocks import GATHERS, SUMS, Blocks, behind, sent_before, size_of
+from .blocks import GATHERS, SUMS, Blocks, behind, scattered, sent_before, size_of
 from .lines.expressions import (
     axes_text,
     called_in,
@@ -309,13 +309,6 @@ def _rows_summed(m: Match) -> Atom | None:
         return None
     sums = m.emit(m.eqn.op, x, **m.eqn.params)
     return fit(m, scattered(m, sums, sent, cut - sum(a < cut for a in m.axes)))
-
-
-def scattered(m: Match, x: Atom, like: Equation, d: int) -> Atom:
-    """A sum over the devices of an exchange, of which each has its own block along a dimension."""
-    return m.emit(OPS["reduce_scatter"], x, like=like, axis_index_groups=None,
-                  axis_name=like.axes, axis_size=group_size(x.aval.mesh, like.axes), tiled=True,
-                  scatter_dimension=d)
 
 
 def _rows_to_blocks(m: Match) -> Atom | None:

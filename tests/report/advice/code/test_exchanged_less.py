@@ -19,6 +19,7 @@ PRODUCTS = "multiply what each device adds"
 COSINES = np.cos(np.arange(4096.0)).reshape(4, 1024)
 SCATTERED = "sum what each device has, and scatter the sums"
 GATHERED = "gather blocks instead of summing"
+OWN = "sum only the block that each device reads"
 ROW = "read the row on the device that has it"
 ROWS = "multiply the rows of all devices by each device's own block"
 BEHIND = "sum over devices once, behind the loop"
@@ -151,6 +152,18 @@ CASES = {
     whole = lax.all_gather(x[:, :64], "d", axis=0, tiled=True)
     return jnp.tanh(x[:, :512]) @ whole
 """, ROWS, None, False),
+    "own rows of a mean of what is gathered": ("""
+    every = lax.all_gather(jnp.tanh(x), "d")
+    return lax.dynamic_slice_in_dim(every.mean(0) * 2, lax.axis_index("d") * 8, 8, 0)
+""", OWN, lambda x: 2 * blocks(np.tanh(x)).mean(0), True),
+    "own rows of products of what is gathered": ("""
+    whole = lax.all_gather(x / 64, "d", axis=0, tiled=True)
+    return lax.dynamic_slice_in_dim(whole[:, :64].T @ whole, lax.axis_index("d") * 8, 8, 0)
+""", OWN, lambda x: x[:, :64].T @ x / 64 ** 2, True),
+    "own rows of the largest that is gathered": ("""
+    every = lax.all_gather(jnp.tanh(x), "d")
+    return lax.dynamic_slice_in_dim(every.max(0), lax.axis_index("d") * 8, 8, 0)
+""", OWN, None, False),
     "the mean of the rows of one device": ("""
     every = lax.all_gather(x, "d")
     return every[2].mean(0, keepdims=True)
