@@ -238,10 +238,12 @@ class _Replacement:
 
     def is_whole(self, eqn: Equation) -> bool:
         """Is what an equation computes the value of an expression, the same at the place?"""
-        text = expression(eqn)
+        text, made = expression(eqn), [*eqn.outvars]
+        readers = [e for e in self.m.program.eqns if e.location.key == eqn.location.key]
+        for e in readers:                       # also of what is said to vary over more axes
+            made += e.outvars if e.op.name == "pvary" and e.invars[0] in made else ()
         return bool(text) and is_kept(text, eqn.location, self.at) and not any(
-            eqn.outvars[0] in e.invars and e.location.key == eqn.location.key
-            and e.op.name != "pvary" for e in self.m.program.eqns)
+            a in made for e in readers for a in e.invars if e.op.name != "pvary")
 
     def operand(self, a: Atom) -> str:
         return as_operand(self.of(a))

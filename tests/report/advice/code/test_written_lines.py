@@ -287,3 +287,18 @@ args = struct((2048,), dtype=np.int32), struct((65536, 128), "d")
              rng.standard_normal((65536, 128)).astype(np.float32)]
     lines = proposed(tmp_path, source, "look rows up", given)
     assert bool(lines) is bool(shown) and all(shown in new for _, new in lines), lines
+
+
+def test_what_an_operator_repeats_is_not_written_as_what_it_computes(tmp_path):
+    source = HEAD + """\
+def body(x, c):
+    h = lax.ppermute(x, "d", [(i, (i + 1) % 8) for i in range(8)])
+    return (h * c[0])[:4]
+
+
+f = st.shard_map(body, mesh=mesh, in_specs=(P("d"), P()), out_specs=P("d"))
+args = (struct((512, 64), "d"), struct((2, 64)))
+"""
+    rng = np.random.default_rng(0)
+    given = [rng.normal(size=shape).astype(np.float32) for shape in ((512, 64), (2, 64))]
+    assert not proposed(tmp_path, source, "take what is read before the exchange", given)
