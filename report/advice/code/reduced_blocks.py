@@ -52,6 +52,8 @@ from .rewrites import (
 )
 from .varying_axes import is_invariant
 
+_FEWER = 4              # times the bytes of rows, and of their products, that a weight has
+
 
 def reduced_of_blocks(m: Match) -> Atom | None:
     """The reduction of what is computed from a gathered value: of the block, then over devices."""
@@ -327,7 +329,7 @@ def _rows_to_blocks(m: Match) -> Atom | None:
     f, its = rule.operands[k][d], rule.operands[1 - k]
     row = next((r for r, g in enumerate(its) if g and g in result and g not in rule.operands[k]),
                None)
-    if row is None or f in its and f in result or blocks.count * (
+    if row is None or f in its and f in result or blocks.count * _FEWER * (
             size_of(x) + size_of(product.outvars[0])) >= size_of(product.invars[k]):
         return None
     every = m.emit(gather.op, x, like=gather, **{

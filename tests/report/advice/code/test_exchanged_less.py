@@ -145,8 +145,8 @@ CASES = {
 """, ROWS, lambda x: on_all([np.tanh(b[:2, :512]) @ x / 64 for b in blocks(x)]), True),
     "a few rows by what is gathered of the columns of a weight": ("""
     whole = lax.all_gather(x / 64, "d", axis=1, tiled=True)
-    return jnp.einsum("io,ri->or", whole, jnp.tanh(x[:3, :64]))
-""", ROWS, lambda x: on_all([np.hstack([*blocks(x)]).T @ np.tanh(b[:3, :64]).T / 64
+    return jnp.einsum("io,ri->or", whole, jnp.tanh(x[:1, :64]))
+""", ROWS, lambda x: on_all([np.hstack([*blocks(x)]).T @ np.tanh(b[:1, :64]).T / 64
                              for b in blocks(x)]), True),
     "as many rows as what is gathered has": ("""
     whole = lax.all_gather(x[:, :64], "d", axis=0, tiled=True)
