@@ -107,7 +107,7 @@ def _combined(program: Program, request: PartitionRequest) -> Program:
     if POLICIES[judged_by].combines_sums:
         return combine_as_xla(program)
     return combine(program, objective._replace(name="time").prices(program.mesh),
-                   other_forms=judged_by == "time")
+                   other_forms=judged_by == "time", as_xla=objective.name == "xla")
 
 
 def _rewriting(name: str, rewrites: Rewrites, doc: str, plans: str = "", optimizes: bool = True

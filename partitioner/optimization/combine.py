@@ -2,9 +2,10 @@
 
 The number of bytes stays the same; the saving is the start-up time of an exchange. The combined
 exchange lists the lines and reasons of all its members. What waits for the first of them now waits
-for the last, so only small exchanges are combined; sums also where they are large, if the modelled
-step is shorter. Large gathers never are, since all that they gather would be held at once. (This is
-a pass rather than a rewrite because independence is a property of the whole program.)
+for the last, so only small exchanges are combined; sums also where they are large, or of XLA's plan
+as XLA would combine them, if the modelled step is shorter. Large gathers never are, since all that
+they gather would be held at once. (This is a pass rather than a rewrite because independence is a
+property of the whole program.)
 """
 from __future__ import annotations
 
@@ -35,10 +36,12 @@ WINDOW = 500
 _SUMS = {op: whole for whole, part in SCATTERS.items() for op in (whole, part)}
 
 
-def combine(program: Program, prices: Prices, other_forms: bool = False) -> Program:
+def combine(program: Program, prices: Prices, other_forms: bool = False, as_xla: bool = False
+            ) -> Program:
     """A LOCAL program (without nested ones) with small independent exchanges combined.
 
-    other_forms: let sums take other forms if more can be combined then.
+    other_forms: let sums take other forms if more can be combined then. as_xla: the plan is XLA's,
+    judged by time.
     """
     if VARIADIC.keys().isdisjoint(program.ops):
         return program
@@ -55,7 +58,8 @@ def combine(program: Program, prices: Prices, other_forms: bool = False) -> Prog
     if topology is None:
         return found
     every = [found, *[_combined(program, other) for other in (
-        _cut(groups, prices), _with_large_sums(program, keys, groups)) if other is not groups]]
+        _cut(groups, prices), _with_large_sums(program, keys, groups),
+        _sums_as_xla(program, keys, groups) if as_xla else groups) if other is not groups]]
     last = every[-1]            # most often the best, and then its kernels are not found again
     return min(every, key=lambda one: _schedule.mean_beside(one, last, topology)) if (
         last is not found) else found
@@ -162,6 +166,17 @@ def _with_large_sums(program: Program, keys: Mapping[Equation, tuple],
     large = {eqn: _key(eqn) for eqn in program.eqns if eqn.op in SCATTERS and eqn not in keys}
     found = _groups(program, {**keys, **large}) if large else groups
     return groups if found.keys().isdisjoint(large) else found
+
+
+def _sums_as_xla(program: Program, keys: Mapping[Equation, tuple],
+                 groups: dict[Equation, _Group]) -> dict[Equation, _Group]:
+    """The groups of small sums in XLA's order; the same if these save as many exchanges."""
+    sums = {eqn: key for eqn, key in keys.items() if eqn.op in SCATTERS}
+    saved = len(groups) - len({*groups.values()})
+    if saved >= len(sums) - len({*sums.values()}):
+        return groups
+    found = _groups_in_order(program, sums)
+    return found if len(found) - len({*found.values()}) > saved else groups
 
 
 def _waiting(program: Program, keys: Mapping[Equation, tuple]) -> set[Atom]:

@@ -181,9 +181,9 @@ def _summed(m: Match) -> _Total | None:
             return None if len(e.invars) > 1 or e.params.get("axis_index_groups") is not None else (
                 _Total(e, e.invars[0], e))
         blocks = Blocks(m)
-        part, how = e.op.name in _ADDS and blocks.reduced(e) or (None, "")
-        if part is not None and how == "reduce_sum" and blocks.gather and not blocks.exchanges:
-            return _Total(e, part, blocks.gather)
+        made = blocks.reduced(e) if e.op.name in _ADDS else None
+        if made and made[1] == "reduce_sum" and blocks.gather and not blocks.exchanges:
+            return _Total(e, made[0], blocks.gather)
     return None
 
 

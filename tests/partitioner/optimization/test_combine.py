@@ -159,6 +159,24 @@ def test_the_plan_of_xla_is_combined_by_what_it_is_judged_by():
     assert [use.kind for use in each_collective(local)] == ["all-gather"]
 
 
+def test_a_sum_that_is_exchanged_again_joins_one_that_waits_for_another_if_that_is_shorter():
+    """The gradients of experts and of what weighs them: XLA's order of sums is tried, too."""
+    mesh = st.sharding.AbstractMesh((2, 4), ("x", "y"))
+
+    def loss(up, w, x, down):
+        g = st.nn.softmax(x @ w, -1)
+        t = st.nn.relu(jnp.einsum("td,edf->tef", x, up))
+        return (jnp.einsum("te,tef,efd->td", g, t, down) ** 2).mean()
+
+    def struct(shape, *spec):
+        return st.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    step = st.jit(st.grad(loss, (0, 1)), out_shardings=NamedSharding(mesh, P()))
+    found = step.lower(struct((8, 64, 64)), struct((64, 8)), struct((512, 64), "y"),
+                       struct((8, 64, 64), None, "x")).compile().collectives()
+    assert [c.received_bytes for c in found if c.mesh_axes == ("y",)] == [101_376]
+
+
 def test_permutes_of_two_dtypes_are_one_exchange_and_sums_are_not():
     def passed(a, b):
         def body(a, b):

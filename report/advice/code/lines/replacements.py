@@ -366,10 +366,10 @@ def _operand_name(reader: Equation, a: Atom) -> str:
         side = node.left if reader.invars[0] is a else node.right
     elif reader.op.collective is not None and isinstance(node, ast.Call) and node.args:
         side = node.args[0]
-    part = isinstance(side, ast.Subscript) and not any(
-        isinstance(n, ast.Call) for n in ast.walk(side))
-    return part and ast.get_source_segment(expression(reader), side) or (
-        side.id if isinstance(side, ast.Name) else "")
+    if isinstance(side, ast.Subscript) and not any(
+            isinstance(n, ast.Call) for n in ast.walk(side)):
+        return ast.get_source_segment(expression(reader), side) or ""
+    return side.id if isinstance(side, ast.Name) else ""
 
 
 def _name_in(name: str, text: str) -> str:
