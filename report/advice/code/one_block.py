@@ -182,8 +182,10 @@ def _summed(m: Match) -> _Total | None:
                 _Total(e, e.invars[0], e))
         blocks = Blocks(m)
         made = blocks.reduced(e) if e.op.name in _ADDS else None
-        if made and made[1] == "reduce_sum" and blocks.gather and not blocks.exchanges:
-            return _Total(e, made[0], blocks.gather)
+        if made is not None and blocks.gather and not blocks.exchanges:
+            part, how = made
+            if how == "reduce_sum":
+                return _Total(e, part, blocks.gather)
     return None
 
 
