@@ -178,8 +178,9 @@ def _summed(m: Match) -> _Total | None:
         return None
     for e in behind(m):
         if e.op.name in SUMS:
-            return None if len(e.invars) > 1 or e.params.get("axis_index_groups") is not None else (
-                _Total(e, e.invars[0], e))
+            if len(e.invars) != 1 or e.params.get("axis_index_groups") is not None:
+                return None
+            return _Total(e, e.invars[0], e)
         blocks = Blocks(m)
         made = blocks.reduced(e) if e.op.name in _ADDS else None
         if made is not None and blocks.gather and not blocks.exchanges:
