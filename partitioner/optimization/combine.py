@@ -48,7 +48,8 @@ def combine(program: Program, prices: Prices, other_forms: bool = False, as_xla:
 
     def small_groups(program: Program) -> tuple[dict[Equation, tuple], dict[Equation, _Group]]:
         keys = _keys(program, prices)
-        return keys, _groups(program, keys)
+        groups = _groups(program, keys)
+        return keys, _sums_as_xla(program, keys, groups) if as_xla else groups
 
     combinable = small_groups(program)
     if other_forms:
@@ -59,7 +60,7 @@ def combine(program: Program, prices: Prices, other_forms: bool = False, as_xla:
         return found
     every = [found, *[_combined(program, other) for other in (
         _cut(groups, prices), _with_large_sums(program, keys, groups),
-        _sums_as_xla(program, keys, groups) if as_xla else groups) if other is not groups]]
+        _groups(program, keys) if as_xla else groups) if other is not groups]]
     last = every[-1]            # most often the best, and then its kernels are not found again
     return min(every, key=lambda one: _schedule.mean_beside(one, last, topology)) if (
         last is not found) else found

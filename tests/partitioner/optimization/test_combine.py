@@ -177,6 +177,24 @@ def test_a_sum_that_is_exchanged_again_joins_one_that_waits_for_another_if_that_
     assert [c.received_bytes for c in found if c.mesh_axes == ("y",)] == [101_376]
 
 
+def test_a_sum_that_is_scattered_and_gathered_again_joins_another_of_xlas_plan():
+    """It is made whole, and cut before it is gathered along the other axis."""
+    mesh = st.sharding.AbstractMesh((2, 4), ("x", "y"))
+
+    def struct(shape, *spec):
+        return st.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    def loss(up, down, x):
+        return (jnp.cumsum((st.nn.gelu(x @ up) @ down).reshape(8, 32, 64), 1) ** 2).mean()
+
+    specs = P(None, "y"), P(None, ("y", "x"))
+    step = st.jit(st.grad(loss, (0, 1)), out_shardings=tuple(
+        [NamedSharding(mesh, spec) for spec in specs]))
+    found = step.lower(struct((64, 128), *specs[0]), struct((128, 64), *specs[1]),
+                       struct((256, 64), "y", "x")).compile().collectives()
+    assert [c.kind for c in found if c.mesh_axes == ("y",)] == ["all-gather", "all-reduce"]
+
+
 def test_permutes_of_two_dtypes_are_one_exchange_and_sums_are_not():
     def passed(a, b):
         def body(a, b):
