@@ -94,7 +94,10 @@ class Partitioned:
 
     @property
     def taken(self) -> Objective:
-        """What made the plan that is taken: `objective`, or another one that was tried for it."""
+        """What the program was prepared for: `objective`, or another one that was tried for it and
+        makes the plan that is taken, if it prepares programs in its own way, such as XLA's. Of
+        plans that differ later on, the text of the local program says by what they are made.
+        """
         stated = self.stages["inlined"].attributes.get(OBJECTIVE)
         return Objective.of(stated[0], self.objective.hardware, self.objective.memory_limit) if (
             stated) else self.objective

@@ -43,8 +43,6 @@ _NAME = lazy_pattern(r"([a-z]+)(?:_weight_([1-9]\d*))?(_no_repeats)?(_wide)?(_ca
                      r"(_kept_rows)?(?:_idle_(arguments|values|both))?(?:_for_([a-z]+))?")
 # `Prices.margin` by time, in a search that is wide, and of plans that repeat nothing.
 MARGIN, WIDE_MARGIN, NEVER = 125, 200, 10 ** 8
-# What a plan splits over axes that are left idle, in words.
-IDLE = {"arguments": "arguments", "values": "values", "both": "arguments and values"}
 KEPT = 10 ** 6          # what a reshard counts where a frozen plan says which there are
 _LARGE, _SMALL = 10 ** 9, 16    # bytes with which the slope of an exchange is measured
 _DTYPES = {1: "int8", 2: "bfloat16", 4: "float32", 8: "float64", 16: "complex128"}
@@ -127,13 +125,14 @@ class Objective(NamedTuple):
     @property
     def unlike_usual(self) -> str:
         """In words how the plan for it differs from the usual one; empty for the usual one."""
+        split = "arguments and values" if self.idle == "both" else self.idle
         return "; ".join([words for is_so, words in (
             (self.tried_for and self.name == "xla", "as XLA makes it"),
             (self.tried_for and self.name == "bytes", "fewest bytes received, so that choices "
                                                       "are told in bytes"),
             (self.carried_rows, "splits what loops carry along rows that iterations keep apart"),
             (self.kept_rows, "keeps rows that slices cut off as padding"),
-            (self.idle, f"splits {IDLE.get(self.idle, '')} over axes that they leave idle"),
+            (self.idle, f"splits {split} over axes that they leave idle"),
             (self.no_repeats, "repeats no computation"),
             (self.weight > 1, f"bytes of blocks count {self.weight} times"),
             (self.wide, "searched widely")) if is_so])

@@ -60,7 +60,7 @@ def combine(program: Program, prices: Prices, other_forms: bool = False, as_xla:
         return found
     every = [found, *[_combined(program, other) for other in (
         _cut(groups, prices), _with_large_sums(program, keys, groups),
-        _groups(program, keys) if as_xla else groups) if other is not groups]]
+        _by_level(program, keys, groups) if as_xla else groups) if other is not groups]]
     last = every[-1]            # most often the best, and then its kernels are not found again
     return min(every, key=lambda one: _schedule.mean_beside(one, last, topology)) if (
         last is not found) else found
@@ -173,11 +173,23 @@ def _sums_as_xla(program: Program, keys: Mapping[Equation, tuple],
                  groups: dict[Equation, _Group]) -> dict[Equation, _Group]:
     """The groups of small sums in XLA's order; the same if these save as many exchanges."""
     sums = {eqn: key for eqn, key in keys.items() if eqn.op in SCATTERS}
-    saved = len(groups) - len({*groups.values()})
-    if saved >= len(sums) - len({*sums.values()}):
+    if _saved(groups) >= _saved(sums):
         return groups
     found = _groups_in_order(program, sums)
-    return found if len(found) - len({*found.values()}) > saved else groups
+    return found if _saved(found) > _saved(groups) else groups
+
+
+def _by_level(program: Program, keys: Mapping[Equation, tuple],
+              groups: dict[Equation, _Group]) -> dict[Equation, _Group]:
+    """The groups of `_groups`; the given ones if these save no more exchanges, and so are the same.
+    """
+    found = _groups(program, keys)
+    return groups if _saved(found) == _saved(groups) else found
+
+
+def _saved(groups: Mapping[Equation, object]) -> int:
+    """How many exchanges there are less if those of a group become one."""
+    return len(groups) - len({*groups.values()})
 
 
 def _waiting(program: Program, keys: Mapping[Equation, tuple]) -> set[Atom]:

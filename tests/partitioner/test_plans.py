@@ -368,9 +368,9 @@ def test_each_trial_has_a_name_a_reason_and_plans_of_its_own():
     usual = Objective.of()
     assert len({trial.name for trial in TRIALS}) == len(TRIALS)
     assert not usual.unlike_usual
-    told = [v.unlike_usual for trial in TRIALS for v in trial.variants(usual, Facts(False))]
-    assert all(told) and len({*told}) == len({
-        v for trial in TRIALS for v in trial.variants(usual, Facts(False))})
+    every = {v for trial in TRIALS for v in trial.variants(usual, Facts(False))}
+    told = {v.unlike_usual for v in every}
+    assert all(told) and len(told) == len(every)
     for trial in TRIALS:
         assert trial.why and not trial.when(Facts(False))
         variants = trial.variants(usual, Facts(False))

@@ -331,8 +331,9 @@ def sent_before(m: Match, names: Sequence[str]) -> tuple[Equation, Atom] | None:
 
 def _narrow_first(m: Match) -> Atom | None:
     """What is cast to fewer bits than were exchanged, cast before that."""
-    value, found = _smaller_first(m), sent_before(m, ("all_to_all", "ppermute"))
-    if value is not None or found is None:
+    value = _smaller_first(m)
+    found = None if value is not None else sent_before(m, ("all_to_all", "ppermute"))
+    if found is None:
         return value
     sent, x = found
     return fit(m, m.emit(sent.op, m.emit(m.eqn.op, x, **m.eqn.params), like=sent, **sent.params)

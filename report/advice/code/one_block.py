@@ -181,8 +181,10 @@ def _summed(m: Match) -> _Total | None:
             if len(e.invars) != 1 or e.params.get("axis_index_groups") is not None:
                 return None
             return _Total(e, e.invars[0], e)
+        if e.op.name not in _ADDS:
+            continue
         blocks = Blocks(m)
-        made = blocks.reduced(e) if e.op.name in _ADDS else None
+        made = blocks.reduced(e)
         if made is not None and blocks.gather and not blocks.exchanges:
             part, how = made
             if how == "reduce_sum":

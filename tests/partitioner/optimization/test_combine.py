@@ -1,6 +1,8 @@
 """Small exchanges that become one: of several dtypes too, where elements only move."""
 from __future__ import annotations
 
+import functools
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -16,6 +18,8 @@ from shardtrace.partitioner.cost.prices import Objective
 from shardtrace.partitioner.optimization.combine import _needs, combine, combine_as_xla
 from shardtrace.sharding import NamedSharding
 from shardtrace.sharding import PartitionSpec as P
+
+from ... import specs
 
 MESH = st.make_mesh((8,), ("x",))
 NUMBERS = np.arange(-32, 32).reshape(4, 16)
@@ -162,14 +166,12 @@ def test_the_plan_of_xla_is_combined_by_what_it_is_judged_by():
 def test_a_sum_that_is_exchanged_again_joins_one_that_waits_for_another_if_that_is_shorter():
     """The gradients of experts and of what weighs them: XLA's order of sums is tried, too."""
     mesh = st.sharding.AbstractMesh((2, 4), ("x", "y"))
+    struct = functools.partial(specs.struct, mesh=mesh)
 
     def loss(up, w, x, down):
         g = st.nn.softmax(x @ w, -1)
         t = st.nn.relu(jnp.einsum("td,edf->tef", x, up))
         return (jnp.einsum("te,tef,efd->td", g, t, down) ** 2).mean()
-
-    def struct(shape, *spec):
-        return st.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
 
     step = st.jit(st.grad(loss, (0, 1)), out_shardings=NamedSharding(mesh, P()))
     found = step.lower(struct((8, 64, 64)), struct((64, 8)), struct((512, 64), "y"),
@@ -180,18 +182,14 @@ def test_a_sum_that_is_exchanged_again_joins_one_that_waits_for_another_if_that_
 def test_a_sum_that_is_scattered_and_gathered_again_joins_another_of_xlas_plan():
     """It is made whole, and cut before it is gathered along the other axis."""
     mesh = st.sharding.AbstractMesh((2, 4), ("x", "y"))
-
-    def struct(shape, *spec):
-        return st.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+    struct = functools.partial(specs.struct, mesh=mesh)
 
     def loss(up, down, x):
         return (jnp.cumsum((st.nn.gelu(x @ up) @ down).reshape(8, 32, 64), 1) ** 2).mean()
 
-    specs = P(None, "y"), P(None, ("y", "x"))
-    step = st.jit(st.grad(loss, (0, 1)), out_shardings=tuple(
-        [NamedSharding(mesh, spec) for spec in specs]))
-    found = step.lower(struct((64, 128), *specs[0]), struct((128, 64), *specs[1]),
-                       struct((256, 64), "y", "x")).compile().collectives()
+    up, down = struct((64, 128), None, "y"), struct((128, 64), None, ("y", "x"))
+    step = st.jit(st.grad(loss, (0, 1)), out_shardings=(up.sharding, down.sharding))
+    found = step.lower(up, down, struct((256, 64), "y", "x")).compile().collectives()
     assert [c.kind for c in found if c.mesh_axes == ("y",)] == ["all-gather", "all-reduce"]
 
 
