@@ -185,7 +185,8 @@ class _Search:
         """A path known from the start: sums are finished, then the tiling changes. Before that
         blocks are cut, and sums scattered, along the axes that the target has or sums wait for:
         "nowhere", on the dimension where the target has them ("home"), or on any that they divide
-        ("anywhere").
+        ("anywhere"). Cuts come before sums, and minor axes, whose links are the fastest, before
+        major ones.
         """
         mesh, at, waiting = self.mesh, self.source, self.finish
         steps: list[tuple[Move, Entries]] = []
@@ -201,11 +202,14 @@ class _Search:
             waiting = waiting - {a}
             return True
 
-        for d in self.differ if cuts != "nowhere" else ():
-            own, want = at[d], self.target[d]
-            for a in want[len(own):] if want[:len(own)] == own else ():
-                if not cut(d, a):
-                    break
+        ends = [d for d in self.differ if self.target[d][:len(at[d])] == at[d]]
+        rank = {a: (a in waiting, -n) for n, a in enumerate(
+            mesh.sort_axes({a for d in ends for a in self.target[d]}))}
+        stuck: set[int] = set()
+        for a, d in heapq.merge(*[[(a, d) for a in self.target[d][len(at[d]):]] for d in ends],
+                                key=lambda step: rank[step[0]]) if cuts != "nowhere" else ():
+            if d not in stuck and not cut(d, a):
+                stuck.add(d)
         if cuts == "anywhere":
             wanted = {a for d in self.differ for a in self.target[d]}
             for a in (*mesh.sort_axes(wanted - waiting), *mesh.sort_axes(waiting)):

@@ -72,6 +72,25 @@ def test_layers_do_not_wait_for_the_weights_of_later_ones():
     assert kinds(lambda x, ws: whole(*ws), 1 << 15) == ["all-gather"]   # nothing runs meanwhile
 
 
+def test_gradients_of_weights_that_are_split_the_other_way_round_are_scattered_together():
+    mesh = st.sharding.AbstractMesh((2, 4), ("data", "model"))
+
+    def step(up, down, x):
+        def loss(up, down):
+            return jnp.mean(jnp.square(x + jnp.tanh(x @ up) @ down))
+        grads = st.grad(loss, (0, 1))(up, down)
+        return up - grads[0], down - grads[1]
+
+    def of(*shape_and_spec):
+        *shape, spec = shape_and_spec
+        return st.ShapeDtypeStruct(shape, "float32", sharding=NamedSharding(mesh, spec))
+    args = (of(512, 2048, P("data", "model")), of(2048, 512, P("model", "data")),
+            of(16384, 512, P("data")))
+    with config.override(shardtrace_hardware="h100"):
+        found = st.jit(step).lower(*args).compile().collectives()
+    assert [c.mesh_axes for c in found if c.kind == "reduce-scatter"] == [("model",), ("data",)]
+
+
 def test_large_sums_are_one_where_nothing_runs_meanwhile_and_large_gathers_are_not():
     """A start takes longer than the first waits; gathered values would all be held at once."""
     x = st.ShapeDtypeStruct((8, 1 << 22), "float32", sharding=NamedSharding(MESH, P("x")))
