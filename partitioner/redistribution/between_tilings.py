@@ -172,7 +172,7 @@ class _Tails:
             b_tails.append(b[k:])
         self.lengths = tuple(lengths)
         self.source, self.target = tuple(a_tails), tuple(b_tails)
-        names = dict.fromkeys(x for t in (*a_tails, *b_tails) for x in t)
+        names = mesh.sort_axes({x for t in (*a_tails, *b_tails) for x in t})
         self.sizes = tuple((x, mesh.axis_size(x)) for x in names)
 
     def path(self, lengths: tuple[int, ...], source: Tiling, target: Tiling) -> Path | None:

@@ -173,7 +173,7 @@ def _steps(lengths: tuple[int, ...], size: Sizes, state: Tiling, source: Tiling,
             for d, axes in enumerate(state):
                 if blocks[d] % size[a] == 0:
                     yield 0, "all_slice", (a,), d, -1, (*state[:d], (*axes, a), *state[d + 1:])
-    for d, axes in enumerate(state):
+    for d, axes in sorted(enumerate(state), key=_minor_axis):
         n = 1
         for k in range(len(axes) - 1, -1, -1):
             moved = axes[k:]
@@ -190,6 +190,11 @@ def _steps(lengths: tuple[int, ...], size: Sizes, state: Tiling, source: Tiling,
     for end, lacks in ends(here):
         if end != state and lacks[state] <= most:
             yield lacks[state], "retile", (), -1, -1, end
+
+
+def _minor_axis(dimension: tuple[int, tuple[str, ...]]) -> tuple[str, ...]:
+    """Its minor axis, by which moves that cost the same are in one order for all values."""
+    return dimension[1][-1:]
 
 
 def _ends(lengths: tuple[int, ...], size: Sizes, tile: int, source: Tiling, target: Tiling

@@ -270,12 +270,14 @@ def test_a_pending_sum_goes_straight_onto_the_dimension_that_wants_it():
     assert [(m.kind, m.axes) for m in p.moves] == [("psum", ("x", "y"))]
 
 
-@pytest.mark.parametrize(("target", "dims"), [("x|y", (1, 0)), ("y|x", (0, 1))])
-def test_sums_are_scattered_over_minor_axes_first_whatever_dimension_they_split(target, dims):
-    entries = tuple(tuple(axes) for axes in target.split("|"))
-    p = plan(M24, (8, 8), ((), ()), entries, frozenset("xy"))
-    assert [(m.kind, m.axes, m.dim) for m in p.moves] == [
-        ("reduce_scatter", (a,), d) for a, d in zip("yx", dims, strict=True)]
+@pytest.mark.parametrize("entries", [(("x",), ("y",)), (("y",), ("x",))])
+def test_sums_are_over_minor_axes_first_and_gathers_last_whatever_dimension_they_split(entries):
+    scattered = plan(M24, (8, 8), ((), ()), entries, frozenset("xy")).moves
+    assert [(m.kind, m.axes, m.dim) for m in scattered] == [
+        ("reduce_scatter", (a,), entries.index((a,))) for a in "yx"]
+    gathered = plan(M24, (8, 8), entries, ((), ())).moves
+    assert [(m.kind, m.axes, m.dim) for m in gathered] == [
+        ("all_gather", (a,), entries.index((a,))) for a in "xy"]
 
 
 def test_plans_name_axes_and_do_not_grow_with_the_number_of_devices():
