@@ -1,6 +1,7 @@
 """An explanation as text, as a rich table, as HTML and as plain data."""
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -129,8 +130,9 @@ def _by_cause(e: Analysis, advised: int) -> Iterator[str]:
     # an axis that splits nothing is the worst mistake: it is tried before the budget is spent
     idle = [w.suggestion for w in found_by(idle_axes, e) if w.suggestion] if advised else []
     root_causes = e.root_causes if advised else e.causes_by_cost
-    best = [*root_causes[0].groups[0][0].suggestions[:1]] if advised and root_causes else []
-    best = [s for s in (*idle, *best) if s.time < e.time]
+    firsts = (s for cause in root_causes[:advised] for s in cause.groups[0][0].suggestions[:1])
+    best = [s for s in idle if _shortens(e, s)]
+    best += itertools.islice((s for s in firsts if _shortens(e, s)), 1)
     shown = _Shown()
     if best:
         least = min(s.time for s in best)
@@ -283,8 +285,8 @@ def _worth_showing(e: Analysis, found: Sequence[Suggestion]) -> list[Suggestion]
 
 def effect(e: Analysis, s: Suggestion) -> str:
     """What a suggestion saves, and what that costs."""
-    saved = e.time - s.time
-    gain = f"saves {duration(saved)} of {duration(e.time)}" if saved > 0 else "saves no time"
+    gain = (f"saves {duration(e.time - s.time)} of {duration(e.time)}" if _shortens(e, s)
+            else "saves no time")
     fewer = e.received_bytes - s.received_bytes
     less = (f"{quantity(abs(fewer), 'B')}{' more than' if fewer < 0 else ' of'} "
             f"{quantity(e.received_bytes, 'B')} received" if fewer
@@ -300,6 +302,11 @@ def effect(e: Analysis, s: Suggestion) -> str:
                     "; in proportion to a few of the blocks" if s.estimated else ""])
 
 
+def _shortens(e: Analysis, s: Suggestion) -> bool:
+    """Does it save time, by more than what rounding makes of it?"""
+    return s.time < e.time and bool(changed_by(s.time, e.time))
+
+
 def replicated(e: Analysis, s: Suggestion) -> str:
     """The arguments that a suggestion holds whole, and that are split without it."""
     names: dict[str, None] = {}
@@ -311,7 +318,8 @@ def replicated(e: Analysis, s: Suggestion) -> str:
 
 
 def _percent(new: float, old: float) -> str:
-    return f" ({_change(new, old)})" if old and new != old else ""
+    change = changed_by(new, old)
+    return f" ({change})" if change else ""
 
 
 def _change(new: float, old: float) -> str:
