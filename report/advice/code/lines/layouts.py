@@ -37,8 +37,8 @@ def laid_out(at: Location, names: str, word: str, spec: PartitionSpec, axes: Col
 
 
 def _call(at: Location, text: str, word: str, spec: PartitionSpec, axes: Collection[str]) -> str:
-    """A call of `reshard`, or of `with_sharding_constraint` with the mesh of the file that has
-    these axes; "" if there is none, or nothing to call it with.
+    """A call of `reshard` or of `with_sharding_constraint`, with the mesh of the file that has
+    these axes unless one is set in context; "" if there is nothing to call it with.
     """
     if not text:
         return ""
@@ -46,24 +46,25 @@ def _call(at: Location, text: str, word: str, spec: PartitionSpec, axes: Collect
     asked = spec_text(spec).replace("'", '"')
     if not re.search(r"\bP\(|\bas P\b", source):
         asked = f"PartitionSpec{asked[1:]}"
-    if word == "reshard":
-        return f"{path_of(at, word, 'sharding')}({text}, {asked})"
-    call = f"{path_of(at, 'lax')}.{word}"
-    if "NamedSharding" not in source:           # the mesh is set in context
-        return f"{call}({text}, {asked})"
-    mesh = _mesh_of(at, source, {*map(str, axes)})
-    return f"{call}({text}, NamedSharding({mesh}, {asked}))" if mesh else ""
+    explicit = word == "reshard"
+    call = path_of(at, word, "sharding") if explicit else f"{path_of(at, 'lax')}.{word}"
+    if "NamedSharding" not in source or explicit and "set_mesh" in source:
+        return f"{call}({text}, {asked})"       # the mesh is set in context
+    mesh = _mesh_of(at, source, {*map(str, axes)}, explicit)
+    if mesh:
+        return f"{call}({text}, NamedSharding({mesh}, {asked}))"
+    return f"{call}({text}, {asked})" if explicit else ""
 
 
-def _mesh_of(at: Location, source: str, axes: set[str]) -> str:
-    """The name of a mesh that a file makes and that has these axes and no others, none of them
-    Explicit; one of which shardings are made if there are several; "" if there is none.
+def _mesh_of(at: Location, source: str, axes: set[str], explicit: bool) -> str:
+    """The name of a mesh that a file makes and that has these axes and no others, Explicit ones or
+    none of them; one of which shardings are made if there are several; "" if there is none.
     """
     tree = syntax_tree(at.file, source_version(at.file))
     names = [n.targets[0].id for n in (tree.body if tree is not None else ())
              if isinstance(n, ast.Assign) and isinstance(n.targets[0], ast.Name)
              and isinstance(n.value, ast.Call) and "esh" in ast.unparse(n.value.func)
-             and "Explicit" not in ast.unparse(n.value)
+             and ("Explicit" in ast.unparse(n.value)) == explicit
              and axes == {c.value for c in ast.walk(n.value)
                           if isinstance(c, ast.Constant) and isinstance(c.value, str)}]
     used = [n for n in names if re.search(rf"NamedSharding\({n}\b", source)]
