@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from ...ir.facts import REPEATS, WHOLE_IN_XLA
 from ...ir.ops.communication.sharding import reshard_p
 from ...ir.ops.contractions.dot_general import dot_general_p
+from ...ir.ops.indexing.gather import gather_p
 from ...ir.ops.movement.padding import pad_p
 from ...ir.program import Atom, Equation, Program, Var
 from ...ir.reasons import NO_CASE
@@ -140,16 +141,33 @@ def _is_whole(eqn: Equation) -> bool:
 
 
 def _in_steps(program: Program) -> Program:
-    """The program with a reshard for each step; a constant is made in the wanted layout."""
+    """The program with a reshard for each step; a constant is made in the wanted layout. What was
+    cut out of rows that were looked up is not gathered again, since these are still there.
+    """
     program = inside(program, _in_steps)
     made: dict[Atom, Equation] = {v: eqn for eqn in program.eqns for v in eqn.outvars}
     eqns: list[Equation] = []
+    larger: dict[Atom, tuple[Atom, ...]] = {}       # what a value was cut out of
+    same: dict[Atom, Atom] = {}
     for eqn in program.eqns:
-        if eqn.op is reshard_p:
-            eqns += _steps_of(eqn, made.get(eqn.invars[0]))
-        else:
+        eqn = eqn.replace(invars=[same.get(a, a) for a in eqn.invars])
+        if eqn.op is not reshard_p:
             eqns.append(eqn)
-    return program.replace(eqns=eqns)
+            continue
+        (source,), (result,) = eqn.invars, eqn.outvars
+        found = [v for v in larger.get(source, ()) if v.aval.sharding == result.aval.sharding]
+        if found:
+            same[result] = found[0]
+            continue
+        maker = made.get(source)
+        if maker is not None and maker.op is gather_p and source.aval.sharding.spec.unreduced:
+            larger[source] = ()
+        for step in _steps_of(eqn, maker):
+            eqns.append(step)
+            (now,), (after,) = step.invars, step.outvars
+            if now in larger and _is_cut(now.aval.entries, after.aval.entries):
+                larger[after] = (*larger[now], now)
+    return program.replace(eqns=eqns, outvars=[same.get(a, a) for a in program.outvars])
 
 
 def _steps_of(eqn: Equation, maker: Equation | None) -> Iterator[Equation]:
@@ -231,6 +249,11 @@ def _axes_of(maker: Equation) -> Iterator:
         for t, d, _ in info.positions[f]:
             if t < info.operands:
                 yield factor, maker.invars[t].aval.entries[d]
+
+
+def _is_cut(have: Entries, want: Entries) -> bool:
+    """Has every dimension at least the axes that it had?"""
+    return all([b[:len(a)] == a for a, b in zip(have, want, strict=True)])
 
 
 def _cut(have: Entries, want: Entries, axes: frozenset[str]) -> Entries:

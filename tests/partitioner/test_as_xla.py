@@ -563,3 +563,22 @@ def test_rows_that_do_not_divide_are_joined_across(shape: tuple[int, ...], axes:
         return jnp.concatenate([jnp.broadcast_to(token, (shape[0], 1, shape[2])), x], 1).sum(1)
     args = ((1, shape[2]), P()), (shape, P(None, "x"))
     assert plan(f, axes, *args, out=P()) == [*["all-to-all x"] * 3, "all-reduce x"]
+
+
+@pytest.mark.parametrize("token, gathers", [(P(("x", "y")), ["all-gather y"]), (P("x"), [])])
+def test_a_single_row_that_is_joined_is_laid_out_as_the_result(token: P, gathers: list[str]
+                                                                ) -> None:
+    """The joined rows are gathered in the end, and the columns stay split."""
+    def f(x: Any, token: Any) -> Any:
+        return jnp.concatenate([jnp.broadcast_to(token, (8, 1, 64)), x], 1)
+    args = ((8, 16, 64), P(None, "y", "x" if gathers else None)), ((64,), token)
+    assert sorted(plan(f, GRID, *args, out=P(None, None, "x"))) == [
+        *gathers, "all-gather y", *["all-to-all y"] * 3]
+
+
+def test_rows_that_are_looked_up_and_read_whole_are_not_gathered_again() -> None:
+    """They are split by columns, which the product takes whole: that is what was cut."""
+    def f(table: Any, places: Any, w: Any) -> Any:
+        return table[places.astype(int)] @ w
+    args = ((4096, 64), P("x")), ((64, 16), P("x", "y")), ((64, 4096), P(None, "x"))
+    assert plan(f, GRID, *args, out=P(None, "y", "x")) == ["all-gather x", "all-reduce x"]

@@ -89,7 +89,7 @@ def _strategy(decision: Decision, info: RuleInfo) -> tuple[Strategy | Decision, 
         if found is not None:
             return found, paths
         assert axes_of, "every equation can run on whole operands"
-        axes_of.popitem()
+        axes_of.pop(max(reversed(axes_of), key=lambda f: info.factors[f].kind != PASS))
 
 
 def _groups(info: RuleInfo) -> type[DeviceGroups] | None:

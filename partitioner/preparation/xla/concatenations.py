@@ -2,7 +2,8 @@
 
 A dimension along which arrays are joined cannot be split. Where that of the result is, XLA moves
 its axes to another one: each operand by an all-to-all, then the result back by one more. A single
-row is padded to one for each device first, as any other operand is to blocks.
+row is padded to one for each device first, as any other operand is to blocks. An operand of fewer
+rows than devices is laid out as the result.
 """
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def joined(eqn: Equation, operands: Sequence[Padded], graph: Graph, out: Output)
     pieces = []
     for x, atom in zip(operands, eqn.invars, strict=True):
         own = _entries(graph, atom)
-        before = own if own is not None and any(own) else found
+        before = own if own is not None and any(own) and x.shape[d] >= parts else found
         pieces.append(unpadded(laid_out(laid_out(blocks(x), before), moved), eqn, out).atom)
     whole = Var(result.aval)
     out.eqns.append(eqn.replace(invars=pieces, outvars=(whole,)))
