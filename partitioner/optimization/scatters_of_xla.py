@@ -15,15 +15,16 @@ from typing import Any
 from ...ir.meshes.mesh_axes import group_size
 from ...ir.op import Op
 from ...ir.ops.communication.collective import SCATTERS, all_slice_p, pvary_p
+from ...ir.ops.movement.dynamic_slicing import dynamic_slice_p
 from ...ir.ops.movement.reshape import reshape_p
-from ...ir.ops.movement.shape import transpose_p
+from ...ir.ops.movement.shape import squeeze_p, transpose_p
 from ...ir.program import Atom, Equation
 from ...ir.rewriting.rewrite import Match, Rewrite, Rewrites
 from ...ir.rewriting.unread import only_readers
 from ..reasons import merged_reasons
 from ..redistribution.prime_axes import PrimeAxes
 
-_MOVES = frozenset((reshape_p, transpose_p))
+_MOVES = frozenset((reshape_p, squeeze_p, transpose_p))
 
 
 def _scattered(m: Match) -> Atom | None:
@@ -31,8 +32,8 @@ def _scattered(m: Match) -> Atom | None:
     to the slice, or other devices than its members keep different blocks.
     """
     following = only_readers(m.program)[m.eqn.outvars[0]]
-    if following is not None and following.op is all_slice_p:
-        return None                                 # the last of the slices is the one replaced
+    if following is not None and following.op in (all_slice_p, dynamic_slice_p):
+        return None     # the last of the slices is the one replaced; XLA makes them all one
     cuts = [*_makers(m, m.eqn, frozenset((all_slice_p,))), m.eqn]
     moves = _makers(m, cuts[0], _MOVES)
     total = _maker(m, (moves or cuts)[0])

@@ -27,7 +27,12 @@ from ...rows import rows
      P(None, "y"), ["reduce-scatter y"]),
     (lambda a: a.max(1), [((16, 16, 64), P(None, "x"))], P("x", "y"), ["all-reduce x"]),
     (lambda a: a.max(1), [((16, 16, 64), P(None, "x"))], P(None, "x"), ["reduce-scatter x"]),
-    (lambda a: a.sum(1), [((64, 128), P(None, ("x", "y")))], P("x"), ["all-reduce x,y"])])
+    (lambda a: a.sum(1), [((64, 128), P(None, ("x", "y")))], P("x"), ["all-reduce x,y"]),
+    (lambda a: jnp.sort(a[:, -1], 1), [((16, 16, 64), P("x", "y"))], P(("y", "x")),
+     ["collective-permute y", "reduce-scatter y", "collective-permute x,y"]),
+    (lambda a, b, i: lax.dynamic_slice_in_dim(a @ b, i.astype(int), 8), [
+        ((16, 64), P(None, "y")), ((64, 32), P("y")), ((), P())], P(None, "y"),
+     ["all-reduce y"])])
 @rows("executor", EXECUTORS)
 def test_a_sum_is_scattered_if_its_members_keep_all_of_it(
         f: Callable[..., Any], args: Any, out: P, found: list[str], executor: str) -> None:
