@@ -22,6 +22,7 @@ from ...ir.program import Atom, Equation, Literal, Var
 from ...ir.reasons import COUNT, PADDED, Reason
 from ...ir.rules.factor import PASS, REDUCE, SCAN
 from ...ir.rules.rule import ELEMENTWISE, FactorRule
+from ...ir.shardings.sharding import NamedSharding
 from ...ir.types import ArrayType, Shape, array_type
 from ..factors import major_factor
 
@@ -84,6 +85,12 @@ def with_sizes(x: Padded, sizes: Shape, eqn: Equation, out: Output) -> Padded:
     return x
 
 
+def laid_out(x: Padded, sharding: NamedSharding, eqn: Equation, out: Output) -> Padded:
+    """The value under a constraint. eqn: the equation it is for."""
+    context, params = _Context(eqn, (), (), out), {"sharding": sharding}
+    return Padded(context.result("sharding_constraint", [x.atom], params), x.shape, x.fills, x.lows)
+
+
 class _Context:
     """The `PaddedContext` of an equation."""
 
@@ -113,32 +120,32 @@ class _Context:
                                               reason=reason or self.eqn.reason))
         return out
 
+    def result(self, name: str, operands: Sequence[Atom], params: dict[str, Any],
+               reason: Reason = ()) -> Atom:
+        """The result of an equation, appended."""
+        given = tuple([a.aval for a in operands])
+        mesh = next((t.mesh for t in given if not t.mesh.empty), empty_abstract_mesh)
+        return self.append(OPS[name], operands, infer(OPS[name], given, params, mesh), params,
+                           reason=reason)[0]
+
     def call(self, name: str, *operands: Atom, **params: Any) -> Atom:
         return self._made(name, operands, params)
 
     def _made(self, name: str, operands: Sequence[Atom], params: dict[str, Any], reason: Reason = ()
               ) -> Atom:
         """The result of an equation, appended unless an equal one was."""
-        op, made = OPS[name], self.out.made
         known = [(np.asarray(a.val).tobytes(), a.aval) if isinstance(a, Literal) else a
                  for a in operands]
         key = (name, *known, *params.items())
-        if key not in made:
-            given = tuple([a.aval for a in operands])
-            mesh = next((t.mesh for t in given if not t.mesh.empty), empty_abstract_mesh)
-            (made[key],) = self.append(op, operands, infer(op, given, params, mesh), params,
-                                       reason=reason)
-        return made[key]
+        if key not in self.out.made:
+            self.out.made[key] = self.result(name, operands, params, reason)
+        return self.out.made[key]
 
     def full(self, value: Any, like: ArrayType) -> Atom:
         """An array of one value for one reader; other readers may want another layout."""
-        number, op = self.number(value, like), OPS["broadcast_in_dim"]
-        if not like.shape:
-            return number
+        number = self.number(value, like)
         params = {"shape": like.shape, "broadcast_dimensions": (), "sharding": None}
-        (made,) = self.append(op, (number,), infer(op, (number.aval,), params,
-                                                   empty_abstract_mesh), params)
-        return made
+        return self.result("broadcast_in_dim", [number], params) if like.shape else number
 
     def number(self, value: Any, like: ArrayType) -> Atom:
         return Literal(np.asarray(value).astype(like.dtype)[()], array_type(

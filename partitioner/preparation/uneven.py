@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from ...ir.dtypes import is_extended
 from ...ir.facts import UNEVEN
 from ...ir.meshes.mesh import AbstractMesh
-from ...ir.ops.communication.sharding import sharding_constraint_p
 from ...ir.ops.indexing.scatter import WRITES
 from ...ir.ops.movement.joining import concatenate_p
 from ...ir.ops.movement.padding import pad_p
@@ -38,7 +37,7 @@ from ..propagation.divisibility import part_counts
 from ..propagation.graph import Graph
 from ..propagation.propagate import solve
 from ..regions import has_region, region_of, with_programs
-from .padded_equations import Output, equation_on, unpadded, with_sizes
+from .padded_equations import Output, equation_on, laid_out, unpadded, with_sizes
 from .xla.concatenations import joined
 
 MOST_KEPT = 2           # rows that are kept are fewer than so many times those that count
@@ -212,12 +211,9 @@ class _Writer:
         """
         if x.sizes == x.shape:
             return x
-        whole = Var(x.atom.aval)
         sharding = NamedSharding(self.wanted.graph.mesh, PartitionSpec(*((),) * len(x.shape)))
-        self.out.eqns.append(eqn.replace(op=sharding_constraint_p, invars=(x.atom,),
-                                         outvars=(whole,), params={"sharding": sharding}))
-        cut = unpadded(Padded(whole, x.shape, x.fills, x.lows), eqn, self.out)
-        return with_sizes(cut, x.sizes, eqn, self.out)
+        whole = laid_out(x, sharding, eqn, self.out)
+        return with_sizes(unpadded(whole, eqn, self.out), x.sizes, eqn, self.out)
 
     def region(self, eqn: Equation) -> None:
         """Write a loop or branch: values that are one inside and outside get the same padding."""

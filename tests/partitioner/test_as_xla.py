@@ -274,6 +274,18 @@ def test_single_rows_are_joined_to_split_ones(objective: str) -> None:
     np.testing.assert_array_equal(found, [0, 1, 2, 3, 1, 2])
 
 
+def test_ones_are_joined_to_split_columns() -> None:
+    def with_ones(a: Any) -> Any:
+        both = jnp.concatenate([jnp.ones((8, 1)), a, a[:, :5]], 1)
+        return both.T @ both
+    a = np.arange(128, dtype=np.float32).reshape(8, 16) / 64
+    mesh = mesh_of(GRID)
+    with st.config.override(shardtrace_objective="xla", shardtrace_engine="per_device"):
+        with st.set_mesh(mesh):
+            found = st.jit(with_ones)(st.device_put(a, NamedSharding(mesh, P("x", "y"))))
+    assert_alike(found, with_ones(a), rtol=1e-4, atol=1e-4)
+
+
 def test_slices_that_are_equal_move_once_and_all_else_as_often_as_it_is_written() -> None:
     """Each of these rows comes by one permutation for each of two distances (JAX 0.10.2)."""
     def f(a: Any, b: Any) -> Any:

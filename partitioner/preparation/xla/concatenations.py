@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ....ir.ops.communication.sharding import sharding_constraint_p
 from ....ir.padded import Padded, with_entry
 from ....ir.program import Atom, Equation, Var
 from ....ir.shardings.sharding import NamedSharding
 from ....ir.spec import PartitionSpec
 from ....ir.types import Entries, Shape
 from ...propagation.graph import Graph
-from ..padded_equations import Output, unpadded, with_sizes
+from ..padded_equations import Output, laid_out, unpadded, with_sizes
 
 
 def joined(eqn: Equation, operands: Sequence[Padded], graph: Graph, out: Output) -> Padded | None:
@@ -42,20 +41,16 @@ def joined(eqn: Equation, operands: Sequence[Padded], graph: Graph, out: Output)
         size = -(-x.shape[d] // parts) * parts
         return with_sizes(x, with_entry(x.shape, d, size), eqn, out)
 
-    def laid_out(x: Padded, entries: Entries) -> Padded:
-        var = Var(x.atom.aval)
-        params = {"sharding": NamedSharding(graph.mesh, PartitionSpec(*entries))}
-        out.eqns.append(eqn.replace(op=sharding_constraint_p, invars=(x.atom,), outvars=(var,),
-                                    params=params))
-        return Padded(var, x.shape, x.fills, x.lows)
+    def over(entries: Entries, x: Padded) -> Padded:
+        return laid_out(x, NamedSharding(graph.mesh, PartitionSpec(*entries)), eqn, out)
     pieces = []
     for x, atom in zip(operands, eqn.invars, strict=True):
         own = _entries(graph, atom)
         before = own if own is not None and any(own) and x.shape[d] >= parts else found
-        pieces.append(unpadded(laid_out(laid_out(blocks(x), before), moved), eqn, out).atom)
+        pieces.append(unpadded(over(moved, over(before, blocks(x))), eqn, out).atom)
     whole = Var(result.aval)
     out.eqns.append(eqn.replace(invars=pieces, outvars=(whole,)))
-    return laid_out(blocks(laid_out(Padded(whole, result.aval.shape), moved)), found)
+    return over(found, blocks(over(moved, Padded(whole, result.aval.shape))))
 
 
 def _entries(graph: Graph, atom: Atom) -> Entries | None:
