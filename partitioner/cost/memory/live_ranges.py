@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from itertools import accumulate
 
+from ....ir.facts import TAKEN
 from ....ir.program import Atom, Equation, Literal, Program, Var
 from ..buffers import WRITTEN, Buffers, buffers
 from ..kinds import (
@@ -236,9 +237,10 @@ def _stacked(eqn: Equation) -> list[Var]:
 
 
 def _wanted(program: Program, held: Buffers) -> tuple[dict[Var, list[int]], set[Var]]:
-    """Elementwise results that equations want in another order: (by value the order in which
-    it is made, where nothing reads it as it stands; those that XLA makes once more from the same
-    operands, so for a product, and as they are, or in another order, for others).
+    """What is computed element by element, or looked up, and equations want in another order: (by
+    value the order in which it is made, where nothing reads it as it stands; those that XLA makes
+    once more from the same operands, so for a product, and as they are, or in another order, for
+    others).
     """
     eqns = program.eqns
     wanted: dict[Var, dict[int, list[int]]] = {}                    # by reader: in which order
@@ -249,11 +251,12 @@ def _wanted(program: Program, held: Buffers) -> tuple[dict[Var, list[int]], set[
                 wanted.setdefault(v, {})[i] = order
     if not wanted:
         return {}, set()
-    made = {v for eqn, kind in zip(eqns, held.kinds, strict=True) if kind.elementwise
+    made = {v for eqn, kind in zip(eqns, held.kinds, strict=True)
+            if kind.elementwise or TAKEN in eqn.op.facts
             for v in eqn.outvars if v not in held.fused and v not in held.root}
     readers: dict[Var | None, list[tuple[int, int]]] = {v: [] for v in made}
-    for i, eqn in enumerate(eqns):
-        for n, a in enumerate(eqn.invars):
+    for i, (eqn, kind) in enumerate(zip(eqns, held.kinds, strict=True)):
+        for n, a in enumerate(() if kind.bitcast else eqn.invars):
             readers.get(held.of(a), []).append((i, n))
     results = {held.of(a) for a in program.outvars}
     ordered: dict[Var, list[int]] = {}

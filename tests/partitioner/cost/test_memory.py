@@ -208,6 +208,14 @@ def test_what_is_copied_for_a_product_is_made_twice_where_others_read_it_as_it_i
     assert (alone, both) == (2 * (8 * 256 * 256 * 4), 3 * (8 * 256 * 256 * 4))
 
 
+def test_rows_are_looked_up_in_the_order_in_which_a_product_reads_them():
+    def f(pages, table, q):
+        return jnp.einsum("bthd,bhd->bht", pages[table].reshape(4, 128, 2, 16), q)
+    pages, q = np.ones((64, 16, 2, 16), np.float32), np.ones((4, 2, 16), np.float32)
+    plan = st.jit(f).lower(pages, np.ones((4, 8), int), q).compile().memory_analysis()
+    assert plan.temp_size_in_bytes < 1.5 * 4 * 128 * 2 * 16 * 4
+
+
 # -- the order of XLA's plans ---------------------------------------------------------------------
 
 def two_layers(x, v, w):
