@@ -149,7 +149,7 @@ PREPARE = pipeline(
          "concatenations and splits say how far rows are moved", plans="own",
          decides=True),
     Pass("arrange-as-xla", "inlined", lambda p, r: arrange_as_xla(p),
-         "splits are slices; concatenations of shifted rows say how far these are moved",
+         "splits are slices; concatenations of an end and a beginning say how far rows are moved",
          plans="xla", decides=True),
     Pass("pad-uneven", "inlined",
          lambda p, r: pad_uneven(p, r.mesh, r.in_shardings, r.out_shardings,

@@ -20,7 +20,8 @@ class Policy(NamedTuple):
     """The choices of one kind of plan. plans: its name in `Pass.plans`.
 
     pads_strides: odd sizes of windows more than one row apart are padded, too. masks_always:
-    padding is masked where an op would see it, even if it is known to have no effect.
+    padding is masked where an op would see it, even if it is known to have no effect. splits_few:
+    dimensions of fewer rows than devices, though not of one, are padded, too.
     gathers_padded_indices: padded indices at which something is written are gathered, and padded
     anew. joins_across: rows that axes do not divide are joined while another dimension is split.
     keeps_padded_arguments: an argument that is padded inside is laid out as without padding.
@@ -36,6 +37,7 @@ class Policy(NamedTuple):
     plans: str
     pads_strides: bool = True
     masks_always: bool = False
+    splits_few: bool = False
     gathers_padded_indices: bool = False
     joins_across: bool = False
     keeps_padded_arguments: bool = False
@@ -51,13 +53,14 @@ class Policy(NamedTuple):
 
 OWN = Policy("own")
 XLA = Policy(
-    "xla", pads_strides=False, masks_always=True, gathers_padded_indices=True, joins_across=True,
-    keeps_padded_arguments=True, requests_first=True, loops_as_results=True,
+    "xla", pads_strides=False, masks_always=True, splits_few=True, gathers_padded_indices=True,
+    joins_across=True, keeps_padded_arguments=True, requests_first=True, loops_as_results=True,
     halos_by_permutes=True, copies_groups=True, sums_by_dimension=True, combines_sums=True,
     breadth_first=True,
     repeated=frozenset((all_gather_invariant_p, all_to_all_p, ppermute_p)))     # each has a channel
 
-TRIED = XLA._replace(gathers_padded_indices=False, joins_across=False, repeated=_NO_OPS)
+TRIED = XLA._replace(splits_few=False, gathers_padded_indices=False, joins_across=False,
+                     repeated=_NO_OPS)
 """XLA's for a plan that is tried for another objective: without what never makes it shorter."""
 
 POLICIES: Mapping[str, Policy] = {**dict.fromkeys(OBJECTIVES, OWN), "xla": XLA}

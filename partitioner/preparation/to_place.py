@@ -163,8 +163,6 @@ _MOVED = (
             where=lambda m: len(m.sizes) > 1, why="each part gets a place of its own"),
     Rewrite("roll", _CONCATENATION, _rolled, where=_shifts,
             why="what leaves at the end comes in at the beginning"),
-    Rewrite("shift", _CONCATENATION, _placed, where=_shifts,
-            why="rows further on over a value are split as they were"),
 )
 
 AT_KNOWN_PLACES = Rewrites(*ROWS_BY_NUMBER, CHOOSE_BOX, also_drops=(concatenate_p,))
@@ -174,6 +172,8 @@ ARRANGE_AS_XLA = Rewrites(OF_ONE_OPERAND, OF_PADDING_READ_ONCE, *_MOVED, FILL_AP
 
 ARRANGE = Rewrites(
     *COMPOSE, *SEPARATE, *_MOVED,
+    Rewrite("shift", _CONCATENATION, _placed, where=_shifts,
+            why="rows further on over a value are split as they were"),
     Rewrite("edges", _CONCATENATION, _over_largest,
             why="operands that no mesh divides are edges of one that is split as the result is"),
     also_drops=(slice_p, broadcast_in_dim_p, pad_p, concatenate_p),

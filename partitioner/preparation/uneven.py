@@ -33,7 +33,7 @@ from ...ir.spec import PartitionSpec
 from ...ir.support.immutable import immutable
 from ...ir.types import Shape
 from ..policy import OWN, Policy
-from ..propagation.divisibility import part_counts
+from ..propagation.divisibility import padded_size, part_counts
 from ..propagation.graph import Graph
 from ..propagation.propagate import solve
 from ..regions import has_region, region_of, with_programs
@@ -52,9 +52,9 @@ def pad_uneven(program: Program, mesh: AbstractMesh,
     """
     splits = part_counts(mesh)
     if not splits or not mesh.auto_axes or mesh.manual_axes or not (
-            keeps_rows or _may_gain(program, splits)):
+            keeps_rows or _may_gain(program, splits, policy.splits_few)):
         return program
-    graph = solve(program, mesh, in_shardings, out_shardings, uneven=True).graph
+    graph = solve(program, mesh, in_shardings, out_shardings, uneven=True, policy=policy).graph
     wanted = _Wanted(graph, keeps_rows)
     if not keeps_rows and not any(map(wanted.is_uneven, graph.index)):
         return program
@@ -65,16 +65,17 @@ def _strided(eqn: Equation) -> bool:
     return max(eqn.params.get("window_strides", ()), default=1) > 1
 
 
-def _may_gain(program: Program, splits: Sequence[int]) -> bool:
+def _may_gain(program: Program, splits: Sequence[int], splits_few: bool) -> bool:
     """Does some equation turn sizes that axes do not divide into sizes that they may?"""
     for eqn in program.eqns:
         if eqn.op.subprograms:
-            if has_region(eqn) and any([_may_gain(p, splits)
+            if has_region(eqn) and any([_may_gain(p, splits, splits_few)
                                         for _, _, p in region_of(eqn).programs]):
                 return True
         elif UNEVEN in eqn.op.facts:
             for v in eqn.outvars:
-                if any([n >= k > 1 and n % k for n in v.aval.shape for k in splits]):
+                if any([padded_size(n, k, splits_few) != n
+                        for n in v.aval.shape for k in splits]):
                     return True
     return False
 
@@ -114,7 +115,8 @@ class _Wanted:
         if t < 0 or is_extended(atom.aval.dtype):
             return shape
         parts = [math.prod(map(self.graph.size, axes)) for axes in self.graph.layouts[t].entries]
-        return tuple([n if coprime_stay and math.gcd(n, k) == 1 else self._size(n, k)
+        few = self.graph.policy.splits_few
+        return tuple([n if coprime_stay and math.gcd(n, k) == 1 else padded_size(n, k, few)
                       for n, k in zip(shape, parts, strict=True)])
 
     def is_uneven(self, var: Var) -> bool:
@@ -130,10 +132,6 @@ class _Wanted:
             return []
         before, after = (self.graph.layouts[t].entries for t in (source, result))
         return [d for d in cut if before[d] and before[d] == after[d]]
-
-    @staticmethod
-    def _size(n: int, parts: int) -> int:
-        return -(-n // parts) * parts if n >= parts else n
 
 
 class _Writer:

@@ -28,13 +28,20 @@ def may_be_split(m: Match) -> bool:
 
 
 @cached(4096, "shapes that all axes divide")
-def rounded_up(shape: Shape, mesh: AbstractMesh) -> Shape:
-    """The shape with dimensions rounded up so that every axis no larger than the dimension divides
-    it, and all axes together; such are the layouts of padded blocks.
+def rounded_up(shape: Shape, mesh: AbstractMesh, splits_few: bool) -> Shape:
+    """The shape with dimensions rounded up so that every axis that may split them (`padded_size`)
+    divides them, and all axes together; such are the layouts of padded blocks.
     """
     counts = part_counts(mesh)
-    return tuple([-(-n // mesh.size) * mesh.size if any([n >= k and n % k for k in counts]) else n
-                  for n in shape])
+    return tuple([-(-n // mesh.size) * mesh.size if any(
+        [padded_size(n, k, splits_few) != n for k in counts]) else n for n in shape])
+
+
+def padded_size(n: int, parts: int, splits_few: bool) -> int:
+    """The size of a dimension that is padded to be split into parts, if it has a row for each of
+    them. splits_few: or if it has several rows.
+    """
+    return -(-n // parts) * parts if n >= (min(2, parts) if splits_few else parts) else n
 
 
 def part_counts(mesh: AbstractMesh) -> list[int]:

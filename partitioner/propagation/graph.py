@@ -123,7 +123,8 @@ class Graph:
             self.blocked[key] = manual.union(self.mesh.explicit_axes if own.empty else [
                 n for n, t in zip(own.axis_names, own.axis_types, strict=True)
                 if t is not AxisType.Auto])
-        shape = rounded_up(aval.shape, self.mesh) if self.uneven else aval.shape
+        shape = (rounded_up(aval.shape, self.mesh, self.policy.splits_few) if self.uneven
+                 else aval.shape)
         return (Layout(shape, entries, (True,) * len(entries), self.blocked[key]),
                 aval.sharding.spec.unreduced,
                 tuple([(d, a) for d, axes in enumerate(entries) for a in axes]))

@@ -39,7 +39,7 @@ def solve(program: Program, mesh: AbstractMesh, in_shardings: Sequence[Partition
           carried_rows: bool = False, policy: Policy = OWN) -> Solution:
     """Build the graph of a program, constrain its ends and run it to the fixed point.
 
-    uneven: axes also go where they do not divide a dimension, if there is a row for each device.
+    uneven: axes also go where they do not divide a dimension, if it may be padded (`padded_size`).
     carried_rows: rows that loops carry start split (carried_rows.py).
     """
     check_ends(program, mesh, in_shardings, out_shardings)

@@ -80,7 +80,8 @@ class _Notes:
                 for d, split in enumerate(rule.operands[i]):
                     n, size = own[d], eqn.invars[i].aval.shape[d]
                     f = major_factor(split, rule)
-                    if n != size and f >= 0 and size % rule.factors[f].size == 0:
+                    whole = rule.factors[f].size if f >= 0 else 0
+                    if n != size and whole and size % whole == 0:
                         rows[f, size] = n
             for d, split in enumerate(rule.results[0]):
                 f, size = major_factor(split, rule), shape[d]

@@ -15,7 +15,7 @@ UNEVEN = module_of_benchmarks("partition.uneven").NAMES
 
 # Rows 1 to 63 of 64, split over 8 devices unevenly.
 OTHERWISE = {
-    "three-point stencil", "edges repeated", "difference with a first row",
+    "edges repeated", "difference with a first row",
     "associative scan", "linear recurrence",
     "attention of a class token", "convolution in time with stride 2",
     "order of a slice", "fixed boundary by iteration, rows split",

@@ -594,3 +594,16 @@ def test_rows_that_are_looked_up_and_read_whole_are_not_gathered_again() -> None
         return table[places.astype(int)] @ w
     args = ((4096, 64), P("x")), ((64, 16), P("x", "y")), ((64, 4096), P(None, "x"))
     assert plan(f, GRID, *args, out=P(None, "y", "x")) == ["all-gather x", "all-reduce x"]
+
+
+@pytest.mark.parametrize("rows", [256, 16, 8])
+def test_a_row_that_is_joined_to_shifted_ones_is_joined_across(rows: int) -> None:
+    """A cache that drops its oldest row: the others come by a permutation first, also where few
+    are left. A constant is not exchanged.
+    """
+    def f(cache: Any, new: Any) -> Any:
+        return jnp.concatenate([cache[:, 1:], new[:, None]], 1)
+    args, out = [((4, rows, 64), P(None, "x")), ((4, 64), P())], P(None, "x")
+    assert plan(f, LINE, *args, out=out) == ["collective-permute x", *["all-to-all x"] * 3]
+    assert plan(lambda x: jnp.concatenate([x[:, 1:], jnp.zeros((4, 1, 64))], 1), LINE, args[0],
+                out=out) == ["collective-permute x", *["all-to-all x"] * 2]
