@@ -48,6 +48,9 @@ REARRANGED = "rearranged"
 IN_PLACE = "in place"
 """The result may take the memory of an operand, though it is not computed element by element."""
 
+UPDATED = "updated"
+"""The result is the first operand with something written into it, in place."""
+
 FRESH = "fresh"
 """The result lies in memory of its own."""
 
@@ -92,12 +95,12 @@ axes may divide only one of them; or its layout is given, whether axes divide it
 WHOLE_IN_XLA = "whole in xla"
 """XLA's partitioner has no case for it, so that it runs on whole values there."""
 
-_IMPLIED = {IDENTITY: (BITCAST, VIEW), BITCAST: (VIEW,), POSITION: (COUNTS,),
+_IMPLIED = {IDENTITY: (BITCAST, VIEW), BITCAST: (VIEW,), UPDATED: (IN_PLACE,), POSITION: (COUNTS,),
             RECOMPUTED: (TRANSCENDENTAL,)}
 _KNOWN = frozenset((IDENTITY, BITCAST, VIEW, CHEAP, EXACT, COMMUTES, TRANSCENDENTAL, GENERATED,
-                    REARRANGED, IN_PLACE, FRESH, TAKEN, PERMUTED, READS_FUSED, BRANCHES, PER_DEVICE,
-                    POSITION, COUNTS, LAYOUT, SPLICED, BY_PLACE, REPEATS, UNEVEN, MAY_BE_NAN,
-                    WHOLE_IN_XLA, RECOMPUTED))
+                    REARRANGED, IN_PLACE, UPDATED, FRESH, TAKEN, PERMUTED, READS_FUSED, BRANCHES,
+                    PER_DEVICE, POSITION, COUNTS, LAYOUT, SPLICED, BY_PLACE, REPEATS, UNEVEN,
+                    MAY_BE_NAN, WHOLE_IN_XLA, RECOMPUTED))
 
 
 def facts_of(named: Iterable[str]) -> frozenset[str]:

@@ -13,7 +13,7 @@ from ..ir.passes import Pass, pipeline, run_passes
 from ..ir.program import Program
 from ..ir.rewriting.inline import inline
 from ..ir.rewriting.inside import inside
-from ..ir.rewriting.pattern import replaced
+from ..ir.rewriting.pattern import needed
 from ..ir.rewriting.rewrite import Rewrites
 from ..ir.rewriting.unread import drop_dead
 from ..ir.spec import PartitionSpec
@@ -29,6 +29,7 @@ from .optimization.own_blocks import CUT_FIRST, FOLD_GATHERS, FORM_SCATTERS
 from .optimization.rows_of_one import ROWS_OF_ONE
 from .optimization.scatters_of_xla import SCATTERS_OF_XLA
 from .optimization.shared_rows import share_rows
+from .optimization.written_sums import WRITTEN_SUMS
 from .policy import OWN, POLICIES, TRIED, XLA, Policy
 from .preparation.checks import drop_checks
 from .preparation.constants import split_constants
@@ -112,8 +113,8 @@ def _combined(program: Program, request: PartitionRequest) -> Program:
 
 def _rewriting(name: str, rewrites: Rewrites, doc: str, plans: str = "", optimizes: bool = True
                ) -> Pass:
-    """A pass of declared rewrites: it changes no program without the ops that they replace."""
-    ops = frozenset().union(*[replaced(one.pattern) for one in rewrites.rewrites])
+    """A pass of declared rewrites: it changes no program without ops that their patterns have."""
+    ops = frozenset().union(*[needed(one.pattern) for one in rewrites.rewrites])
     return Pass(name, "optimized", lambda p, r: rewrites(p), doc, ops, plans=plans,
                 optimizes=optimizes)
 
@@ -168,6 +169,8 @@ SIMPLIFY = pipeline(
          frozenset({"scan", "while"}), optimizes=True),
     _rewriting("multiply", MULTIPLICATIONS,
                "products that add nothing up are multiplications, which are fused"),
+    _rewriting("write-into-sums", WRITTEN_SUMS,
+               "what is added to sums that are written at indices is added before"),
     _rewriting("reduce-slices", REDUCE_SLICES,
                "what was masked before it is reduced is sliced where its dimension is not split",
                plans="own"),

@@ -26,7 +26,7 @@ from ..ir.types import ArrayType
 from .cost.prices import SECOND, Objective
 from .dumps import Dump
 from .passes import PartitionRequest
-from .stages import staged, with_attribute
+from .stages import NAME, staged, with_attribute
 from .trial_plans import (
     TRIALS,
     Plan,
@@ -53,7 +53,7 @@ def planned(program: Program, request: PartitionRequest, passes: Sequence[Pass],
 
     Raises MemoryLimitError if none is found within the limit.
     """
-    names = [step.name for step in passes]
+    names = [*map(NAME, passes)]
     at = names.index(FIRST) if FIRST in names else 0
     given = program
     for stage, program in staged(program, request, passes[:at], dump):      # noqa: B020

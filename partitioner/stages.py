@@ -28,7 +28,7 @@ from ..ir.verify import verify
 from .dumps import Dump
 from .passes import PartitionRequest
 
-_NAME, _STAGE = operator.attrgetter("name"), operator.attrgetter("stage")
+NAME, _STAGE = operator.attrgetter("name"), operator.attrgetter("stage")
 
 
 def staged(program: Program, request: PartitionRequest, passes: Sequence[Pass],
@@ -47,7 +47,7 @@ def staged(program: Program, request: PartitionRequest, passes: Sequence[Pass],
         except Exception:
             _blame(done, dump)
             raise
-        if not done and left_out.issuperset(map(_NAME, steps)):
+        if not done and left_out.issuperset(map(NAME, steps)):
             continue
         if stage == "optimized":
             program = _before(program, "")

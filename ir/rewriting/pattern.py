@@ -46,9 +46,9 @@ def read(text: str) -> tuple[Step, ...]:
     return tuple([_step(line.strip()) for line in text.strip().splitlines()])
 
 
-def replaced(text: str) -> Sequence[str]:
-    """The names of the ops that the last equation of a pattern may be of; none is looked up."""
-    return text.strip().splitlines()[-1].split()[2].split("|")
+def needed(text: str) -> Sequence[str]:
+    """The names of the ops that the first equation of a pattern may be of; none is looked up."""
+    return text.strip().splitlines()[0].split()[2].split("|")
 
 
 def orders(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:

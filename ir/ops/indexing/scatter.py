@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...facts import IN_PLACE, DeviceCost, Sizes, Types
+from ...facts import UPDATED, DeviceCost, Sizes, Types
 from ...kernels.device_dimensions import copied, lead_indices, lead_sizes, with_lead
 from ...kernels.row_updates import accumulate_rows, combine_few, write_rows
 from ...op import OPS, Evaluator, LocalizeContext, Op, Sample, defop
@@ -291,12 +291,12 @@ scatter_p = _defscatter(
     "Overwrite windows of operand 0, at the positions given by operand 1, with operand 2.",
     "replicate", None,
     linear=((0, 2),), jvp="linear", transpose=transpose_write,
-    arithmetic=False, facts=(IN_PLACE,), cost=DeviceCost(traffic=_traffic),
+    arithmetic=False, facts=(UPDATED,), cost=DeviceCost(traffic=_traffic),
     samples=_samples)
 scatter_add_p = _defscatter(
     "scatter-add", "Add operand 2 to windows of operand 0.", "sum", np.add,
     linear=((0, 2),), jvp="linear", transpose=transpose_sum(1),
-    facts=(IN_PLACE,), cost=DeviceCost(_flops, _traffic),
+    facts=(UPDATED,), cost=DeviceCost(_flops, _traffic),
     samples=_samples)
 scatter_sub_p = _defscatter(
     "scatter-sub", "Subtract operand 2 from windows of operand 0.", "sum", np.subtract,

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...diagnostics.diagnostic import fail
 from ...diagnostics.errors import ShardingTypeError
-from ...facts import IN_PLACE, DeviceCost, Sizes, Types
+from ...facts import UPDATED, DeviceCost, Sizes, Types
 from ...kernels.device_dimensions import copied, lead_sizes
 from ...kernels.dynamic_slices import SLAB, part_updated
 from ...op import Evaluator, LinearOperand, LocalizeContext, Op, Sample, defop
@@ -194,7 +194,7 @@ dynamic_update_slice_p = defop(
     infer=_update_infer, rule=_update_rule, explicit=_update_explicit, pending=_update_pending,
     linear=((0, 1),), jvp="linear", transpose=_update_transpose, batch=_update_batch,
     evaluate=Evaluator(_update_evaluate, prepare=part_updated, write_over=_update_over),
-    arithmetic=False, facts=(IN_PLACE,), cost=DeviceCost(traffic=_update_traffic),
+    arithmetic=False, facts=(UPDATED,), cost=DeviceCost(traffic=_update_traffic),
     padded=lambda context: started_on_padding(context, context.operands[1].shape, 2),
     localize=_update_localize,
     jax="lax.dynamic_update_slice(x, y, *, allow_negative_indices=False)",

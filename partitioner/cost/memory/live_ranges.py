@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from itertools import accumulate
 
-from ....ir.facts import TAKEN
+from ....ir.facts import TAKEN, UPDATED
 from ....ir.program import Atom, Equation, Literal, Program, Var
 from ..buffers import WRITTEN, Buffers, buffers
 from ..kinds import (
@@ -80,13 +80,15 @@ class LiveRanges:
                 ending.setdefault(i, []).append(v)
         ordered, self._twice = _wanted(program, held)
         self._written_anew = _written_anew(program, held, unfinished) if unfinished else set()
+        written_into = _written_into(program, held)
         zeros: dict[tuple[object, ...], tuple[int, Buffer, int]] = {}
         for i, eqn in enumerate(program.eqns):
             start = INSTANTS * i + self._copy(eqn, i, held, ordered)
             made = [v for v in eqn.outvars if v not in held.fused and v not in held.root]
             stacked = () if eqn.op.region is None else _stacked(eqn)
             if eqn.op.subprograms or in_place(eqn, held.kinds[i].elementwise) and not any(
-                    [eqn.outvars[0] in apart for apart in (held.beside, ordered, self._twice)]):
+                    [eqn.outvars[0] in apart for apart in (
+                        held.beside, ordered, self._twice, written_into)]):
                 if results.isdisjoint(made) or eqn.op.subprograms:
                     self._take_operands(i, [v for v in made if v not in stacked], ending.get(i, []))
                 else:
@@ -234,6 +236,14 @@ def _stacked(eqn: Equation) -> list[Var]:
     assert eqn.op.region is not None
     return [eqn.outvars[slot.result] for slot in eqn.op.region(eqn).slots
             if slot.stacked and slot.result >= 0]
+
+
+def _written_into(program: Program, held: Buffers) -> set[Var | None]:
+    """The values that equations write into, but for results of such: XLA gives what is changed in
+    place a buffer that no other value had before.
+    """
+    writes = [eqn for eqn in program.eqns if UPDATED in eqn.op.facts]
+    return {held.of(eqn.invars[0]) for eqn in writes}.difference([e.outvars[0] for e in writes])
 
 
 def _wanted(program: Program, held: Buffers) -> tuple[dict[Var, list[int]], set[Var]]:
