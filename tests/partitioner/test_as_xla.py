@@ -607,3 +607,10 @@ def test_a_row_that_is_joined_to_shifted_ones_is_joined_across(rows: int) -> Non
     assert plan(f, LINE, *args, out=out) == ["collective-permute x", *["all-to-all x"] * 3]
     assert plan(lambda x: jnp.concatenate([x[:, 1:], jnp.zeros((4, 1, 64))], 1), LINE, args[0],
                 out=out) == ["collective-permute x", *["all-to-all x"] * 2]
+
+
+def test_rows_that_do_not_divide_are_gathered_over_their_own_axes_alone() -> None:
+    def f(x: Any) -> Any:
+        return lax.scan(lambda total, row: (total + row, None), jnp.zeros(8), x[1:] * 2)[0]
+    assert plan(f, GRID, ((64, 8), P("y", "x")), out=P("x")) == [
+        "collective-permute y", "all-gather y"]
