@@ -17,8 +17,10 @@ from ...ir.meshes.mesh import AbstractMesh
 from ...ir.passes import DONATED, Requests
 from ...ir.program import Program
 from ...ir.rewriting.retyped import OnMesh
+from ...ir.settings.context import STATE
 from ...ir.shardings.sharding import NamedSharding, Sharding
 from ...ir.spec import PartitionSpec
+from ...ir.support.scopes import override
 from ...ir.types import ArrayType
 from ...ir.values.typeof import typeof
 from ...partitioner.cost.hardware import Hardware
@@ -207,7 +209,8 @@ class TracedSubject:
         new = self.apply(changes)
         new._partition_options = _trial(self.partitioned, longest)
         traced = self.traced
-        program, out_tree, _ = new._trace(traced._leaves, traced.in_tree, traced._static)
+        with override(STATE, **traced._meshes):
+            program, out_tree, _ = new._trace(traced._leaves, traced.in_tree, traced._static)
         return new._executable(program, traced._leaves, traced.in_tree, out_tree).partitioned
 
     def apply(self, changes: Sequence[Change]) -> Changed:

@@ -10,6 +10,7 @@ from ...ir.api_boundary import bound_class
 from ...ir.diagnostics.diagnostic import fail
 from ...ir.meshes.device import Device
 from ...ir.program import Program
+from ...ir.settings.context import STATE
 from ...ir.shardings.base_sharding import Sharding
 from ...ir.shardings.formats import Format, default_layout, reported_layout
 from ...ir.shardings.sharding import NamedSharding, SingleDeviceSharding
@@ -54,6 +55,7 @@ class Traced(StageInfo):
         self.in_tree, self.out_tree = in_tree, out_tree
         self._jitted, self._leaves, self._captured = jitted, leaves, captured
         self._static = static
+        self._meshes = {"mesh": STATE.mesh, "abstract_mesh": STATE.abstract_mesh}   # of the context
 
     def lower(self, *, lowering_platforms: tuple[str, ...] | None = None) -> Lowered:
         """Resolve every sharding and partition the program.

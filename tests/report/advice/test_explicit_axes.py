@@ -91,3 +91,18 @@ def test_partial_sums_that_are_moved_before_they_are_summed() -> None:
         assert kinds["all-reduce"].suggestions[0].text.startswith("take out the `reshard` to P()")
         assert all(s.time < found.time for s in kinds["all-gather"].suggestions)
         assert '`reshard(y, P(unreduced={"model"}))` at line' in str(found)
+
+
+def test_what_was_traced_under_a_mesh_is_changed_under_it() -> None:
+    """A spec by itself names axes of the context mesh, which is left when changes are tried."""
+    def f(x: st.Array, w: st.Array, v: st.Array) -> st.Array:
+        h = reshard(jnp.matmul(x, w, out_sharding=P("data", "model")), P("data", None))
+        return jnp.matmul(h, v, out_sharding=P("data", "model"))
+
+    args = struct((4096, 1024), "data"), struct((1024, 4096), None, "model"), struct(
+        (4096, 1024), None, "model")
+    with st.set_mesh(MESH):
+        found, lowered = st.explain(f)(*args), st.jit(f).lower(*args)
+        inside = str(st.explain(f)(*args))
+    assert "change first: take out the `reshard`" in inside
+    assert str(found) == str(lowered.explain()) == inside
