@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ....ir.ops.communication.sharding import reshard_p
 from ....ir.program import Atom, Equation, Var
 from ....ir.rules.rule import ELEMENTWISE
-from ....ir.spec import PartitionSpec, spec_from_entries
+from ....ir.spec import spec_from_entries
 from ....ir.types import Entries
 from ...reasons.causes import Cause
 from ..changes import Change, Result, row_of
@@ -60,8 +60,8 @@ class PlacedResults(PlacedValues):
         same requested layout, each row in the layout in which its first result is computed. Whoever
         wrote the table of results wrote that layout in several rows.
         """
-        groups: dict[PartitionSpec, list[Change]] = {}
-        asked: dict[Equation, PartitionSpec] = {}
+        groups: dict[tuple, list[Change]] = {}          # by the dimensions that are asked for split
+        asked: dict[Equation, tuple] = {}
         of_row: dict[tuple, Entries] = {}
         specs = () if self.explicit else self.partitioned.out_specs
         for i, (v, spec) in enumerate(zip(self.inlined.outvars, specs, strict=False)):
@@ -70,10 +70,11 @@ class PlacedResults(PlacedValues):
             if entries and is_layout(self.mesh, v.aval.shape, entries):
                 name = self.result_name(i)
                 entries = of_row.setdefault((row_of(name), v.aval.shape, spec), entries)
-                groups.setdefault(spec, []).append(
+                split = tuple([(d, e) for d, e in enumerate(spec.entries) if e])
+                groups.setdefault(split, []).append(
                     Result(i, name, spec_from_entries(entries), spec))
-                asked.update(dict.fromkeys(moves, spec))
-        return {move: tuple(groups[spec]) for move, spec in asked.items()}
+                asked.update(dict.fromkeys(moves, split))
+        return {move: tuple(groups[split]) for move, split in asked.items()}
 
     def of_result(self, i: int, axes: tuple[str, ...], wanted: Entries | None
                   ) -> Iterator[Change]:

@@ -118,3 +118,23 @@ def test_results_are_asked_for_as_the_arguments_that_they_are_made_of() -> None:
     assert found.root_causes[0].groups[0][0].suggestions[0].text == (
         "ask for result [1]['down'] as P('data') in out_shardings instead of P(), and "
         "ask for result [1]['up'] as P('data') in out_shardings instead of P()")
+
+
+def test_all_that_is_asked_for_whole_is_asked_for_as_it_is_made_whatever_its_rank() -> None:
+    """One `P()` for a tree of parameters is one layout: of kernels with three dimensions, too."""
+    def step(p: dict[str, st.Array], x: st.Array) -> dict[str, st.Array]:
+        def loss(p: dict[str, st.Array]) -> st.Array:
+            h = nn.gelu(st.numpy.einsum("bi,ijk->bjk", x, p["up"]))
+            return ((h.reshape(len(x), -1) @ p["down"]) ** 2).mean()
+        g = st.grad(loss)(p)
+        return {k: p[k] - 0.1 * g[k] for k in p}
+
+    tree = {"up": struct((2048, 8, 1024), None, None, "data"),
+            "down": struct((8192, 2048), None, "data")}
+    found = st.explain(st.jit(step, out_shardings=NamedSharding(MESH, P())), "h100")(
+        tree, struct((1024, 2048), "data"))
+    first = found.root_causes[0].groups[0][0].suggestions[0]
+    assert first.text == (
+        "ask for result ['down'] as P(None, 'data') in out_shardings instead of P(), and "
+        "ask for result ['up'] as P(None, None, 'data') in out_shardings instead of P()")
+    assert first.time < found.time * 0.9
