@@ -212,15 +212,19 @@ class Candidates(ValueChanges):
         return near | {where(e.location) for e in self.reasons.following(cause.move)}
 
     def of_parts(self, record: CollectiveRecord, cause: Cause) -> Iterator[tuple[Change, ...]]:
-        """Interleaves the parts of a split value, one of which is read by itself."""
+        """Interleaves the parts of a split value, one of which is read by itself, alone and with
+        others: those that are near, and all that are cut into as many parts.
+        """
         near = self.near(record, cause)
-        found = [self.interleave(seed) for seed in self.seeds_of_parts if near & seed.near
-                 and not (self.explicit and seed.maker is None)]
+        every = {self.interleave(seed): bool(near & seed.near) for seed in self.seeds_of_parts
+                 if not (self.explicit and seed.maker is None)}
+        found = [c for c in every if every[c]]
         yield from [(c,) for c in found]
         for arguments in (False, True):
-            together = tuple([c for c in found if bool(c.arguments) == arguments])
-            if len(together) > 1:
-                yield together
+            own = [c for c in found if bool(c.arguments) == arguments]
+            counts = {c.counts for c in own}
+            alike = [c for c in every if bool(c.arguments) == arguments and c.counts in counts]
+            yield from [tuple(these) for these in (own, alike) if len(these) > 1]
 
     def interleave(self, seed: Seed) -> Interleave:
         """The change of the value that a line concatenates, or of an argument and its row."""

@@ -7,6 +7,7 @@ each by itself, to the equation that joins parts of these sizes or to an argumen
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from itertools import accumulate
@@ -47,10 +48,12 @@ def seeds(program: Program) -> list[Seed]:
     cuts: dict[tuple[Var, int, int], set[Fraction]] = {}
     near: dict[tuple[Var, int, int], set[tuple]] = {}
     reshaped: dict[tuple[Var, int, int], Location] = {}
+    turns = Counter([(value, d, where(reader.location)) for value, d, _, reader in readers])
     for value, d, at, reader in readers:
         is_reshape = reader.op.name == "reshape"
-        if value not in made and value not in outside and not is_reshape:
-            continue                             # whoever reads parts of it may be given these
+        if value not in made and value not in outside and not is_reshape and (
+                turns[value, d, where(reader.location)] == 1):
+            continue                    # whoever reads one part of it may be given that
         for key in _back(value, d, made, outside):
             cuts.setdefault(key, set()).update(at)
             near.setdefault(key, set()).add(where(reader.location))

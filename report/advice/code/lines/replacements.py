@@ -88,6 +88,8 @@ class _Replacement:
         self.own = self.parts()
         for match, value in found:
             if self.own.get(match.eqn.outvars[0]) is not match.eqn:
+                if match.eqn.params != m.eqn.params:    # a loop in Python takes other parts
+                    raise Unwritten
                 continue
             results = value if isinstance(value, list | tuple) else [value]
             self.values.update(zip(match.eqn.outvars, results, strict=True))

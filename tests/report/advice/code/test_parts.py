@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import shardtrace as st
-from shardtrace.report.advice.interleaving.change import INTERLEAVED
+from shardtrace.report.advice.interleaving.change import INTERLEAVED, Interleave
 
 from ....user_files import user_file, user_module
 from .explained_code import check_typed, explained_code
@@ -122,6 +122,31 @@ args = row, row, struct((8192, 64))
         for old, new in zip(st.tree.leaves(st.jit(module.f)(*placed)),
                             st.tree.leaves(best.apply()(*placed)), strict=True):
             np.testing.assert_allclose(np.asarray(new), np.asarray(old), rtol=1e-3, atol=1e-4)
+
+
+def test_batches_that_a_loop_in_python_takes_in_turn_have_their_rows_side_by_side(tmp_path):
+    """Of the first eighth of all rows the first device has all; inputs and targets go together."""
+    source = HEAD + """\
+def f(w, x, y):
+    total = jnp.zeros_like(w)
+    for i in range(4):
+        rows = slice(i * 1024, (i + 1) * 1024)
+        total += st.grad(lambda w: ((jnp.tanh(x[rows] @ w) - y[rows]) ** 2).sum())(w)
+    return total
+
+
+args = struct((64, 64)), struct((4096, 64), "d"), struct((4096, 64), "d")
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        best = next(s for c in found.collectives for s in c.suggestions if len(s.changes) == 2
+                    and all(isinstance(change, Interleave) for change in s.changes))
+        assert best.received_bytes < found.received_bytes / 2
+        assert not best.diff                # each time the line reads other rows
+        given = [v / 16 for v in values_of(module.args)]
+        placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
+        np.testing.assert_allclose(np.asarray(best.apply()(*placed)), np.asarray(
+            st.jit(module.f)(*placed)), rtol=2e-3, atol=2e-3)
 
 
 APART = {
