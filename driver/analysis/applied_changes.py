@@ -30,10 +30,12 @@ from ...partitioner.pipeline import DEFAULT_OPTIONS, Options, Partitioned, parti
 from ...partitioner.preparation.dead_code import drop_unread
 from ...partitioner.stages import carrying, with_attribute
 from ...report.advice.changes import Change, Inside, arg_specs, edited, result_specs
+from ...report.advice.code.loops import BATCHERS
 from ...report.advice.interleaving.change import INTERLEAVED, Interleave, Interleaved
 from ...report.advice.interleaving.row_order import Order, Rows
 from ...report.advice.repetition import Shortened
 from ...tracer.autodiff.replay import evaluate, stage
+from ...tracer.batching.vmap import vmap
 from ...tracer.trees import tree
 from ..execution.executable import Executable
 from ..execution.programs import asked_arguments, further
@@ -85,6 +87,15 @@ def changed_program(program: Program, changes: Sequence[Change], mesh: AbstractM
              for i, t in enumerate(new.in_avals)]
     typed = stage(lambda *xs: evaluate(new, xs, edited=True), types, new)
     return typed.replace(arg_names=program.arg_names, result_names=program.result_names)
+
+
+def _mapped(program: Program, types: Sequence[ArrayType], mapped: Sequence[bool]) -> Program:
+    """A program for all items of some operands, along their first dimensions, together."""
+    each = vmap(lambda *xs: evaluate(program, xs), tuple([0 if m else None for m in mapped]))
+    return stage(each, types, program)
+
+
+BATCHERS.append(_mapped)
 
 
 class ChangedBoundary(Boundary):

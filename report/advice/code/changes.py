@@ -26,13 +26,13 @@ from .joins import JOINS
 from .lines.expressions import replaced_name
 from .lines.replacements import replaced_lines
 from .lines.statements import Edit, in_place
-from .loops import LOOPS, with_numbers
+from .loops import LOOPS
 from .one_block import ONE_BLOCK
 from .one_hot import ONE_HOT
 from .reduced_blocks import REDUCED
 from .rewrites import CHANGES, CodeChange
 from .selections import SELECTIONS
-from .varying_axes import VARYING, with_varying_steps
+from .varying_axes import VARYING, with_numbers, with_varying_steps
 from .weights import WEIGHTS
 
 

@@ -10,14 +10,12 @@
                           does not depend on the carry            exchanges are made after that loop
     product ahead         a product of each item of a scan with   one product of all items, before
                           a loop invariant                        the scan
-
-Scalars that enter a loop and depend only on the device's index are computed inside it
-(`with_numbers`), where the other rewrites see them.
+    at once               a scan that carries nothing             its body, mapped over all items
 """
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -30,12 +28,17 @@ from ....ir.program import Atom, Equation, Literal, Program, Var
 from ....ir.rewriting.rewrite import Match, Rewrite, Shape, finder
 from ....ir.rewriting.substitution import substituted
 from ....ir.rewriting.unread import drop_dead
+from ....ir.types import ArrayType
 from .lines.ahead_lines import computed_ahead
 from .lines.expressions import is_zeros
 from .lines.loop_lines import reduced_behind
 from .lines.statements import Edit
 from .rewrites import CodeChange, varying_as
-from .varying_axes import SCALARS, is_invariant, with_varying_steps
+from .varying_axes import is_invariant, with_varying_steps
+
+# What maps a program over the first dimension of some operands: of it, the types of all operands,
+# and which are mapped. Set by driver/analysis/applied_changes.py, which knows the tracer.
+BATCHERS: list[Callable[[Program, Sequence[ArrayType], Sequence[bool]], Program]] = []
 
 
 def _reduction(m: Match) -> list[Equation]:
@@ -329,43 +332,22 @@ def _reduces(eqn: Equation) -> bool:
     return any(f.leaves_sum or f.reducer for f in rule.factors)
 
 
-def with_numbers(eqn: Equation, body: Program, made: Mapping[Var, Equation]) -> Program:
-    """The body of a scan in which scalars that it is given from outside are computed inside
-    instead, if they depend only on the index of the device. made: for each value outside, the
-    equation that computes it.
-    """
-    steps: dict[Var, Equation] = {}
-    given: dict[Var, Var] = {}
-    consts, _, _ = scan_operands(eqn.params).split(eqn.invars)
-    for a, parameter in zip(consts, body.invars, strict=False):
-        needed = _steps(a, made)
-        if needed and isinstance(a, Var):
-            steps.update(needed)
-            given[parameter] = a
-    if not given:
-        return body
-    own = {v: Var(v.aval, v.name) for e in steps.values() for v in e.outvars}
-    first = [e.with_operands([own.get(a, a) if isinstance(a, Var) else a for a in e.invars],
-                             [own[v] for v in e.outvars]) for e in steps.values()]
-    new = substituted(body, {parameter: own[a] for parameter, a in given.items()})
-    return new.replace(eqns=[*first, *new.eqns])
-
-
-def _steps(atom: Atom, made: Mapping[Var, Equation]) -> dict[Var, Equation] | None:
-    """The equations by which a scalar is computed from the number of the device and literals."""
-    found: dict[Var, Equation] = {}
-    waiting = [atom]
-    while waiting:
-        a = waiting.pop()
-        if isinstance(a, Literal) or a in found:
-            continue
-        eqn = made.get(a)
-        if (eqn is None or len(found) >= SCALARS or eqn.op.effect or eqn.op.subprograms
-                or any(v.aval.shape for v in (*eqn.outvars, *eqn.invars))):
-            return None
-        found[a] = eqn
-        waiting += eqn.invars
-    return {v: found[v] for v in made if v in found}            # as they were computed
+def _at_once(m: Match) -> list[Atom] | None:
+    """Of a scan that carries nothing: all steps at once, of the items as they are split."""
+    consts, carries, items = scan_operands(m.eqn.params).split(m.eqn.invars)
+    body, mesh = m.eqn.params["jaxpr"], m.program.mesh
+    if carries or not items or mesh.manual_axes or mesh.explicit_axes or any(
+            e.effects for e in body.eqns):
+        return None
+    mapped = [i >= len(consts) for i in range(len(m.eqn.invars))]
+    program = BATCHERS[0](body, [a.aval for a in m.eqn.invars], mapped)
+    values: dict[Atom, Atom] = dict(zip(program.invars, m.eqn.invars, strict=True))
+    for eqn in program.eqns:
+        made = m.emit(eqn.op, *[values.get(a, a) for a in eqn.invars], like=eqn, **eqn.params)
+        values.update(zip(eqn.outvars, made if eqn.op.multiple_results else [made], strict=True))
+    results = [values.get(a, a) for a in program.outvars]
+    return results if not program.consts and [r.aval for r in results] == [
+        v.aval for v in m.eqn.outvars] else None
 
 
 LOOPS: tuple[CodeChange, ...] = (
@@ -394,4 +376,9 @@ LOOPS: tuple[CodeChange, ...] = (
         why="one product is exchanged for all steps"),
         "multiply what the steps read for all of them at once, ahead of the loop",
         _product_ahead_code),
+    CodeChange(Rewrite(
+        "at once", "out = scan *operands", _at_once,
+        why="each device takes the steps of the items that it has"),
+        "take all steps at once, with `vmap`, instead of one after the other, in the loop",
+        lambda m: ()),
 )

@@ -2,7 +2,8 @@
 
 This is finer than the axes in their types: what is gathered is the same on all devices of the
 gather, and a body that was traced without `check_vma` has no such types. `by_device` says what an
-index of a device is on each.
+index of a device is on each. Scalars that enter a loop and depend only on such an index are
+computed inside it (`with_numbers`), where rewrites see them.
 """
 from __future__ import annotations
 
@@ -14,10 +15,11 @@ import numpy as np
 from ....ir.ops.control.loop_operands import scan_operands
 from ....ir.program import Atom, Equation, Literal, Program, Var
 from ....ir.rewriting.rewrite import Match
+from ....ir.rewriting.substitution import substituted
 
 VARYING = "varying over"     # attribute of a body: by parameter, the axes over which it varies
 _MOST = 32               # values that one is computed from
-SCALARS = 60             # equations that an index may be computed by
+_SCALARS = 60             # equations that an index may be computed by
 _UNVARYING = ("psum", "psum_invariant", "pmax", "pmin", "all_gather", "all_gather_invariant")
 Axes = AbstractSet[str]
 
@@ -90,7 +92,7 @@ def with_varying_steps(scan: Equation, body: Program, program: Program,
 def by_device(m: Match, atom: Atom, n: int, names: Sequence[str]) -> np.ndarray | None:
     """A scalar on each of n devices; None if it depends on more than the index along the axis."""
     known: dict[Atom, np.ndarray | None] = {}
-    left = SCALARS
+    left = _SCALARS
 
     def value(a: Atom) -> np.ndarray | None:
         nonlocal left
@@ -117,3 +119,42 @@ def by_device(m: Match, atom: Atom, n: int, names: Sequence[str]) -> np.ndarray 
 
     found = value(atom)
     return None if found is None else np.broadcast_to(found, (n,))
+
+
+def with_numbers(eqn: Equation, body: Program, made: Mapping[Var, Equation]) -> Program:
+    """The body of a scan in which scalars that it is given from outside are computed inside
+    instead, if they depend only on the index of the device. made: for each value outside, the
+    equation that computes it.
+    """
+    steps: dict[Var, Equation] = {}
+    given: dict[Var, Var] = {}
+    consts, _, _ = scan_operands(eqn.params).split(eqn.invars)
+    for a, parameter in zip(consts, body.invars, strict=False):
+        needed = _steps(a, made)
+        if needed and isinstance(a, Var):
+            steps.update(needed)
+            given[parameter] = a
+    if not given:
+        return body
+    own = {v: Var(v.aval, v.name) for e in steps.values() for v in e.outvars}
+    first = [e.with_operands([own.get(a, a) if isinstance(a, Var) else a for a in e.invars],
+                             [own[v] for v in e.outvars]) for e in steps.values()]
+    new = substituted(body, {parameter: own[a] for parameter, a in given.items()})
+    return new.replace(eqns=[*first, *new.eqns])
+
+
+def _steps(atom: Atom, made: Mapping[Var, Equation]) -> dict[Var, Equation] | None:
+    """The equations by which a scalar is computed from the number of the device and literals."""
+    found: dict[Var, Equation] = {}
+    waiting = [atom]
+    while waiting:
+        a = waiting.pop()
+        if isinstance(a, Literal) or a in found:
+            continue
+        eqn = made.get(a)
+        if (eqn is None or len(found) >= _SCALARS or eqn.op.effect or eqn.op.subprograms
+                or any(v.aval.shape for v in (*eqn.outvars, *eqn.invars))):
+            return None
+        found[a] = eqn
+        waiting += eqn.invars
+    return {v: found[v] for v in made if v in found}            # as they were computed

@@ -346,3 +346,26 @@ args = struct((32, 256, 256), None, None, "d"), struct((256, 256), "d")
         state = np.tanh(state + product(xs[i], w))
         wanted[i] = state.sum(1)
     np.testing.assert_allclose(changed, wanted, rtol=2e-3, atol=2e-3)
+
+
+def test_a_loop_that_carries_nothing_takes_all_steps_at_once(tmp_path):
+    """Steps come one after the other along the dimension that is split: every device does all."""
+    source = HEAD + """\
+def f(x, w):
+    def normed(row):
+        row = row - row.mean(0)
+        return jnp.flip(row, 0) @ w, row.max()
+    y, top = lax.map(normed, x)
+    return y + top[:, None, None]
+
+
+args = struct((64, 32, 128), "d"), struct((128, 128))
+"""
+    with explained_code(tmp_path, source, "take all steps at once, with `vmap`") as (
+            module, found, best):
+        assert found.collectives[0].suggestions[0] is best
+        assert best.received_bytes == 0 and best.flops < found.flops / 4
+        given = values_of(module.args)
+        np.testing.assert_allclose(
+            changed_result(best, module.args, given), np.asarray(st.jit(module.f)(*given)),
+            rtol=1e-4, atol=1e-4)
