@@ -19,7 +19,7 @@ from ....ir.rewriting.substitution import substituted
 
 VARYING = "varying over"     # attribute of a body: by parameter, the axes over which it varies
 _MOST = 32               # values that one is computed from
-_SCALARS = 60             # equations that an index may be computed by
+_SCALARS = 60            # equations that an index may be computed by
 _UNVARYING = ("psum", "psum_invariant", "pmax", "pmin", "all_gather", "all_gather_invariant")
 Axes = AbstractSet[str]
 
