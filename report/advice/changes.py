@@ -222,6 +222,8 @@ def rows(changes: Iterable[Change]) -> list[list[Change]]:
             key = (Respec, c.spec, c.word, c.was)
         elif isinstance(c, Rewritten):
             key = (Rewritten, c.change.words)
+        elif isinstance(c, Interleave) and c.arguments:
+            key = (Interleave, c.dim, c.counts)
         found.setdefault(key, []).append(c)
     return list(found.values())
 
@@ -248,6 +250,8 @@ def text_of(changes: Iterable[Change]) -> str:
         elif others and isinstance(first, Constrain):
             names = [getattr(c, "name", "") for c in (first, *others)]
             texts.append(first.text_for(", ".join([f"`{name}`" for name in names])))
+        elif others and isinstance(first, Interleave):
+            texts.append(first.text_for(listed([getattr(c, "name", "") for c in (first, *others)])))
         elif others and isinstance(first, Rewritten | Respec):
             at = sorted({c.location.line for c in (first, *others)
                          if isinstance(c, Rewritten | Respec) and c.location.line})

@@ -61,14 +61,17 @@ class Interleave:
 
     @property
     def text(self) -> str:
-        parts = f"the {len(self.counts)} parts"
         if self.at:
             at = f" at {numbered('line', 'lines', [self.location.line])}" if (
                 self.location.line) else ""
-            return (f"join rows of {parts} side by side (stacked behind dimension {self.dim}), "
-                    f"instead of one part behind the other,{at}")
-        return (f"keep {self.name} with rows of {parts} of dimension {self.dim} side by side, "
-                "instead of one part behind the other")
+            return (f"join rows of the {len(self.counts)} parts side by side (stacked behind "
+                    f"dimension {self.dim}), instead of one part behind the other,{at}")
+        return self.text_for(self.name)
+
+    def text_for(self, names: str) -> str:
+        """The text, of several arguments."""
+        return (f"keep {names} with rows of the {len(self.counts)} parts of dimension {self.dim} "
+                "side by side, instead of one part behind the other")
 
     def of(self, arguments: Sequence[int]) -> Interleave:
         """This change, made to other arguments."""

@@ -220,7 +220,7 @@ ON_H100: dict[str, tuple[Callable, tuple, str, str]] = {
     "batches that are cut along the split dimension": (
         small_batches, ({"up": struct((2048, 8192), *COLUMNS), "down": struct((8192, 2048), *ROWS)},
                         *[struct((16384, 2048), "data")] * 2),
-        r"`[xy].reshape\(8, 2048, 2048\)` at line", "^keep `x` with rows of the 8 parts"),
+        r"`[xy].reshape\(8, 2048, 2048\)` at line", "^keep `x` and `y` with rows of the 8 parts"),
     "a second moment that is gathered for a mean of gradients": (
         second_moment, (on_line((8192, 4096)), on_line((8192, 4096), "d"),
                         on_line((16384, 8192), "d"), on_line((16384, 4096), "d")),

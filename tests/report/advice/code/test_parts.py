@@ -142,6 +142,8 @@ args = struct((64, 64)), struct((4096, 64), "d"), struct((4096, 64), "d")
         best = next(s for c in found.collectives for s in c.suggestions if len(s.changes) == 2
                     and all(isinstance(change, Interleave) for change in s.changes))
         assert best.received_bytes < found.received_bytes / 2
+        assert best.text == ("keep `x` and `y` with rows of the 4 parts of dimension 0 side by "
+                             "side, instead of one part behind the other")
         assert not best.diff                # each time the line reads other rows
         given = [v / 16 for v in values_of(module.args)]
         placed = [st.device_put(v, a.sharding) for v, a in zip(given, module.args, strict=True)]
