@@ -18,11 +18,13 @@ from collections.abc import Callable, Iterator
 # Products here are small: further threads of the library of products would spin for nothing.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # JAX reads this when it is first asked for devices, in whichever test that is. What it compiles
-# runs once, or twice: to optimize it takes longer, and so do the newer emitters of fused loops.
+# runs once, or twice: to optimize it takes longer, and so do the newer emitters of fused loops. On
+# processors that compute with float16 themselves, and there alone, XLA joins products and sums.
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8 "
                       "--xla_backend_optimization_level=0 "
                       "--xla_llvm_disable_expensive_passes=true "
-                      "--xla_cpu_use_fusion_emitters=false")
+                      "--xla_cpu_use_fusion_emitters=false "
+                      "--xla_cpu_max_isa=AVX2")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import hypothesis
