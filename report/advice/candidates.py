@@ -216,15 +216,16 @@ class Candidates(ValueChanges):
         others: those that are near, and all that are cut into as many parts.
         """
         near = self.near(record, cause)
-        every = {self.interleave(seed): bool(near & seed.near) for seed in self.seeds_of_parts
-                 if not (self.explicit and seed.maker is None)}
-        found = [c for c in every if every[c]]
+        every = [(self.interleave(seed), seed) for seed in self.seeds_of_parts
+                 if not (self.explicit and seed.maker is None)]
+        found = dict.fromkeys([c for c, seed in every if near & seed.near])
         yield from [(c,) for c in found]
         for arguments in (False, True):
             own = [c for c in found if bool(c.arguments) == arguments]
             counts = {c.counts for c in own}
-            alike = [c for c in every if bool(c.arguments) == arguments and c.counts in counts]
-            yield from [tuple(these) for these in (own, alike) if len(these) > 1]
+            alike = dict.fromkeys([c for c, _ in every if bool(c.arguments) == arguments
+                                   and c.counts in counts])
+            yield from dict.fromkeys([tuple(these) for these in (own, alike) if len(these) > 1])
 
     def interleave(self, seed: Seed) -> Interleave:
         """The change of the value that a line concatenates, or of an argument and its row."""

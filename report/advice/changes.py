@@ -240,18 +240,17 @@ def text_of(changes: Iterable[Change]) -> str:
     """The changes in words, those of a row once."""
     texts = []
     for first, *others in rows(changes):
+        names = [getattr(c, "name", "") for c in (first, *others)]
         if others and isinstance(first, Result) and row_of(first.name) == first.name:
-            names = [getattr(c, "name", "") for c in (first, *others)]
             texts.append(first.text_for(f"results {listed(names)}"))
         elif others and isinstance(first, Argument | Result):
-            pattern = pattern_of([getattr(c, "name", "") for c in (first, *others)])
+            pattern = pattern_of(names)
             kind = "" if isinstance(first, Argument) else "results "
             texts.append(first.text_for(f"all {len(others) + 1} {kind}`{pattern}`"))
         elif others and isinstance(first, Constrain):
-            names = [getattr(c, "name", "") for c in (first, *others)]
             texts.append(first.text_for(", ".join([f"`{name}`" for name in names])))
         elif others and isinstance(first, Interleave):
-            texts.append(first.text_for(listed([getattr(c, "name", "") for c in (first, *others)])))
+            texts.append(first.text_for(listed(names)))
         elif others and isinstance(first, Rewritten | Respec):
             at = sorted({c.location.line for c in (first, *others)
                          if isinstance(c, Rewritten | Respec) and c.location.line})

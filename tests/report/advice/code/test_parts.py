@@ -151,6 +151,25 @@ args = struct((64, 64)), struct((4096, 64), "d"), struct((4096, 64), "d")
             st.jit(module.f)(*placed)), rtol=2e-3, atol=2e-3)
 
 
+def test_each_reader_of_parts_of_a_row_has_the_change_of_the_row(tmp_path):
+    """The weights of a row, of which each line reads another."""
+    source = HEAD + """\
+def f(ws, x, z):
+    q, k = jnp.split(x @ ws[0]["qk"], 2, -1)
+    r, s = jnp.split(z @ ws[1]["qk"], 2, -1)
+    return jnp.tanh(q * k), jnp.tanh(r * s)
+
+
+args = [{"qk": struct((1024, 2048), None, "d")}] * 2, struct((512, 1024)), struct((512, 1024))
+"""
+    with user_module(user_file(tmp_path, source)) as module:
+        found = st.explain(module.f)(*module.args)
+        assert {c.source.line for c in found.collectives} == {
+            i + 1 for i, line in enumerate(source.splitlines()) if "split" in line}
+        assert all("keep all 2 `ws[*]['qk']` with rows of the 2 parts of dimension 1" in
+                   c.suggestions[0].text for c in found.collectives)
+
+
 APART = {
     "the norm of all gradients": ("""
 def f(a, b):
